@@ -1,0 +1,56 @@
+"""Hashes of files, and the self-checksum of the two JSON documents.
+
+A document carries the SHA-256 of its own bytes, taken with the 64 digits of the checksum
+written as zeros. No canonical JSON is needed to check it, so any language can.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+_ZEROS = b"0" * 64
+_FIELD = re.compile(rb'"checksum": "([0-9a-f]{64})"')
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hex digest of `data`.
+
+    >>> sha256_bytes(b"")[:8]
+    'e3b0c442'
+    """
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hex digest of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def seal(document: dict[str, Any]) -> bytes:
+    """Serialise `document`, whose checksum is filled in.
+
+    >>> is_sealed(seal({"checksum": "", "a": 1}))
+    True
+    >>> is_sealed(seal({"checksum": "", "a": 1}).replace(b"1", b"2"))
+    False
+    """
+    text = json.dumps({**document, "checksum": "0" * 64}, indent=1, ensure_ascii=False)
+    raw = (text + "\n").encode()
+    return _FIELD.sub(b'"checksum": "' + sha256_bytes(raw).encode() + b'"', raw, count=1)
+
+
+def is_sealed(raw: bytes) -> bool:
+    """Whether the bytes are those that `seal` wrote."""
+    match = _FIELD.search(raw)
+    if match is None:
+        return False
+    zeroed = raw[: match.start(1)] + _ZEROS + raw[match.end(1) :]
+    return sha256_bytes(zeroed).encode() == match.group(1)
