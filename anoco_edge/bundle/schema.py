@@ -108,6 +108,7 @@ class Reference(_Model):
 
     name: str
     file: FileRecord
+    pixels: Sha256
     width: int
     height: int
 

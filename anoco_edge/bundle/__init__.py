@@ -1,0 +1,18 @@
+"""The bundle: one directory in which export, enrolment, calibration and inspection meet."""
+
+from anoco_edge.bundle.bank import Bank
+from anoco_edge.bundle.schema import InputContract, Manifest, Product, Reference, Region, Threshold
+from anoco_edge.bundle.store import Bundle, create_bundle, find_bundle
+
+__all__ = [
+    "Bank",
+    "Bundle",
+    "InputContract",
+    "Manifest",
+    "Product",
+    "Reference",
+    "Region",
+    "Threshold",
+    "create_bundle",
+    "find_bundle",
+]

@@ -1,0 +1,72 @@
+"""Options that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anoco_edge.errors import UsageError
+
+BundleArgument = Annotated[Path, typer.Argument(help="Bundle directory (NAME.anoco).")]
+ProductOption = Annotated[
+    str | None, typer.Option("--product", "-p", help="Product; default: the only one there is.")
+]
+EngineOption = Annotated[str, typer.Option(help="What runs the backbone: auto, onnxruntime.")]
+ScorerOption = Annotated[str, typer.Option(help="What scores: auto, onnx, reference.")]
+ThreadsOption = Annotated[int, typer.Option(min=0, help="Threads; 0 uses every core.")]
+ArenaOption = Annotated[
+    bool, typer.Option("--arena/--no-arena", help="Keep memory between frames (faster, larger).")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+def example(text: str) -> str:
+    """The last line of a command's help.
+
+    >>> example("anoco-edge doctor")
+    'Example: anoco-edge doctor'
+    """
+    return f"Example: {text}"
+
+
+def parse_size(text: str | None) -> tuple[int, int] | None:
+    """`384` or `640x896` (width x height).
+
+    >>> parse_size("640x896")
+    (640, 896)
+    """
+    if text is None:
+        return None
+    try:
+        sides = [int(part) for part in text.lower().split("x")]
+    except ValueError:
+        sides = []
+    if len(sides) not in (1, 2) or min(sides) <= 0:
+        raise UsageError(f"{text!r} is not a size", hint="give 384, or 640x896 (width x height)")
+    return sides[0], sides[-1]
+
+
+def parse_region(text: str | None) -> list[tuple[float, float]] | None:
+    """`x,y,width,height` or `x,y x,y x,y ...` in pixels; `none` takes the region away.
+
+    >>> parse_region("10,20,30,40"), parse_region("0,0 9,0 9,9"), parse_region("none")
+    ([(10.0, 20.0), (40.0, 60.0)], [(0.0, 0.0), (9.0, 0.0), (9.0, 9.0)], [])
+    """
+    if text is None:
+        return None
+    if text == "none":
+        return []
+    try:
+        points = [tuple(float(v) for v in part.split(",")) for part in text.split()]
+    except ValueError:
+        points = []
+    if len(points) == 1 and len(points[0]) == 4:
+        x, y, width, height = points[0]
+        return [(x, y), (x + width, y + height)]
+    if len(points) >= 3 and all(len(p) == 2 for p in points):
+        return [(p[0], p[1]) for p in points]
+    raise UsageError(
+        f"{text!r} is not a region", hint="give x,y,width,height or a polygon as 'x,y x,y x,y'"
+    )

@@ -1,0 +1,224 @@
+"""The detector: one engine, one scorer, one product. Picture in, inspection out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.bundle import Bank, Bundle, Product
+from anoco_edge.engines import EngineSettings, choose_engine, open_engine
+from anoco_edge.errors import AnocoError, BundleError, UsageError
+from anoco_edge.geometry import Geometry
+from anoco_edge.inspection import Evidence, Inspection, Timings
+from anoco_edge.maps import MapMaker
+from anoco_edge.pictures import check_rgb, decode_picture, read_picture
+from anoco_edge.preprocess import Box, Placement, patch_box, place, prepare
+from anoco_edge.regions import find_regions
+from anoco_edge.scoring import Parameters, choose_scorer, open_scorer, pool
+from anoco_edge.scoring.types import Floats
+from anoco_edge.selftest import check_engine
+
+Pixels = NDArray[np.uint8]
+Picture: TypeAlias = "Pixels | str | os.PathLike[str]"
+
+
+class Detector:
+    """Inspects pictures for one product of a bundle. Immutable: share it between threads.
+
+    >>> Detector.open("missing.anoco")
+    Traceback (most recent call last):
+        ...
+    anoco_edge.errors.BundleError: there is no bundle at missing.anoco; make one with: ...
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        product: str | None = None,
+        engine: str = "auto",
+        scorer: str = "auto",
+        *,
+        settings: EngineSettings | None = None,
+        threshold: float | None = None,
+    ) -> None:
+        settings = settings or EngineSettings()
+        if threshold is not None and not 0 < threshold < float("inf"):
+            raise UsageError(f"threshold is {threshold}", hint="it must be a number above 0")
+        self.bundle = bundle
+        self.product = bundle.product(product)
+        self.bank = bundle.bank(self.product)
+        self.threshold = self.product.threshold.value if threshold is None else threshold
+        self.threshold_kind = self.product.threshold.kind if threshold is None else "manual"
+        self.choices = {"engine": choose_engine(engine), "scorer": choose_scorer(scorer)}
+        self._contract = bundle.manifest.input
+        self._geometry = Geometry.of(bundle, self.product)
+        self._map = MapMaker(self._contract)
+        self._witness = BankWitness(bundle, self.product, self.bank)
+        self._engine = open_engine(engine, bundle, settings)
+        self.selftest = check_engine(bundle, self._engine)
+        self._scorer = open_scorer(
+            scorer,
+            self.bank.references,
+            Parameters(self.product.lam, self.product.metric, self.product.floor),
+            model=bundle.read(bundle.file("scoring.onnx")),
+            threads=settings.threads,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        product: str | None = None,
+        engine: str = "auto",
+        scorer: str = "auto",
+        *,
+        settings: EngineSettings | None = None,
+        threshold: float | None = None,
+        allow_random: bool = False,
+    ) -> Detector:
+        """Open a bundle; a threshold given here overrides the product's own."""
+        bundle = Bundle.open(path)
+        if bundle.manifest.backbone.weights.random and not allow_random:
+            raise BundleError(
+                f"{bundle.path} was exported with random weights, so its verdicts mean nothing",
+                hint="export it with real weights (or pass --allow-random to test the machinery)",
+            )
+        return cls(bundle, product, engine, scorer, settings=settings, threshold=threshold)
+
+    def inspect(self, image: Picture) -> Inspection:
+        """Inspect one picture: an HxWx3 uint8 RGB array, or a path."""
+        return self.inspect_batch([image])[0]
+
+    def inspect_batch(self, images: Sequence[Picture]) -> list[Inspection]:
+        """Inspect pictures through one run of the backbone, its time shared out evenly."""
+        loaded = [self._load(image) for image in images]
+        return self._inspect(loaded) if loaded else []
+
+    def inspect_many(
+        self, images: Iterable[Picture], batch: int = 4
+    ) -> Iterator[Inspection | AnocoError]:
+        """Inspect in batches; a picture that cannot be inspected gives its error instead."""
+        waiting = iter(images)
+        while group := list(islice(waiting, batch)):
+            outcome: list[Inspection | AnocoError | None] = [None] * len(group)
+            loaded = []
+            for k, image in enumerate(group):
+                try:
+                    loaded.append((k, self._load(image)))
+                except AnocoError as error:
+                    outcome[k] = error
+            results = self._inspect([item for _, item in loaded]) if loaded else []
+            for (k, _), result in zip(loaded, results, strict=True):
+                outcome[k] = result
+            yield from (o for o in outcome if o is not None)
+
+    def _load(self, image: Picture) -> tuple[str, Pixels, float]:
+        start = time.perf_counter()
+        if isinstance(image, np.ndarray):
+            name, rgb = "", check_rgb(image, "the picture")
+        else:
+            name, rgb = str(image), read_picture(Path(image))
+        self._geometry.check_size(rgb.shape[1], rgb.shape[0], name or "the picture")
+        return name, rgb, (time.perf_counter() - start) * 1000
+
+    def _inspect(self, loaded: Sequence[tuple[str, Pixels, float]]) -> list[Inspection]:
+        start = time.perf_counter()
+        prepared = [prepare(rgb, self._contract) for _, rgb, _ in loaded]
+        ready = time.perf_counter()
+        features = self._engine.features(np.stack([pixels for pixels, _ in prepared]))
+        share = 1000 / len(loaded)
+        common = {
+            "preprocess": (ready - start) * share,
+            "backbone": (time.perf_counter() - ready) * share,
+        }
+        return [
+            self._judge(name, placement, grid, {"decode": decode, **common})
+            for (name, _, decode), (_, placement), grid in zip(
+                loaded, prepared, features, strict=True
+            )
+        ]
+
+    def _judge(
+        self, name: str, placement: Placement, features: Floats, timings: Timings
+    ) -> Inspection:
+        start = time.perf_counter()
+        counted = self._geometry.counted(placement)
+        scores = self._scorer.score(features[counted.reshape(-1)])
+        scored = time.perf_counter()
+        energy = np.zeros(counted.shape, np.float32)
+        energy[counted] = scores.energy
+        anchor = np.full(counted.shape, -1, np.int64)
+        anchor[counted] = scores.anchor
+        similarity = np.zeros(counted.shape, np.float32)
+        similarity[counted] = scores.similarity
+        score = pool(scores.energy, self.product.pooling)
+        input_map = self._map(energy, counted)
+        regions, outline = [], None
+        if self.threshold is not None and score > self.threshold:
+            regions, outline = find_regions(
+                energy, input_map, self.threshold, self._contract, placement, self.product.min_area
+            )
+        timings["scoring"] = (scored - start) * 1000
+        timings["map"] = (time.perf_counter() - scored) * 1000
+        timings["total"] = sum(timings.values())
+        return Inspection(
+            source=name,
+            product=self.product.name,
+            generation=self.product.generation,
+            score=score,
+            threshold=self.threshold,
+            threshold_kind=self.threshold_kind,
+            energy=energy,
+            counted=counted,
+            regions=tuple(regions),
+            timings=timings,
+            placement=placement,
+            input_map=input_map,
+            outline=outline,
+            anchor=anchor,
+            similarity=similarity,
+            witness=self._witness,
+        )
+
+    def reference_picture(self, evidence: Evidence) -> Pixels:
+        """The reference picture that a piece of evidence points at."""
+        return decode_picture(evidence.file.read_bytes(), evidence.reference)
+
+
+class BankWitness:
+    """Finds the picture and the place behind a row of the bank."""
+
+    def __init__(self, bundle: Bundle, product: Product, bank: Bank) -> None:
+        self._contract = bundle.manifest.input
+        self._folder = bundle.product_folder(product.name)
+        self._references = product.references
+        self._bank = bank
+
+    def evidence(
+        self, anchor: int, similarity: float, row: int, col: int, placement: Placement
+    ) -> Evidence:
+        """Where the anchor of a query patch comes from."""
+        reference = self._references[int(self._bank.reference[anchor])]
+        there = place(self._contract, reference.width, reference.height)
+        r, c = int(self._bank.row[anchor]), int(self._bank.col[anchor])
+        return Evidence(
+            reference=reference.name,
+            file=self._folder / reference.file.path,
+            row=r,
+            col=c,
+            box=self._box(there, r, c),
+            similarity=similarity,
+            query_row=row,
+            query_col=col,
+            query_box=self._box(placement, row, col),
+        )
+
+    def _box(self, placement: Placement, row: int, col: int) -> Box:
+        return placement.to_picture(patch_box(self._contract, row, col))

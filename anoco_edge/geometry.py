@@ -1,0 +1,91 @@
+"""What a product says about the picture: its shape, region of interest and ignore mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from anoco_edge.bundle import Bundle, InputContract, Product, Region
+from anoco_edge.errors import PictureError, UsageError
+from anoco_edge.pictures import decode_picture
+from anoco_edge.preprocess import Mask, Placement, inspected_patches
+
+# A hand-cropped picture is off by a few percent; 4:3 against 3:2 or 16:9 is another camera mode.
+ASPECT_TOLERANCE = 0.05
+
+
+class Geometry:
+    """Knows which patches of a picture count, for one generation of a product."""
+
+    def __init__(self, contract: InputContract, product: Product, ignore: Mask | None) -> None:
+        self._contract = contract
+        self._product = product
+        self._ignore = ignore
+        self._counted: dict[Placement, Mask] = {}
+
+    @staticmethod
+    def of(bundle: Bundle, product: Product) -> Geometry:
+        """Reads the product's mask from the bundle."""
+        ignore = None
+        if product.mask is not None:
+            data = bundle.read(product.mask, bundle.product_folder(product.name))
+            ignore = read_mask(data, product.mask.path)
+        return Geometry(bundle.manifest.input, product, ignore)
+
+    def counted(self, placement: Placement) -> Mask:
+        """Which patches are enrolled and scored; none at all is an error."""
+        known = self._counted.get(placement)
+        if known is None:
+            known = inspected_patches(self._contract, placement, self._product.region, self._ignore)
+            if not known.any():
+                raise UsageError(
+                    "region of interest and mask leave no patch to inspect",
+                    hint="widen them with: anoco-edge product set",
+                )
+            if len(self._counted) > 64:  # a folder of pictures of many sizes
+                self._counted.clear()
+            self._counted[placement] = known
+        return known
+
+    def check_size(self, width: int, height: int, name: str) -> None:
+        """The same camera gives the same shape: another aspect ratio is another scene."""
+        if self._product.any_size or not self._product.references:
+            return
+        first = self._product.references[0]
+        if abs(width * first.height / (height * first.width) - 1) > ASPECT_TOLERANCE:
+            raise PictureError(
+                f"{name} is {width}x{height}, the references are {first.width}x{first.height}",
+                hint="inspect pictures of the same shape, or allow all with: "
+                "anoco-edge product set --any-size",
+            )
+
+
+def read_mask(data: bytes, name: str) -> Mask:
+    """An ignore mask: what is not black is left out."""
+    mask: Mask = decode_picture(data, name).max(axis=2) > 127
+    return mask
+
+
+def region_from_pixels(points: Sequence[tuple[float, float]], width: int, height: int) -> Region:
+    """A polygon in pixels of the reference pictures, or a rectangle by two opposite corners.
+
+    >>> region_from_pixels([(10, 20), (60, 80)], 100, 100).points[2]
+    (0.6, 0.8)
+    """
+    if any(not (0 <= x <= width and 0 <= y <= height) for x, y in points):
+        raise UsageError(
+            f"the region of interest leaves the picture, which is {width}x{height}",
+            hint="give it in pixels of the reference pictures",
+        )
+    if len(points) == 2:
+        (x0, y0), (x1, y1) = points
+        points = [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
+    if len(points) < 3 or _area(points) < 1:
+        raise UsageError("the region of interest has no area", hint="give x,y,width,height")
+    return Region(points=tuple((x / width, y / height) for x, y in points))
+
+
+def _area(points: Sequence[tuple[float, float]]) -> float:
+    x, y = np.array(points, dtype=float).T
+    return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2

@@ -1,0 +1,87 @@
+"""From the grid of patch energies to the anomaly map (DESIGN: bilinear, then Gaussian 7x7)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from anoco_edge.bundle.schema import InputContract
+from anoco_edge.preprocess import Mask, Placement
+
+Map = NDArray[np.float32]
+KERNEL, SIGMA = 7, 0.8  # the paper's supplement
+
+
+class MapMaker:
+    """Upsampling and smoothing are linear and separable, so both are one matrix an axis."""
+
+    def __init__(self, contract: InputContract) -> None:
+        self._stride = contract.stride
+        self._down = axis_matrix(contract.rows, contract.height)
+        self._across = axis_matrix(contract.cols, contract.width)
+
+    def __call__(self, energy: Map, counted: Mask) -> Map:
+        """The map at the model's input size; zero on patches that do not count.
+
+        A patch that does not count has no energy: its neighbours are averaged without it.
+        """
+        if counted.all():
+            return self._apply(energy)
+        weight = self._apply(counted.astype(np.float32))
+        raised = self._apply(np.where(counted, energy, 0).astype(np.float32))
+        smooth = np.divide(raised, weight, out=np.zeros_like(raised), where=weight > 0)
+        smooth[~np.kron(counted, np.ones((self._stride, self._stride), np.bool_))] = 0
+        return smooth
+
+    def _apply(self, grid: Map) -> Map:
+        result: Map = self._down @ grid.astype(np.float32) @ self._across.T
+        return result
+
+
+def axis_matrix(patches: int, pixels: int) -> Map:
+    """Smoothing after interpolation along one axis, as a pixels x patches matrix.
+
+    Rows sum to one, so a flat grid gives a flat map:
+
+    >>> bool(np.allclose(axis_matrix(4, 64).sum(axis=1), 1))
+    True
+    """
+    return (_gaussian(pixels) @ _bilinear(patches, pixels)).astype(np.float32)
+
+
+def _bilinear(patches: int, pixels: int) -> NDArray[np.float64]:
+    """Half-pixel centres, edges clamped."""
+    centre = (np.arange(pixels) + 0.5) * patches / pixels - 0.5
+    centre = centre.clip(0, patches - 1)
+    low = np.floor(centre).astype(int).clip(0, max(patches - 2, 0))
+    share = centre - low
+    matrix = np.zeros((pixels, patches))
+    rows = np.arange(pixels)
+    matrix[rows, low] += 1 - share
+    matrix[rows, np.minimum(low + 1, patches - 1)] += share
+    return matrix
+
+
+def _gaussian(pixels: int) -> NDArray[np.float64]:
+    """Reflected border, the edge pixel not repeated (dcb|abcd|cba)."""
+    offsets = np.arange(KERNEL) - KERNEL // 2
+    taps = np.exp(-(offsets**2) / (2 * SIGMA**2))
+    taps /= taps.sum()
+    period = max(2 * (pixels - 1), 1)
+    rows = np.arange(pixels)
+    matrix = np.zeros((pixels, pixels))
+    for offset, tap in zip(offsets, taps, strict=True):
+        source = np.abs(rows + offset) % period
+        source = np.where(source >= pixels, period - source, source)
+        np.add.at(matrix, (rows, source), tap)
+    return matrix
+
+
+def enlarge(input_map: Map, placement: Placement) -> Map:
+    """The map at the picture's own size."""
+    p = placement
+    inner = input_map[p.top : p.top + p.height, p.left : p.left + p.width]
+    size = (p.picture_width, p.picture_height)
+    scaled = Image.fromarray(np.ascontiguousarray(inner)).resize(size, Image.Resampling.BILINEAR)
+    return np.asarray(scaled, dtype=np.float32)

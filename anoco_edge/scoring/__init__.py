@@ -1,0 +1,109 @@
+"""ANoCo scoring: features in, energies out.
+
+`reference` is the specification in float64 NumPy; the others are measured against it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from anoco_edge.errors import UsageError
+from anoco_edge.scoring.pooling import POOLINGS, pool
+from anoco_edge.scoring.types import (
+    METRICS,
+    Floats,
+    Metric,
+    Parameters,
+    References,
+    Scorer,
+    Scores,
+)
+
+__all__ = [
+    "METRICS",
+    "POOLINGS",
+    "SCORERS",
+    "Metric",
+    "Parameters",
+    "References",
+    "Scorer",
+    "Scores",
+    "choose_scorer",
+    "open_scorer",
+    "pool",
+    "score_patches",
+]
+
+SCORERS = ("reference", "onnx")
+
+
+def choose_scorer(name: str = "auto") -> tuple[str, str]:
+    """The scorer that will run, and why. Asking by name never falls back.
+
+    >>> choose_scorer("reference")
+    ('reference', 'asked for')
+    """
+    if name == "auto":
+        from importlib.util import find_spec
+
+        if find_spec("onnxruntime") is not None:
+            return "onnx", "onnxruntime is installed"
+        return "reference", "onnxruntime is not installed"
+    if name not in SCORERS:
+        raise UsageError(
+            f"unknown scorer {name!r}", hint=f"use auto or one of {', '.join(SCORERS)}"
+        )
+    return name, "asked for"
+
+
+def open_scorer(
+    name: str,
+    bank: References,
+    parameters: Parameters | None = None,
+    *,
+    model: bytes | None = None,
+    threads: int = 0,
+    memory_mb: int | None = None,
+) -> Scorer:
+    """A scorer for one bank; `model`, `threads` and `memory_mb` concern the ONNX graph."""
+    parameters = parameters or Parameters()
+    chosen, _ = choose_scorer(name)
+    if chosen == "onnx":
+        from anoco_edge.scoring.onnx_scorer import MEMORY_MB, OnnxScorer
+
+        budget = MEMORY_MB if memory_mb is None else memory_mb
+        return OnnxScorer(bank, parameters, model=model, threads=threads, memory_mb=budget)
+    from anoco_edge.scoring.reference import ReferenceScorer
+
+    return ReferenceScorer(bank, parameters)
+
+
+def score_patches(
+    query: ArrayLike,
+    references: ArrayLike,
+    lam: float = 1.0,
+    metric: Metric = "product",
+    scorer: str = "auto",
+    *,
+    floor: float = 0.05,
+) -> Scores:
+    """Score query patches against reference patches, both raw features, one row a patch.
+
+    Reference patches of zero norm are left out; `anchor` counts rows of `references`.
+
+    >>> s = score_patches([[1.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [1.0, 0.1]], scorer="reference")
+    >>> s.anchor.tolist(), bool(s.energy[1] > s.energy[0])
+    ([0, 1], True)
+    """
+    bank, kept = References.of(_features(references))
+    parameters = Parameters(lam=lam, metric=metric, floor=floor)
+    scores = open_scorer(scorer, bank, parameters).score(_features(query))
+    return replace(scores, anchor=kept[scores.anchor])
+
+
+def _features(values: ArrayLike) -> Floats:
+    array = np.asarray(values)
+    return array if np.issubdtype(array.dtype, np.floating) else array.astype(np.float64)

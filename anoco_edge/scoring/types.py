@@ -1,0 +1,124 @@
+"""The plain values that scorers take and give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.errors import ScoringError, UsageError
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+Metric: TypeAlias = Literal["product", "l2", "cosine"]
+METRICS: tuple[str, ...] = get_args(Metric)
+
+# Outside this range float32 loses the squares that the method needs, so no scorer takes it.
+# A zero norm is below it: such a patch has no direction, hence no similarity to anything.
+NORM_RANGE = (1e-10, 1e10)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The three numbers of the method that a product records."""
+
+    lam: float = 1.0
+    metric: Metric = "product"
+    floor: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lam < float("inf"):
+            raise UsageError(f"lambda is {self.lam}", hint="it must be a number above 0")
+        if self.metric not in METRICS:
+            raise UsageError(f"unknown metric {self.metric!r}", hint=f"use {', '.join(METRICS)}")
+        if not 0 <= self.floor < 1:
+            raise UsageError(f"floor is {self.floor}", hint="it must lie in [0, 1)")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What is known of each query patch; every array has length N_q."""
+
+    energy: Floats
+    anchor: NDArray[np.int64]
+    similarity: Floats
+    neighbors: NDArray[np.int64]
+    margin: Floats | None = None
+    """How far the row's closest decision is from flipping; only the reference knows it."""
+
+
+class Scorer(Protocol):
+    """Scores query patches against the one bank it was made for."""
+
+    name: str
+
+    def score(self, query: Floats) -> Scores: ...
+
+
+@dataclass(frozen=True)
+class References:
+    """A bank that is fit to score against: finite, and no patch without a direction."""
+
+    features: Floats
+    norms: NDArray[np.float32]
+
+    @staticmethod
+    def of(features: Floats) -> tuple[References, NDArray[np.int64]]:
+        """Check raw features; zero-norm patches are dropped. Also returns the kept rows.
+
+        >>> bank, kept = References.of(np.array([[0.0, 0.0], [3.0, 4.0]]))
+        >>> bank.norms.tolist(), kept.tolist()
+        ([5.0], [1])
+        """
+        norms = finite_norms(features, "reference")
+        kept = np.flatnonzero(norms > 0)
+        if kept.size == 0:
+            raise ScoringError(
+                "there is no reference patch to score against", hint="enrol at least one good part"
+            )
+        if kept.size < len(norms):
+            features, norms = features[kept], norms[kept]
+        _refuse_wild(norms, "reference")
+        return References(features, norms.astype(np.float32)), kept
+
+
+def check_query(query: Floats, dim: int) -> None:
+    """Raise unless every query patch can be scored."""
+    if query.ndim != 2 or query.shape[1] != dim:
+        raise ScoringError(
+            f"query features have shape {query.shape}, the bank has {dim} numbers a patch",
+            hint="query and bank must come from the same backbone",
+        )
+    _refuse_wild(finite_norms(query, "query"), "query")
+
+
+def finite_norms(features: Floats, what: str) -> NDArray[np.float64]:
+    """Euclidean norms of the rows in float64; NaN and infinity are errors."""
+    if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating):
+        raise ScoringError(
+            f"{what} features are {features.dtype} of shape {features.shape}",
+            hint="pass floating-point numbers, one row a patch",
+        )
+    squares = np.empty(len(features))
+    for start in range(0, len(features), 1024):  # float64 temporaries stay small
+        block = features[start : start + 1024].astype(np.float64)
+        np.einsum("ij,ij->i", block, block, out=squares[start : start + 1024])
+    if not np.isfinite(squares).all():
+        row = int(np.flatnonzero(~np.isfinite(squares))[0])
+        raise ScoringError(
+            f"{what} patch {row} contains NaN or infinity", hint="check the backbone and its input"
+        )
+    return np.sqrt(squares)
+
+
+def _refuse_wild(norms: NDArray[np.float64], what: str) -> None:
+    low, high = NORM_RANGE
+    bad = np.flatnonzero((norms < low) | (norms > high))
+    if bad.size:
+        value = norms[bad[0]]
+        kind = "a zero norm" if value == 0 else f"norm {value:.3g}, outside {low:g} to {high:g}"
+        raise ScoringError(
+            f"{what} patch {bad[0]} has {kind}, so it cannot be scored",
+            hint="scale the features, or check the backbone and its input",
+        )

@@ -1,0 +1,110 @@
+"""The self-test of a bundle: does this engine on this machine compute what torch computed?
+
+It runs on the first load on a device and is remembered in the user's cache, keyed by the graph's
+hash and the engine's fingerprint. A backbone that fails it refuses to serve.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.bundle import Bundle
+from anoco_edge.bundle.checksum import sha256_bytes
+from anoco_edge.bundle.disk import write_atomic
+from anoco_edge.engines import Engine
+from anoco_edge.errors import BundleError, ParityError
+from anoco_edge.scoring import Parameters, References, open_scorer
+
+# Limits by precision of the graph: worst cosine of a patch, worst relative error of its norm.
+LIMITS = {"fp32": (0.9999, 1e-3), "fp16": (0.999, 1e-2), "int8": (0.97, 5e-2)}
+# Energies are compared where they are large: relative to the largest one.
+ENERGY_LIMIT = {"fp32": 1e-2, "fp16": 5e-2, "int8": 0.25}
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """What the self-test measured."""
+
+    min_cosine: float
+    norm_error: float
+    energy_error: float
+    remembered: bool = False
+
+
+def cache_folder() -> Path:
+    """Where machine-bound results live.
+
+    >>> cache_folder().name
+    'anoco-edge'
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "anoco-edge"
+
+
+def check_engine(bundle: Bundle, engine: Engine, *, force: bool = False) -> SelfTest:
+    """Run the self-test, or recall that it passed here; raises ParityError when it fails."""
+    record = bundle.file("selftest.safetensors")
+    key = f"{bundle.file('backbone.onnx').sha256}|{record.sha256}|{engine.fingerprint}"
+    remembered = cache_folder() / "selftest" / f"{sha256_bytes(key.encode())}.json"
+    if not force and remembered.is_file():
+        try:
+            return SelfTest(**{**json.loads(remembered.read_bytes()), "remembered": True})
+        except (OSError, ValueError, TypeError):
+            pass  # an unreadable memory is no memory: test again
+    result = measure(bundle, engine)
+    _judge(bundle, engine, result)
+    try:
+        remembered.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(remembered, json.dumps(asdict(result)).encode())
+    except OSError:
+        pass  # nowhere to remember it: the test runs again next time
+    return result
+
+
+def measure(bundle: Bundle, engine: Engine) -> SelfTest:
+    """Compare features and energies with those stored at export."""
+    from safetensors.numpy import load
+
+    tensors = load(bundle.read(bundle.file("selftest.safetensors")))
+    if not {"pixels", "features", "energies"} <= set(tensors):
+        raise BundleError(f"{bundle.path / 'selftest.safetensors'} is incomplete")
+    expected = tensors["features"].astype(np.float64)
+    got = engine.features(tensors["pixels"])[0].astype(np.float64)
+    if got.shape != expected.shape or not np.isfinite(got).all():
+        return SelfTest(-1.0, float("inf"), float("inf"))
+    norms, wanted = np.linalg.norm(got, axis=1), np.linalg.norm(expected, axis=1)
+    cosine = (got * expected).sum(axis=1) / np.maximum(norms * wanted, 1e-30)
+    energies = selftest_energies(got.astype(np.float32))
+    error = np.abs(energies - tensors["energies"]).max() / tensors["energies"].max()
+    return SelfTest(
+        float(cosine.min()), float((np.abs(norms - wanted) / wanted).max()), float(error)
+    )
+
+
+def selftest_energies(features: NDArray[np.float32]) -> NDArray[np.floating]:
+    """Odd patches scored against even ones: a bank that every picture brings along."""
+    bank, _ = References.of(features[0::2])
+    return open_scorer("reference", bank, Parameters()).score(features[1::2]).energy
+
+
+def _judge(bundle: Bundle, engine: Engine, result: SelfTest) -> None:
+    precision = bundle.manifest.backbone.precision
+    min_cosine, norm_limit = LIMITS[precision]
+    if (
+        result.min_cosine < min_cosine
+        or result.norm_error > norm_limit
+        or result.energy_error > ENERGY_LIMIT[precision]
+    ):
+        raise ParityError(
+            f"{engine.name} computes other features here than torch did at export: worst cosine "
+            f"{result.min_cosine:.5f} (limit {min_cosine}), norm off by {result.norm_error:.2%} "
+            f"(limit {norm_limit:.2%}), energies off by {result.energy_error:.2%} "
+            f"(limit {ENERGY_LIMIT[precision]:.0%})",
+            hint="do not inspect with this combination: use another engine, or export again",
+        )

@@ -1,0 +1,277 @@
+"""Sources on a disk: pictures, folders and globs of them, and video files, in natural order."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from anoco_edge.errors import AnocoError, PictureError, SourceError, UsageError
+from anoco_edge.pictures import PICTURE_SUFFIXES, read_picture
+from anoco_edge.sources import Frame, stream
+
+_MOST_FRAMES = 10**8  # 38 days at 30 a second: more is a container that does not know
+
+VIDEO_SUFFIXES = frozenset(
+    {".avi", ".mp4", ".m4v", ".mkv", ".mov", ".webm", ".mjpeg", ".mjpg", ".mpg", ".mpeg", ".ts"}
+    | {".m2ts", ".wmv", ".flv", ".ogv", ".3gp", ".h264", ".264", ".h265", ".hevc"}
+)
+
+
+def natural_key(path: str) -> tuple[tuple[tuple[int, int, str], ...], ...]:
+    """A sort key that reads digits as numbers, folder by folder.
+
+    >>> sorted(["b/1.png", "a10.png", "a9.png"], key=natural_key)
+    ['a9.png', 'a10.png', 'b/1.png']
+    """
+    return tuple(
+        # (0, number, digits) sorts before (1, 0, text), so a number is never compared with a text.
+        tuple(
+            (0, int(run), run) if run.isdecimal() else (1, 0, run)
+            for run in re.findall(r"\d+|\D+", part)
+        )
+        for part in (*Path(path.casefold()).parts, path)
+    )
+
+
+def find_files(inputs: Sequence[str]) -> tuple[list[str], int]:
+    """Pictures and videos that the inputs name, and how many other files were left out.
+
+    >>> find_files(["nothing-here-*.png"])
+    Traceback (most recent call last):
+    anoco_edge.errors.UsageError: no file fits nothing-here-*.png; check the pattern...
+    """
+    if not inputs:
+        raise UsageError(
+            "nothing to read", hint="name pictures, a folder, a video, an address or a camera"
+        )
+    found: list[str] = []
+    ignored: set[str] = set()
+    for text in inputs:
+        found += _expand(text, ignored)
+    return found, len(ignored)
+
+
+class FileSource:
+    """Pictures and videos one after the other; a picture that cannot be read is a Frame too.
+
+    A video that cannot be opened is refused here, before anything is read. One that ends early is
+    reported after everything else was delivered, so that nothing is lost by it.
+    """
+
+    live = False
+    skipped = 0
+
+    def __init__(self, inputs: Sequence[str], *, limit: int | None = None) -> None:
+        self._paths, self.ignored = find_files(inputs)
+        self.name = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
+        counts = [video_length(p) if is_video(p) else 1 for p in self._paths]
+        known = [count for count in counts if count is not None]
+        total = sum(known) if len(known) == len(counts) else None
+        self.total = total if total is None or limit is None else min(total, limit)
+        self._limit = limit
+        self._closed = False
+        self._frames = self._read()
+
+    def __iter__(self) -> Iterator[Frame]:
+        return self._frames
+
+    def close(self) -> None:
+        """Stop; an open video is let go of."""
+        self._closed = True
+        with suppress(ValueError):  # another thread is inside: it sees the flag and stops there
+            self._frames.close()
+
+    def __enter__(self) -> FileSource:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _read(self) -> Generator[Frame, None, None]:
+        index = 0
+        ended_early: SourceError | None = None
+        for path in self._paths:
+            try:
+                for frame in self._frames_of(path, index):
+                    if self._closed:
+                        return
+                    yield frame
+                    index += 1
+                    if index == self._limit:
+                        return
+            except SourceError as exc:
+                ended_early = ended_early or exc
+        if ended_early is not None:
+            raise ended_early
+
+    @staticmethod
+    def _frames_of(path: str, index: int) -> Iterator[Frame]:
+        if is_video(path):
+            yield from video_frames(path, index)
+        else:
+            yield _picture(path, index)
+
+
+def is_video(path: str) -> bool:
+    """Whether the name ends like a video's.
+
+    >>> is_video("line3.MP4"), is_video("line3.png")
+    (True, False)
+    """
+    return Path(path).suffix.lower() in VIDEO_SUFFIXES
+
+
+def video_length(path: str) -> int | None:
+    """How many frames a video file says it has; None when it does not know."""
+    capture = stream.open_video(path)
+    try:
+        return _stated_length(capture)
+    finally:
+        capture.release()
+
+
+def video_frames(path: str, index: int) -> Iterator[Frame]:
+    """Every frame of a video file, numbered from `index` on; SourceError if it ends too early."""
+    cv2 = stream.load_cv2()
+    capture = stream.open_video(path)
+    try:
+        stated = _stated_length(capture)
+        fps = float(capture.get(cv2.CAP_PROP_FPS))
+        count, shown_ms = 0, 0.0
+        while True:
+            captured = time.monotonic()
+            good, picture = capture.read()
+            if not good:
+                break
+            took = time.monotonic() - captured
+            shown_ms = float(capture.get(cv2.CAP_PROP_POS_MSEC))
+            yield stream.make_frame(f"{path}#{count}", index + count, picture, took, captured)
+            count += 1
+        if count == 0 or (stated is not None and _ended_early(count, stated, shown_ms, fps)):
+            of = "" if stated is None else f" of {stated}"
+            raise SourceError(
+                f"video {path} ended after {count}{of} frames",
+                hint="the file is damaged or incomplete: copy or record it again",
+            )
+    finally:
+        capture.release()
+
+
+def _stated_length(capture: Any) -> int | None:
+    count = float(capture.get(stream.load_cv2().CAP_PROP_FRAME_COUNT))
+    return int(count) if 0 < count < _MOST_FRAMES else None
+
+
+def _ended_early(count: int, stated: int, shown_ms: float, fps: float) -> bool:
+    """Fewer frames than stated, by more than the few that containers miscount.
+
+    Where the length is only estimated from the duration (Matroska, uneven frame rates) the count
+    may be far off although the last frame shown is the last one there is: then the clock decides.
+    """
+    few = max(3, stated // 50)
+    if count >= stated - few:
+        return False
+    return not (fps > 0 and shown_ms >= (stated - few) / fps * 1e3)
+
+
+def _picture(path: str, index: int) -> Frame:
+    captured = time.monotonic()
+    rgb, error = None, None
+    try:
+        rgb = read_picture(path)
+    except AnocoError as exc:
+        error = exc
+    return Frame(path, index, rgb, error, (time.monotonic() - captured) * 1e3, captured)
+
+
+def _expand(text: str, ignored: set[str]) -> list[str]:
+    try:
+        mode = Path(text).stat().st_mode
+    except PermissionError:
+        raise PictureError(
+            f"{text} may not be read (permission denied)", hint="check the folders above it"
+        ) from None
+    except (OSError, ValueError):
+        return _expand_glob(text, ignored)
+    if stat.S_ISDIR(mode):
+        return _expand_folder(text, ignored)
+    if stat.S_ISCHR(mode):
+        raise UsageError(f"{text} is a device, not a file", hint=f"use: --camera {text}")
+    return [text]  # what is named by its name is read, whatever its suffix: the content decides
+
+
+def _expand_folder(folder: str, ignored: set[str]) -> list[str]:
+    before = len(ignored)
+    found = list(_walk(folder, ignored))
+    if not found:
+        others = len(ignored) - before
+        raise UsageError(
+            f"no pictures in {folder}" + (f" ({others} other files)" if others else ""),
+            hint=f"pictures end in {', '.join(sorted(PICTURE_SUFFIXES))}; name videos one by one",
+        )
+    return sorted(found, key=natural_key)
+
+
+def _expand_glob(pattern: str, ignored: set[str]) -> list[str]:
+    if not glob.has_magic(pattern):
+        raise UsageError(f"there is no file or folder {pattern}", hint="check the path")
+    found: set[str] = set()
+    before = len(ignored)
+    for hit in glob.glob(pattern, recursive=True):  # noqa: PTH207 - Path.glob takes no absolute pattern
+        if Path(hit).is_dir():
+            found.update(_walk(hit, ignored))
+        elif is_video(hit) or _is_picture(hit):
+            found.add(hit)
+        else:
+            ignored.add(hit)
+    if not found:
+        others = len(ignored) - before
+        raise UsageError(
+            f"no file fits {pattern}" if not others else f"no picture or video fits {pattern}",
+            hint="check the pattern, and the folder it starts from",
+        )
+    return sorted(found, key=natural_key)
+
+
+def _walk(folder: str, ignored: set[str]) -> Iterator[str]:
+    """Pictures below a folder; links to folders are followed, but never in a circle."""
+    seen: set[tuple[int, int]] = set()
+    for where, folders, files in os.walk(folder, onerror=_unreadable, followlinks=True):
+        here = Path(where).stat()
+        if (here.st_dev, here.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((here.st_dev, here.st_ino))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            path = os.path.join(where, name)  # noqa: PTH118 - keeps the path as it was given
+            if name.startswith("."):
+                continue
+            if _is_picture(name):
+                yield path
+            else:
+                ignored.add(path)
+
+
+def _is_picture(name: str) -> bool:
+    return Path(name).suffix.lower() in PICTURE_SUFFIXES
+
+
+def _unreadable(exc: OSError) -> None:
+    raise PictureError(
+        f"folder {exc.filename} cannot be read: {exc.strerror}",
+        hint="allow it, or leave the folder out",
+    ) from None

@@ -1,0 +1,89 @@
+"""The provisional threshold that enrolment sets, until `calibrate` replaces it by a real one.
+
+It rests on the references alone, so it promises no false-reject rate: with two or more pictures
+each is scored against the others, with one its gentle augmentations are scored against it; the
+largest of these scores times MARGIN is the threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from anoco_edge.bundle.bank import Bank
+from anoco_edge.bundle.schema import Product, Threshold
+from anoco_edge.scoring import Parameters, Scorer, open_scorer, pool
+from anoco_edge.scoring.types import Floats, References
+
+# A held-out picture meets one reference less than a part on the line will, so its score is already
+# on the high side; the margin covers that the worst of a few good parts is not the worst of all.
+MARGIN = 1.25
+MOST_HELD_OUT = 32  # pictures that are scored; the cost grows with their number times the bank
+AUGMENTATIONS = 8
+
+
+def leave_one_out(bank: Bank, product: Product, scorer: str) -> Threshold:
+    """Each picture (at most MOST_HELD_OUT of them, evenly spaced) against all the others."""
+    pictures = int(bank.reference.max()) + 1
+    chosen = np.unique(np.linspace(0, pictures - 1, min(pictures, MOST_HELD_OUT)).round())
+    scores = []
+    for picture in chosen.astype(int):
+        held = bank.reference == picture
+        rest = References(bank.references.features[~held], bank.references.norms[~held])
+        energy = _open(scorer, rest, product).score(bank.references.features[held]).energy
+        scores.append(pool(energy, product.pooling))
+    return _threshold("leave-one-picture-out", scores)
+
+
+def from_augmentations(
+    rgb: NDArray[np.uint8],
+    bank: Bank,
+    product: Product,
+    scorer: str,
+    features: Callable[[NDArray[np.uint8]], Floats],
+) -> Threshold:
+    """One reference: how much do its own gentle variations cost?"""
+    against = _open(scorer, bank.references, product)
+    scores = [
+        pool(against.score(features(view)).energy, product.pooling) for view in gentle_views(rgb)
+    ]
+    return _threshold("gentle augmentations of the only reference", scores)
+
+
+def gentle_views(rgb: NDArray[np.uint8], seed: int = 0) -> list[NDArray[np.uint8]]:
+    """Seeded small turns, shifts and changes of light, as a fixture and a lamp would cause."""
+    rng = np.random.default_rng(seed)
+    image = Image.fromarray(rgb)
+    edge = tuple(int(v) for v in np.median(rgb[[0, -1]].reshape(-1, 3), axis=0))
+    views = []
+    for _ in range(AUGMENTATIONS):
+        shift = rng.uniform(-0.01, 0.01, 2) * image.size
+        turned = image.rotate(
+            float(rng.uniform(-2, 2)),
+            resample=Image.Resampling.BILINEAR,
+            translate=(round(shift[0]), round(shift[1])),
+            fillcolor=edge,
+        )
+        light = rng.uniform(0.95, 1.05)
+        views.append((np.asarray(turned) * light).clip(0, 255).round().astype(np.uint8))
+    return views
+
+
+def _open(scorer: str, bank: References, product: Product) -> Scorer:
+    return open_scorer(
+        scorer, bank, Parameters(lam=product.lam, metric=product.metric, floor=product.floor)
+    )
+
+
+def _threshold(method: str, scores: Sequence[float]) -> Threshold:
+    worst = max(scores)
+    if worst <= 0:  # identical pictures under other names: nothing was learnt about spread
+        return Threshold(kind="none", evidence={"method": method, "scores": list(scores)})
+    return Threshold(
+        kind="provisional",
+        value=worst * MARGIN,
+        evidence={"method": method, "scores": list(scores), "margin": MARGIN},
+    )

@@ -1,0 +1,162 @@
+"""Does the exported graph say what torch says? Compared patch by patch, before anything is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.errors import ParityError
+from anoco_edge_export.onnx_graph import onnx_features
+from anoco_edge_export.recipe import ParityLimits
+
+Features = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+# A patch whose neighbours are decided by less than this may rightly decide otherwise in float32,
+# and its energy then jumps (DESIGN section 3; features here differ by some 1e-6 of their norm).
+_MARGIN = 1e-5
+_TOP = 0.01
+
+
+def check_parity(
+    expected: Features,
+    onnx: bytes,
+    pixels: NDArray[np.uint8],
+    limits: ParityLimits,
+    names: Sequence[str],
+    cols: int,
+) -> dict[str, Any]:
+    """Run `onnx` on `pixels`, compare with torch's `expected`; a report, or ParityError.
+
+    `names` are those of the pictures and `cols` the patches in a row, to say where it differs.
+    """
+    # One at a time, as a camera would: memory stays that of one picture.
+    actual = np.concatenate([onnx_features(onnx, picture[None]) for picture in pixels])
+    return compare(expected, actual, limits, names, cols)
+
+
+def compare(
+    expected: Features, actual: Features, limits: ParityLimits, names: Sequence[str], cols: int
+) -> dict[str, Any]:
+    """Features [pictures, N, d] of torch and of the graph, against the limits."""
+    if actual.shape != expected.shape:
+        raise _failed([f"features have shape {actual.shape}, torch gives {expected.shape}"])
+    wild = np.asarray(~np.isfinite(actual)).any(axis=2)
+    if wild.any():
+        raise _failed([f"NaN or infinity at {_place(np.asarray(wild), names, cols)}"])
+    cosine, norm_error = _per_patch(expected, actual)
+    measured = {
+        "min_cosine": float(cosine.min()),
+        "mean_cosine": float(cosine.mean()),
+        "max_norm_error": float(norm_error.max()),
+    }
+    worst = {
+        "min_cosine": _place(cosine == cosine.min(), names, cols),
+        "max_norm_error": _place(norm_error == norm_error.max(), names, cols),
+    }
+    _enforce(measured, limits, worst)
+    # Only now: energies of features that are far off say nothing more, and may not exist.
+    energies = _energy_figures(expected, actual)
+    _enforce(energies, limits, worst)
+    return {
+        "passed": True,
+        "against": "torch float32 on the CPU",
+        "runtime": "onnxruntime, CPUExecutionProvider",
+        "pictures": list(names),
+        "patches": int(cosine.size),
+        "measured": {**measured, **energies},
+        "limits": limits.model_dump(),
+        "worst": worst,
+    }
+
+
+def spearman(a: Doubles, b: Doubles) -> float:
+    """Rank correlation, ties sharing their mean rank; 1 where neither side has an order.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 30.0, 20.0]))
+    0.5
+    """
+    ranks = [_ranks(a), _ranks(b)]
+    x, y = (r - r.mean() for r in ranks)
+    scale = float(np.sqrt((x @ x) * (y @ y)))
+    if scale == 0:
+        return 1.0 if not x.any() and not y.any() else 0.0
+    return float(x @ y) / scale
+
+
+def _per_patch(expected: Features, actual: Features) -> tuple[Doubles, Doubles]:
+    """Cosine and relative norm error of every patch, [pictures, N]."""
+    e, a = expected.astype(np.float64), actual.astype(np.float64)
+    norm_e, norm_a = np.linalg.norm(e, axis=2), np.linalg.norm(a, axis=2)
+    tiny = np.finfo(np.float64).tiny
+    cosine = np.einsum("pnd,pnd->pn", e, a) / np.maximum(norm_e * norm_a, tiny)
+    return np.minimum(cosine, 1.0), np.abs(norm_a - norm_e) / np.maximum(norm_e, tiny)
+
+
+def _energy_figures(expected: Features, actual: Features) -> dict[str, float]:
+    """ANoCo energies of both sides: the first picture is the bank, the others are inspected."""
+    from anoco_edge.scoring import score_patches
+
+    sides = []
+    for features in (expected, actual):
+        query = features[1:].reshape(-1, features.shape[2])
+        sides.append((query, score_patches(query, features[0], scorer="reference")))
+    (query, torch_side), (_, onnx_side) = sides
+    # Below this share of |q|^2 an energy is rounding (DESIGN section 3).
+    floor = 1e-9 * np.einsum("nd,nd->n", query, query, dtype=np.float64)
+    e = np.maximum(np.asarray(torch_side.energy, dtype=np.float64), floor)
+    a = np.maximum(np.asarray(onnx_side.energy, dtype=np.float64), floor)
+    assert torch_side.margin is not None  # the reference scorer always gives it
+    decided = np.asarray(torch_side.margin) > _MARGIN
+    top = e >= np.quantile(e, 1 - _TOP)
+    errors = (np.abs(a - e) / e)[top & decided]
+    return {
+        "energy_spearman": spearman(e, a),
+        "top_energy_error": float(errors.max(initial=0.0)),
+        "undecided_share": float(1 - decided.mean()),
+    }
+
+
+def _enforce(measured: dict[str, float], limits: ParityLimits, worst: dict[str, str]) -> None:
+    """Raise with every limit that is broken; `not >=` and `not <=` so that NaN breaks too."""
+    at_least = {
+        "min_cosine": limits.min_cosine,
+        "mean_cosine": limits.mean_cosine,
+        "energy_spearman": limits.min_energy_spearman,
+    }
+    at_most = {
+        "max_norm_error": limits.max_norm_error,
+        "top_energy_error": limits.max_top_energy_error,
+    }
+    broken = []
+    for name, value in measured.items():
+        where = f" at {worst[name]}" if name in worst else ""
+        label = name.replace("_", " ")
+        if name in at_least and not value >= at_least[name]:
+            broken.append(f"{label} is {value:.6g}{where}, at least {at_least[name]:g} is asked")
+        if name in at_most and not value <= at_most[name]:
+            broken.append(f"{label} is {value:.3g}{where}, at most {at_most[name]:g} is allowed")
+    if broken:
+        raise _failed(broken)
+
+
+def _failed(what: list[str]) -> ParityError:
+    return ParityError(
+        f"the exported graph differs from torch: {', and '.join(what)}",
+        hint="no bundle was written; try the torch, onnx and onnxruntime versions of the "
+        "constraints file",
+    )
+
+
+def _place(mask: NDArray[np.bool_], names: Sequence[str], cols: int) -> str:
+    picture, patch = np.argwhere(mask)[0]
+    return f"{names[picture]} row {patch // cols} column {patch % cols}"
+
+
+def _ranks(values: Doubles) -> Doubles:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    upto = np.cumsum(counts)
+    return np.asarray((upto - (counts - 1) / 2)[inverse], dtype=np.float64)

@@ -1,0 +1,451 @@
+"""The report, read as HTML and, where Chromium is installed, used in a real browser."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from anoco_edge.errors import StorageError
+from anoco_edge.report import Entry, thumbnail, write_report
+from anoco_edge.report.page import FIRST_ROWS, histogram
+
+CHROMIUM = shutil.which("chromium")
+DRIVER = shutil.which("chromedriver")
+SCRIPT = "document.title='owned'"
+EVIL = f'</script><img src=x onerror="{SCRIPT}">"\'><script>{SCRIPT}</script>'
+QUIET = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium here: apt-get install chromium"
+)
+needs_driver = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None,
+    reason="no chromedriver here: apt-get install chromium chromium-driver",
+)
+
+
+class Reader(HTMLParser):
+    """Counts tags and keeps attributes and text, as a browser would see them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def jpeg(colour: tuple[int, int, int], size: tuple[int, int] = (64, 48)) -> bytes:
+    held = io.BytesIO()
+    Image.new("RGB", size, colour).save(held, format="JPEG")
+    return held.getvalue()
+
+
+def row(number: int, score: float, verdict: str = "good", **more: object) -> dict[str, object]:
+    return {
+        "id": number,
+        "source": f"part{number}.png",
+        "score": score,
+        "threshold": 1.0,
+        "ratio": score,
+        "verdict": verdict,
+        "regions": [{"box": [1, 2, 3, 4]}] if verdict == "anomalous" else [],
+        "evidence": [{"reference": "good/001.png", "row": 1, "col": 2, "similarity": 0.8}],
+        "timings": {"backbone": 8.0, "total": 10.0 * number},
+        **more,
+    }
+
+
+def some_entries() -> list[Entry]:
+    return [
+        Entry(row(1, 0.9), thumbnail(np.zeros((40, 80, 3), np.uint8)), None, jpeg((255, 0, 0))),
+        Entry(row(2, 10.5, "anomalous"), jpeg((9, 9, 9)), "overlays/2 #50%?.jpg", None),
+        Entry(row(10, 9.25, "anomalous"), None, None, jpeg((0, 0, 255))),
+        Entry({"id": 11, "source": "torn.jpg", "error": "torn.jpg ends in the middle"}),
+        Entry(row(12, 0.05), None, None, None),
+    ]
+
+
+def written(folder: Path, entries: list[Entry], **changes: Any) -> Path:
+    settings: dict[str, Any] = {
+        "title": "Line 3",
+        "product": "washer",
+        "threshold": 1.0,
+        "threshold_kind": "conformal",
+        "summary": {"skipped": 7},
+        **changes,
+    }
+    page = folder / "report.html"
+    write_report(page, entries, **settings)
+    return page
+
+
+def test_a_row_for_every_picture_with_its_figures(tmp_path: Path) -> None:
+    text = written(tmp_path, some_entries()).read_text()
+    rows = re.findall(r'<tr data-verdict="(\w+)"', text)
+    assert rows == ["good", "anomalous", "anomalous", "failed", "good"]
+    words = " ".join(Reader(text).text)
+    for expected in ("part10.png", "9.25", "good/", "0.80 similar", "torn.jpg ends in the middle"):
+        assert expected in words
+
+
+def test_cards_count_and_take_figures_of_the_caller(tmp_path: Path) -> None:
+    text = written(tmp_path, some_entries(), summary={"skipped": 7, "engine": "on<nx"}).read_text()
+    cards = dict(re.findall(r"<dt>(.*?)</dt><dd.*?>(.*?)</dd>", text))
+    assert cards == {
+        "Pictures": "5",
+        "Good": "2",
+        "Anomalous": "2",
+        "Failed": "1",
+        "Median time (ms)": "60.0",
+        "95 % are faster than (ms)": "117.0",
+        "Skipped frames": "7",
+        "Engine": "on&lt;nx",
+    }
+
+
+def test_nothing_is_fetched_from_elsewhere(tmp_path: Path) -> None:
+    page = Reader(written(tmp_path, some_entries()).read_text())
+    assert not page.all("link") and not page.all("iframe")
+    assert [a.get("src") for a in page.all("script")] == [None]
+    for attrs in page.all("img"):
+        assert (attrs.get("src") or "data:").startswith("data:")
+    targets = [a["href"] or "" for a in page.all("a")]
+    assert [t[:22] for t in targets if t.startswith("data:")] == ["data:image/jpeg;base64"] * 2
+    assert [t for t in targets if not t.startswith("data:")] == ["./overlays/2%20%2350%25%3F.jpg"]
+
+
+@pytest.mark.parametrize("kind", ["provisional", "none", "conformal", "manual"])
+def test_the_banner_says_what_verdicts_are_worth(tmp_path: Path, kind: str) -> None:
+    value = None if kind == "none" else 1.0
+    text = written(tmp_path, some_entries(), threshold=value, threshold_kind=kind).read_text()
+    banner = re.search(r'<p class="banner".*?</p>', text)
+    if kind in ("conformal", "manual"):
+        assert banner is None
+    else:
+        assert banner is not None and "anoco-edge calibrate" in banner[0]
+        assert ("Verdicts are provisional:" in banner[0]) == (kind == "provisional")
+
+
+def evil_entries() -> list[Entry]:
+    evidence = {"reference": EVIL, "similarity": 0.5}
+    return [
+        Entry(
+            {**row(1, 0.5), "source": EVIL, "verdict": EVIL, "evidence": evidence, "id": EVIL},
+            jpeg((1, 2, 3)),
+            "javascript:document.title='owned'//" + EVIL,
+        ),
+        Entry({"source": EVIL, "error": EVIL, "timings": EVIL, "regions": EVIL, "score": EVIL}),
+        Entry({"source": "{{ROWS}}{{TITLE}}", "score": float("nan"), "ratio": True}),
+    ]
+
+
+def evil_page(folder: Path) -> Path:
+    return written(
+        folder,
+        evil_entries(),
+        title=EVIL,
+        product=EVIL + "{{CARDS}}",
+        threshold_kind=EVIL,
+        summary={EVIL: EVIL, "skipped": EVIL},
+    )
+
+
+def test_names_are_text_and_never_markup(tmp_path: Path) -> None:
+    text = evil_page(tmp_path).read_text()
+    page = Reader(text)
+    assert len(page.all("script")) == 1
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    assert len(page.all("img")) == 2  # one thumbnail, and the empty one of the larger view
+    assert [str(a["href"])[:16] for a in page.all("a")] == ["./javascript%3Ad"]
+    assert "{{ROWS}}{{TITLE}}" in text and EVIL in "".join(page.text)
+
+
+def test_a_file_name_that_is_not_utf8(tmp_path: Path) -> None:
+    name = b"caf\xe9.png".decode("utf-8", "surrogateescape")
+    text = written(tmp_path, [Entry(row(1, 0.5, source=name), None, name)]).read_text("utf-8")
+    assert "caf?.png" in text and 'href="./caf%E9.png"' in text
+
+
+def test_no_entries_and_many(tmp_path: Path) -> None:
+    empty = written(tmp_path, [], threshold=None, threshold_kind="none", summary={}).read_text()
+    assert "No pictures yet" in empty and "No scores to show" in empty
+    small = thumbnail(np.zeros((8, 8, 3), np.uint8))
+    page = tmp_path / "many.html"
+    write_report(
+        page,
+        (Entry(row(i, i / 1000), small) for i in range(5000)),
+        title="t",
+        product="p",
+        threshold=1.0,
+        threshold_kind="manual",
+        summary={},
+    )
+    text = page.read_text()
+    assert text.count("<tr data-verdict=") == 5000
+    assert text.count('class="more"') == 5000 - FIRST_ROWS
+    assert f"FIRST = {FIRST_ROWS};" in text
+
+
+def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    page = written(tmp_path, some_entries())
+    before = page.read_bytes()
+
+    def breaks() -> Iterator[Entry]:
+        yield from some_entries()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_report(
+            page,
+            breaks(),
+            title="t",
+            product="p",
+            threshold=1.0,
+            threshold_kind="manual",
+            summary={},
+        )
+    assert page.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+    assert page.stat().st_mode & 0o444 == 0o444 & ~_umask(), "others may read it"
+    with pytest.raises(StorageError, match="choose another place"):
+        written(tmp_path / "missing", [])
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _attributes(svg: str, selector: str, name: str) -> list[float]:
+    return [float(re.findall(rf' {name}="([\d.]+)"', t)[0]) for t in re.findall(selector, svg)]
+
+
+def test_histogram_has_the_threshold_between_good_and_anomalous() -> None:
+    svg = histogram([(0.2, "good"), (0.8, "good"), (1.3, "anomalous"), (3.0, "anomalous")], 1.0)
+    (line,) = _attributes(svg, r'<line class="threshold".*?>', "x1")
+    good = _attributes(svg, r'<rect class="good".*?>', "x")
+    bad = _attributes(svg, r'<rect class="anomalous".*?>', "x")
+    assert len(good) == len(bad) == 2
+    assert max(good) < line < min(bad)
+    assert 40 < line < 760 and "threshold 1<" in svg
+
+
+def test_histogram_stands_one_huge_score_and_odd_ones() -> None:
+    scores = [(0.1 + i / 100, "good") for i in range(50)]
+    svg = histogram([*scores, (5000.0, "anomalous"), (0.0, "good")], 0.9)
+    assert "logarithmic" in svg
+    assert len(_attributes(svg, r'<rect class="good".*?>', "x")) > 3, "good scores stay apart"
+    heights = _attributes(svg, r'<rect class="good".*?>', "height")
+    assert sum(heights) / min(heights) == pytest.approx(51, rel=0.02), "none is lost"
+    for odd in ([(0.0, "good")], [(0.0, "good")] * 3, [(-1.0, "uncalibrated"), (2.0, "good")]):
+        assert "<rect" in histogram(odd, None)
+
+
+def test_thumbnail_is_small_and_keeps_its_shape() -> None:
+    for picture in (np.zeros((300, 600, 3), np.uint8), Image.new("RGBA", (600, 300))):
+        with Image.open(io.BytesIO(thumbnail(picture, side=100))) as small:
+            assert (small.format, small.size) == ("JPEG", (100, 50))
+
+
+def dom_of(page: Path, fragment: str, folder: Path) -> str:
+    done = subprocess.run(
+        [
+            CHROMIUM or "",
+            *QUIET,
+            f"--user-data-dir={folder / 'profile'}",
+            "--virtual-time-budget=3000",
+            "--dump-dom",
+            f"{page.as_uri()}{fragment}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout
+
+
+def sources(dom: str) -> list[str]:
+    """Names in the order of the table, without the rows that are filtered away."""
+    rows = re.findall(r"<tr data-verdict.*?</tr>", dom, re.DOTALL)
+    shown = [r for r in rows if not re.match(r"<tr[^>]* hidden", r)]
+    return [re.findall(r'class="name" data-v="(.*?)"', r)[0] for r in shown]
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("fragment", "expected"),
+    [
+        ("#sort=score-desc", ["part2", "part10", "part1", "part12", "torn"]),
+        ("#sort=score-asc", ["part12", "part1", "part10", "part2", "torn"]),
+        ("#sort=source-asc&show=anomalous", ["part2", "part10"]),
+        ("#sort=nonsense&show=nonsense", ["part1", "part2", "part10", "torn", "part12"]),
+    ],
+)
+def test_the_address_sorts_and_filters(tmp_path: Path, fragment: str, expected: list[str]) -> None:
+    dom = dom_of(written(tmp_path, some_entries()), fragment, tmp_path)
+    assert [Path(s).stem for s in sources(dom)] == expected
+    arrows = re.findall(r'data-key="(\w+)"[^>]*aria-sort="(\w+ending)"', dom)
+    key, _, way = fragment.removeprefix("#sort=").partition("&")[0].partition("-")
+    assert arrows == ([(key, way + "ending")] if way else [])
+
+
+@needs_chromium
+def test_an_evil_name_does_no_harm_in_a_browser(tmp_path: Path) -> None:
+    page = evil_page(tmp_path)
+    # The policy of the page would stop a script as well; without it the escaping stands alone.
+    bare = tmp_path / "bare.html"
+    bare.write_text(re.sub(r"<meta http-equiv=.*?>", "", page.read_text()))
+    dom = dom_of(bare, "#sort=source-asc", tmp_path)
+    assert "<title>owned" not in dom and 'aria-sort="ascending"' in dom
+
+
+KEYS = {"Escape": "\ue00c", "ArrowRight": "\ue014", "ArrowLeft": "\ue012", "Enter": "\ue007"}
+
+
+class Browser:
+    """The few calls of the WebDriver protocol that are needed here."""
+
+    def __init__(self, port: int) -> None:
+        self.base = f"http://127.0.0.1:{port}"
+        options = {"args": [*QUIET, "--window-size=1200,900"], "binary": CHROMIUM}
+        wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}}
+        self.base += "/session/" + self.call("POST", "/session", wanted)["sessionId"]
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        data = json.dumps(body).encode() if method == "POST" else None
+        request = urllib.request.Request(self.base + path, data=data, method=method)
+        # A proxy of the environment must not come between this machine and itself.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=60) as answer:
+            return json.load(answer)["value"]
+
+    def open(self, url: str) -> None:
+        self.call("POST", "/url", {"url": "about:blank"})
+        self.call("POST", "/url", {"url": url})
+
+    def run(self, script: str) -> Any:
+        return self.call("POST", "/execute/sync", {"script": script, "args": []})
+
+    def click(self, css: str) -> None:
+        found = self.call("POST", "/element", {"using": "css selector", "value": css})
+        self.call("POST", f"/element/{next(iter(found.values()))}/click", {})
+
+    def press(self, key: str) -> None:
+        keys = [{"type": kind, "value": KEYS[key]} for kind in ("keyDown", "keyUp")]
+        self.call("POST", "/actions", {"actions": [{"type": "key", "id": "k", "actions": keys}]})
+
+    def until(self, script: str, expected: object) -> None:
+        deadline = time.monotonic() + 10
+        while (seen := self.run(script)) != expected:
+            assert time.monotonic() < deadline, f"{script}: {seen!r} instead of {expected!r}"
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with subprocess.Popen(
+        [DRIVER or "", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        try:
+            ready = (re.search(r"on port (\d+)\.", line) for line in driver.stdout)
+            started = Browser(int(next(m for m in ready if m)[1]))
+            try:
+                yield started
+            finally:
+                started.call("DELETE", "")
+        finally:
+            driver.terminate()
+
+
+NAMES = (
+    "return [...document.querySelectorAll('tbody tr:not([hidden])')].map(r => r.cells[1].innerText)"
+)
+SHOWN = "const i = document.querySelector('dialog img'); return i.complete ? i.naturalWidth : -1"
+CAPTION = "return document.querySelector('dialog p').textContent"
+OPEN = "return document.querySelector('dialog').open"
+
+
+@needs_driver
+def test_clicks_and_keys_sort_and_filter(tmp_path: Path, browser: Browser) -> None:
+    browser.open(written(tmp_path, some_entries()).as_uri())
+    assert browser.run(NAMES) == ["1", "2", "10", "11", "12"]
+    browser.click("th[data-key=score] button")
+    assert browser.run(NAMES) == ["2", "10", "1", "12", "11"]
+    browser.press("Enter")  # the heading has the focus: the keyboard turns the order round
+    assert browser.run(NAMES) == ["12", "1", "10", "2", "11"]
+    browser.click("[data-show=anomalous]")
+    assert browser.run(NAMES) == ["10", "2"]
+    assert browser.run("return location.hash") == "#sort=score-asc&show=anomalous"
+
+
+@needs_driver
+def test_the_larger_view_opens_steps_and_closes(tmp_path: Path, browser: Browser) -> None:
+    (tmp_path / "overlays").mkdir()
+    (tmp_path / "overlays/2 #50%?.jpg").write_bytes(jpeg((0, 255, 0), (123, 45)))
+    browser.open(written(tmp_path, some_entries()).as_uri())
+    browser.click("tbody a.open")
+    assert browser.run(OPEN)
+    browser.until(SHOWN, 64)
+    assert browser.run(CAPTION).startswith("part1.png")
+    browser.press("ArrowRight")
+    browser.until(SHOWN, 123)  # a file beside the report, with an awkward name
+    assert browser.run(CAPTION).split() == ["part2.png", "\u2013", "Anomalous"]
+    for key, name in (
+        ("ArrowRight", "part10.png"),
+        ("ArrowRight", "part10.png"),
+        ("ArrowLeft", "part2.png"),
+    ):
+        browser.press(key)
+        assert browser.run(CAPTION).startswith(name)
+    browser.press("Escape")
+    assert not browser.run(OPEN)
+    focused = "return document.activeElement.closest('tr').cells[1].innerText"
+    browser.until(focused, "2")
+
+
+@needs_driver
+def test_a_long_table_shows_its_first_rows_until_asked(tmp_path: Path, browser: Browser) -> None:
+    entries = [Entry(row(i, i / 100)) for i in range(FIRST_ROWS + 50)]
+    browser.open(written(tmp_path, entries).as_uri())
+    visible = "return [...document.querySelectorAll('tbody tr')].filter(r => r.offsetHeight).length"
+    assert browser.run(visible) == FIRST_ROWS
+    browser.click("th[data-key=score] button")
+    assert browser.run(visible) == FIRST_ROWS
+    assert browser.run(NAMES)[0] == str(FIRST_ROWS + 49), "all rows take part in sorting"
+    browser.click(".rest")
+    assert browser.run(visible) == FIRST_ROWS + 50
