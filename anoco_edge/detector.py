@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
@@ -20,7 +21,7 @@ from anoco_edge.inspection import Evidence, Inspection, Timings
 from anoco_edge.maps import MapMaker
 from anoco_edge.pictures import check_rgb, decode_picture, read_picture
 from anoco_edge.preprocess import Box, Placement, patch_box, place, prepare
-from anoco_edge.regions import find_regions
+from anoco_edge.regions import FoundRegion, find_regions
 from anoco_edge.scoring import Parameters, choose_scorer, open_scorer, pool
 from anoco_edge.scoring.types import Floats
 from anoco_edge.selftest import check_engine
@@ -160,7 +161,8 @@ class Detector:
         similarity[counted] = scores.similarity
         score = pool(scores.energy, self.product.pooling)
         input_map = self._map(energy, counted)
-        regions, outline = [], None
+        regions: list[FoundRegion] = []
+        outline = None
         if self.threshold is not None and score > self.threshold:
             regions, outline = find_regions(
                 energy, input_map, self.threshold, self._contract, placement, self.product.min_area
@@ -189,7 +191,12 @@ class Detector:
 
     def reference_picture(self, evidence: Evidence) -> Pixels:
         """The reference picture that a piece of evidence points at."""
-        return decode_picture(evidence.file.read_bytes(), evidence.reference)
+        return _read_reference(evidence.file)
+
+
+@lru_cache(maxsize=4)
+def _read_reference(path: Path) -> Pixels:
+    return decode_picture(path.read_bytes(), path.name)
 
 
 class BankWitness:

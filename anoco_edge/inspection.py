@@ -84,6 +84,14 @@ class Inspection:
         """The anomaly map at the picture's size."""
         return enlarge(self.input_map, self.placement)
 
+    @cached_property
+    def outline_at_picture(self) -> Mask | None:
+        """The regions as a mask at the picture's size."""
+        if self.outline is None:
+            return None
+        mask: Mask = enlarge(self.outline.astype(np.float32), self.placement) > 0.5
+        return mask
+
     @property
     def peak(self) -> tuple[int, int]:
         """Row and column of the strongest patch."""

@@ -112,12 +112,14 @@ class Teacher:
         *,
         wait: float = 600.0,
         progress: Progress = lambda _: None,
+        on_wait: Progress = lambda _: None,
     ) -> None:
         self.bundle = bundle
         self._engine = engine
         self._scorer = scorer
         self._wait = wait
         self._progress = progress
+        self._on_wait = on_wait
 
     @staticmethod
     def open(
@@ -128,12 +130,13 @@ class Teacher:
         settings: EngineSettings | None = None,
         wait: float = 600.0,
         progress: Progress = lambda _: None,
+        on_wait: Progress = lambda _: None,
     ) -> Teacher:
         """Open a bundle for teaching; the engine must pass the self-test."""
         bundle = Bundle.open(path)
         opened = open_engine(engine, bundle, settings)
         check_engine(bundle, opened)
-        return Teacher(bundle, opened, scorer, wait=wait, progress=progress)
+        return Teacher(bundle, opened, scorer, wait=wait, progress=progress, on_wait=on_wait)
 
     def enroll(
         self,
@@ -292,10 +295,8 @@ class Teacher:
         kept: dict[str, Bank] = {}
         dropped = 0
         if old is not None and old.bank is not None:
-            same = all(
-                getattr(old, k) == getattr(draft, k) for k in ("region", "mask", "bank_dtype")
-            )
-            if same:
+            chosen_by = ("region", "mask", "bank_dtype")
+            if all(getattr(old, k) == getattr(draft, k) for k in chosen_by):
                 bank = self.bundle.bank(old)
                 kept = {r.pixels: bank.only([k]) for k, r in enumerate(old.references)}
                 dropped = old.dropped_patches
@@ -375,4 +376,4 @@ class Teacher:
             raise UsageError(
                 f"{name!r} is not a product name", hint="use letters, digits, '-', '_' and '.'"
             )
-        return locked(self.bundle.product_folder(name), self._wait, self._progress)
+        return locked(self.bundle.product_folder(name), self._wait, self._on_wait)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -28,22 +29,13 @@ DRIVER = shutil.which("chromedriver")
 SCRIPT = "document.title='owned'"
 EVIL = f'</script><img src=x onerror="{SCRIPT}">"\'><script>{SCRIPT}</script>'
 QUIET = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium here: apt-get install chromium"
-)
+needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="needs: apt-get install chromium")
 needs_driver = pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None,
-    reason="no chromedriver here: apt-get install chromium chromium-driver",
+    not (CHROMIUM and DRIVER), reason="needs: apt-get install chromium chromium-driver"
 )
 
 
@@ -93,21 +85,14 @@ def some_entries() -> list[Entry]:
         Entry(row(2, 10.5, "anomalous"), jpeg((9, 9, 9)), "overlays/2 #50%?.jpg", None),
         Entry(row(10, 9.25, "anomalous"), None, None, jpeg((0, 0, 255))),
         Entry({"id": 11, "source": "torn.jpg", "error": "torn.jpg ends in the middle"}),
-        Entry(row(12, 0.05), None, None, None),
+        Entry(row(12, 0.25)),
     ]
 
 
-def written(folder: Path, entries: list[Entry], **changes: Any) -> Path:
-    settings: dict[str, Any] = {
-        "title": "Line 3",
-        "product": "washer",
-        "threshold": 1.0,
-        "threshold_kind": "conformal",
-        "summary": {"skipped": 7},
-        **changes,
-    }
+def written(folder: Path, entries: Iterable[Entry], **changes: Any) -> Path:
+    settings: dict[str, Any] = {"threshold": 1.0, "threshold_kind": "conformal", "summary": {}}
     page = folder / "report.html"
-    write_report(page, entries, **settings)
+    write_report(page, entries, **{"title": "Line 3", "product": "nut", **settings, **changes})
     return page
 
 
@@ -172,14 +157,8 @@ def evil_entries() -> list[Entry]:
 
 
 def evil_page(folder: Path) -> Path:
-    return written(
-        folder,
-        evil_entries(),
-        title=EVIL,
-        product=EVIL + "{{CARDS}}",
-        threshold_kind=EVIL,
-        summary={EVIL: EVIL, "skipped": EVIL},
-    )
+    words = dict.fromkeys(("title", "product", "threshold_kind"), EVIL + "{{CARDS}}")
+    return written(folder, evil_entries(), **words, summary={EVIL: EVIL, "skipped": EVIL})
 
 
 def test_names_are_text_and_never_markup(tmp_path: Path) -> None:
@@ -202,23 +181,13 @@ def test_no_entries_and_many(tmp_path: Path) -> None:
     empty = written(tmp_path, [], threshold=None, threshold_kind="none", summary={}).read_text()
     assert "No pictures yet" in empty and "No scores to show" in empty
     small = thumbnail(np.zeros((8, 8, 3), np.uint8))
-    page = tmp_path / "many.html"
-    write_report(
-        page,
-        (Entry(row(i, i / 1000), small) for i in range(5000)),
-        title="t",
-        product="p",
-        threshold=1.0,
-        threshold_kind="manual",
-        summary={},
-    )
-    text = page.read_text()
+    text = written(tmp_path, (Entry(row(i, i / 1000), small) for i in range(5000))).read_text()
     assert text.count("<tr data-verdict=") == 5000
     assert text.count('class="more"') == 5000 - FIRST_ROWS
     assert f"FIRST = {FIRST_ROWS};" in text
 
 
-def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = written(tmp_path, some_entries())
     before = page.read_bytes()
 
@@ -227,26 +196,21 @@ def test_written_whole_or_not_at_all(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_report(
-            page,
-            breaks(),
-            title="t",
-            product="p",
-            threshold=1.0,
-            threshold_kind="manual",
-            summary={},
-        )
+        written(tmp_path, breaks())
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="No space left"):
+        patch.setattr("os.fsync", full)
+        written(tmp_path, [])
     assert page.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
-    assert page.stat().st_mode & 0o444 == 0o444 & ~_umask(), "others may read it"
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert page.stat().st_mode == plain.stat().st_mode, "whoever may read the folder may read it"
     with pytest.raises(StorageError, match="choose another place"):
         written(tmp_path / "missing", [])
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
 
 
 def _attributes(svg: str, selector: str, name: str) -> list[float]:
@@ -280,21 +244,11 @@ def test_thumbnail_is_small_and_keeps_its_shape() -> None:
             assert (small.format, small.size) == ("JPEG", (100, 50))
 
 
-def dom_of(page: Path, fragment: str, folder: Path) -> str:
-    done = subprocess.run(
-        [
-            CHROMIUM or "",
-            *QUIET,
-            f"--user-data-dir={folder / 'profile'}",
-            "--virtual-time-budget=3000",
-            "--dump-dom",
-            f"{page.as_uri()}{fragment}",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+def dom_of(page: Path, fragment: str) -> str:
+    profile = f"--user-data-dir={page.parent / 'profile'}"
+    address = f"{page.as_uri()}{fragment}"
+    command = [str(CHROMIUM), *QUIET, profile, "--virtual-time-budget=3000", "--dump-dom", address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout
 
 
@@ -316,7 +270,7 @@ def sources(dom: str) -> list[str]:
     ],
 )
 def test_the_address_sorts_and_filters(tmp_path: Path, fragment: str, expected: list[str]) -> None:
-    dom = dom_of(written(tmp_path, some_entries()), fragment, tmp_path)
+    dom = dom_of(written(tmp_path, some_entries()), fragment)
     assert [Path(s).stem for s in sources(dom)] == expected
     arrows = re.findall(r'data-key="(\w+)"[^>]*aria-sort="(\w+ending)"', dom)
     key, _, way = fragment.removeprefix("#sort=").partition("&")[0].partition("-")
@@ -329,7 +283,7 @@ def test_an_evil_name_does_no_harm_in_a_browser(tmp_path: Path) -> None:
     # The policy of the page would stop a script as well; without it the escaping stands alone.
     bare = tmp_path / "bare.html"
     bare.write_text(re.sub(r"<meta http-equiv=.*?>", "", page.read_text()))
-    dom = dom_of(bare, "#sort=source-asc", tmp_path)
+    dom = dom_of(bare, "#sort=source-asc")
     assert "<title>owned" not in dom and 'aria-sort="ascending"' in dom
 
 
@@ -392,9 +346,8 @@ def browser() -> Iterator[Browser]:
             driver.terminate()
 
 
-NAMES = (
-    "return [...document.querySelectorAll('tbody tr:not([hidden])')].map(r => r.cells[1].innerText)"
-)
+ROWS = "return [...document.querySelectorAll('tbody tr:not([hidden])')]"
+NAMES = f"{ROWS}.map(row => row.cells[1].innerText)"
 SHOWN = "const i = document.querySelector('dialog img'); return i.complete ? i.naturalWidth : -1"
 CAPTION = "return document.querySelector('dialog p').textContent"
 OPEN = "return document.querySelector('dialog').open"
@@ -425,13 +378,9 @@ def test_the_larger_view_opens_steps_and_closes(tmp_path: Path, browser: Browser
     browser.press("ArrowRight")
     browser.until(SHOWN, 123)  # a file beside the report, with an awkward name
     assert browser.run(CAPTION).split() == ["part2.png", "\u2013", "Anomalous"]
-    for key, name in (
-        ("ArrowRight", "part10.png"),
-        ("ArrowRight", "part10.png"),
-        ("ArrowLeft", "part2.png"),
-    ):
-        browser.press(key)
-        assert browser.run(CAPTION).startswith(name)
+    for key, name in (("Right", "part10"), ("Right", "part10"), ("Left", "part2")):
+        browser.press(f"Arrow{key}")
+        assert browser.run(CAPTION).startswith(f"{name}.png")
     browser.press("Escape")
     assert not browser.run(OPEN)
     focused = "return document.activeElement.closest('tr').cells[1].innerText"
@@ -442,7 +391,7 @@ def test_the_larger_view_opens_steps_and_closes(tmp_path: Path, browser: Browser
 def test_a_long_table_shows_its_first_rows_until_asked(tmp_path: Path, browser: Browser) -> None:
     entries = [Entry(row(i, i / 100)) for i in range(FIRST_ROWS + 50)]
     browser.open(written(tmp_path, entries).as_uri())
-    visible = "return [...document.querySelectorAll('tbody tr')].filter(r => r.offsetHeight).length"
+    visible = f"{ROWS}.filter(row => row.offsetHeight).length"
     assert browser.run(visible) == FIRST_ROWS
     browser.click("th[data-key=score] button")
     assert browser.run(visible) == FIRST_ROWS

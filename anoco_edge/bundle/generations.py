@@ -49,9 +49,7 @@ def undo(bundle: Bundle, name: str) -> Product:
         raise UsageError(f"product {name!r} is at its first generation; there is nothing to undo")
     path = folder / history_path(current.parent)
     if not path.is_file():
-        raise UsageError(
-            f"generation {current.parent} of {name!r} was pruned, so undo cannot go there"
-        )
+        raise UsageError(f"generation {current.parent} of {name!r} was pruned: no way back")
     previous = read_sealed(path, Product)
     for record in product_files(previous):
         bundle.locate(record, folder)

@@ -1,4 +1,4 @@
-"""What manifest.json and product.json say. Unknown fields and unknown schema versions are refused."""
+"""What manifest.json and product.json say; unknown fields and schema versions are refused."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Manifest(_Model):
 
 
 class Region(_Model):
-    """Region of interest, in fractions of the picture's width and height; a rectangle has 4 points."""
+    """Region of interest: a polygon in fractions of the picture's width and height."""
 
     points: tuple[tuple[float, float], ...] = Field(min_length=3)
 

@@ -165,7 +165,9 @@ class Bundle:
             yield folder / "product.json"
             self.bank(current) if current.bank is not None else None
             seen: set[str] = set()
-            for product in (current, *self.generations(name)):
+            generations = self.generations(name)
+            yield from (folder / history_path(g.generation) for g in generations)
+            for product in (current, *generations):
                 for record in product_files(product):
                     if record.path not in seen:
                         seen.add(record.path)
@@ -254,7 +256,7 @@ def create_bundle(
     files: Mapping[str, bytes],
     overwrite: bool = False,
 ) -> Bundle:
-    """Write a new bundle without products: built beside its place, then moved there by one rename."""
+    """Write a new bundle without products: built beside its place, moved there by one rename."""
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists already", hint="choose another --out, or pass --overwrite")
     manifest = Manifest(

@@ -18,10 +18,10 @@ def main() -> None:
     except KeyboardInterrupt:
         _leave("stopped", 130)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing more to say, and nobody to say it to.
+        # The reader of our output went away (`| head`): nobody is left to talk to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except Exception as error:  # noqa: BLE001 (the last line of defence: never a traceback)
+    except Exception as error:
         if os.environ.get("ANOCO_DEBUG"):
             raise
         message = " ".join(str(error).split())

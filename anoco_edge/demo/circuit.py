@@ -206,7 +206,7 @@ def _board(scene: Scene, pads: Floats, print_: Floats) -> Floats:
     rgb = _mix(rgb, PRINT, ink)
     shine = float(rng.uniform(0.94, 1.06))
     grain = shine * (0.93 + 0.04 * scene.noise(rng, 60) + 0.04 * scene.noise(rng, 200))
-    rgb = _mix(rgb, GOLD * grain[:, :, None], pads)
+    rgb = _mix(rgb, np.asarray(GOLD * grain[:, :, None], np.float32), pads)
     rgb += (_relief(scene, pads) * 0.16)[:, :, None]
     rgb *= fine[:, :, None]
     ground = _mat(scene, board)
@@ -267,7 +267,7 @@ def _cut(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats, F
     line = _traces()[int(rng.integers(12))]
     (ax, ay), (bx, by) = line[1], line[2]
     t = rng.uniform(0.2, 0.8)
-    size = rng.uniform(0.024, 0.034)
+    size = rng.uniform(0.027, 0.037)
     edge = scene.blob(rng, (ax + t * (bx - ax), ay + t * (by - ay)), size, 0.25)
     cover = scene.cover(edge)
     weave = np.sin(scene.x * np.float32(620)) * np.sin(scene.y * np.float32(620))

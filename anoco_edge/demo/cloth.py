@@ -154,8 +154,8 @@ def _pull(
     dx, dy = scene.x - np.float32(x), scene.y - np.float32(y)
     inside = np.clip(1.0 - (dx * dx + dy * dy) / np.float32(radius**2), 0.0, 1.0)
     drag = inside * inside * np.float32(strength)
-    moved_u = u + drag * np.float32(math.cos(direction))
-    moved_v = v + drag * np.float32(math.sin(direction))
+    moved_u = np.asarray(u + drag * math.cos(direction), np.float32)
+    moved_v = np.asarray(v + drag * math.sin(direction), np.float32)
     return moved_u, moved_v, np.clip(drag * 4.0, 0.0, 1.0)
 
 

@@ -71,7 +71,7 @@ class Scene:
 
     def cover(self, distance: Floats) -> Floats:
         """Coverage of pixels by a shape, from the signed distance to its outline (inside < 0)."""
-        return np.clip(0.5 - distance * np.float32(self.n), 0.0, 1.0)
+        return np.asarray(np.clip(0.5 - distance * self.n, 0.0, 1.0), np.float32)
 
     def noise(self, rng: np.random.Generator, cells: int, height: int | None = None) -> Floats:
         """Smooth noise in about [-1, 1] with `cells` bumps across and `height` bumps down."""
@@ -90,7 +90,7 @@ class Scene:
         across = dy * np.float32(math.cos(turn)) - dx * np.float32(math.sin(turn))
         distance = np.hypot(along, across / np.float32(squash)) - np.float32(radius)
         wobble = self.noise(rng, cells) + 0.5 * self.noise(rng, 3 * cells)
-        return distance + np.float32(rough * radius) * wobble
+        return np.asarray(distance + rough * radius * wobble, np.float32)
 
     def to_pixels(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         """Canvas pixels of points given in the part's coordinates."""

@@ -52,19 +52,19 @@ def draw(scene: Scene) -> tuple[Floats, Floats | None]:
         metal, mask = _rust(scene, flaw, metal)
         mask = mask * body
     belt = _belt(scene, holes)[:, :, None] * BELT
-    return belt + (metal - belt) * body[:, :, None], mask
+    return np.asarray(belt + (metal - belt) * body[:, :, None], np.float32), mask
 
 
 def _hole(scene: Scene, angle: float) -> Floats:
     """Signed distance to a locating hole."""
     dx = scene.x - np.float32(HOLE_AT * math.cos(angle))
     dy = scene.y - np.float32(HOLE_AT * math.sin(angle))
-    return np.hypot(dx, dy) - np.float32(HOLE)
+    return np.asarray(np.hypot(dx, dy) - np.float32(HOLE), np.float32)
 
 
 def _outline(scene: Scene, radius: Floats, holes: list[float]) -> Floats:
     """Signed distance to the edge of the steel."""
-    distance = np.maximum(radius - np.float32(OUTER), np.float32(INNER) - radius)
+    distance: Floats = np.maximum(radius - np.float32(OUTER), np.float32(INNER) - radius)
     for angle in holes:
         np.maximum(distance, -_hole(scene, angle), out=distance)
     return distance
@@ -132,10 +132,10 @@ def _scratch(scene: Scene, rng: np.random.Generator) -> tuple[Floats, Floats]:
     r = inside + (outside - inside) * t + rng.uniform(-0.02, 0.02) * np.sin(math.pi * t)
     angle = _between_holes(rng) + sweep * (t - 0.5)
     points = np.stack([r * np.cos(angle), r * np.sin(angle)], axis=1)
-    width = rng.uniform(0.0036, 0.0052) * (0.45 + 0.55 * np.sin(math.pi * t) ** 0.5)
+    width = rng.uniform(0.0046, 0.0060) * (0.45 + 0.55 * np.sin(math.pi * t) ** 0.5)
     width = width * rng.uniform(0.85, 1.15, t.size)
     groove = scene.stroke(points, width)
-    burr = scene.stroke(points + rng.choice([-1.0, 1.0]) * 0.0055, width * 0.6)
+    burr = scene.stroke(points + rng.choice([-1.0, 1.0]) * 0.0060, width * 0.6)
     strength = rng.uniform(0.45, 0.65)
     shade = (1.0 + 0.40 * burr) * (1.0 - strength * groove)
     return np.asarray(shade, np.float32), np.maximum(groove, burr)

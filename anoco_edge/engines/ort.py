@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,7 @@ class OnnxRuntimeEngine:
             self._session: Any = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"]
             )
-        except (
-            RuntimeError,
-            ValueError,
-            onnxruntime.capi.onnxruntime_pybind11_state.Fail,
-        ) as error:
+        except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
             raise BundleError(
                 f"ONNX Runtime {onnxruntime.__version__} cannot load "
                 f"{bundle.path / record.path}: {error}"
@@ -64,8 +61,8 @@ class OnnxRuntimeEngine:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo") as stream:  # noqa: PTH123
-            names = [line.split(":", 1)[1].strip() for line in stream if "model name" in line]
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
     except OSError:
         names = []
     return names[0] if names else platform.processor()

@@ -188,8 +188,9 @@ def _axis(scores: list[float], threshold: float | None) -> tuple[float, float, b
     low, high = min(values), max(values)
     usual = float(np.percentile(values, 25))
     if 0 < 20 * usual < high:
-        # Four decades at most: what lies below them is counted in the first bar.
-        return math.log10(max(low, high * 1e-4)) - 0.03, math.log10(high) + 0.03, True
+        # What lies far below the usual (0 has no logarithm) is counted in the first bar.
+        lowest = max(low, min(usual / 10, threshold or usual))
+        return math.log10(lowest) - 0.03, math.log10(high) + 0.03, True
     start = min(low, 0.0)
     return start, max(high * 1.04, start + 1e-12), False
 
@@ -217,7 +218,7 @@ def _bars(counts: Mapping[str, npt.NDArray[np.intp]], edges: list[float], talles
 def histogram(scores: list[tuple[float, str]], threshold: float | None) -> str:
     """Scores as a bar chart (SVG), coloured by verdict, with the threshold as a line.
 
-    >>> histogram([(0.5, "good"), (2.5, "anomalous")], 1.0).count('class="anomalous"')
+    >>> histogram([(0.5, "good"), (2.5, "anomalous")], 1.0).count('<rect class="anomalous"')
     1
     """
     if not scores:

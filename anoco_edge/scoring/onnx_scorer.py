@@ -72,7 +72,4 @@ class OnnxScorer:
             self._session.run(self._outputs, {**self._bank, "query": query[i : i + size]})
             for i in range(0, len(query), size)
         ]
-        energy, anchor, similarity, neighbors = (
-            np.concatenate(p) for p in zip(*parts, strict=True)
-        )
-        return Scores(energy, anchor, similarity, neighbors)
+        return Scores(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

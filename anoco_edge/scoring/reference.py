@@ -120,7 +120,8 @@ def _margin(s: Matrix, a: Matrix, anchor: NDArray[np.int64], consistent: Mask, t
     consistent[rows, anchor] = False
     with np.errstate(invalid="ignore"):  # no violator: t is -inf and nothing can change sides
         order = np.where(consistent, np.abs(s - t[:, None]), np.inf).min(axis=1)
-    return np.minimum(np.minimum(runner_up, consistency), order)
+    margin: Matrix = np.minimum(np.minimum(runner_up, consistency), order)
+    return margin
 
 
 def edge_weights(q_norm: float, s: Matrix, r_norm: Matrix, floor: float) -> Matrix:

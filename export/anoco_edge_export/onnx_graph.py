@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from anoco_edge.errors import ParityError
 from anoco_edge_export.heavy import load
 
-IR_VERSION = 10  # the newest that onnxruntime 1.23 (JetPack 6) loads
+IR_VERSION = 10  # onnxruntime 1.23 (JetPack 6) loads it, and refuses what onnx writes by default
 OPSET = 18
 INPUT = "pixels"
 OUTPUT = "features"

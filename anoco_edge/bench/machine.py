@@ -1,0 +1,145 @@
+"""The machine a figure was measured on, and this process's memory, as Linux tells them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from anoco_edge import __version__
+
+_STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+def cpu_model() -> str:
+    """The processor's name; on ARM, where /proc/cpuinfo has none, the board's.
+
+    >>> cpu_model() != ""
+    True
+    """
+    for line in _lines(Path("/proc/cpuinfo")):
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    board = "".join(_lines(Path("/proc/device-tree/model"))).strip("\0 ")
+    return board or platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Processor cores this process may use, which a container may limit.
+
+    >>> cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0))
+
+
+def total_memory_mb() -> float:
+    """The machine's memory.
+
+    >>> total_memory_mb() > 16
+    True
+    """
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e6
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Versions of what is installed, found without importing it.
+
+    >>> sorted(versions(["numpy", "no-such-package"]))
+    ['anoco-edge', 'numpy', 'python']
+    """
+    found = {"anoco-edge": __version__, "python": platform.python_version()}
+    for package in packages:
+        installed = package_version(package)
+        if installed is not None:
+            found[package] = installed
+    return found
+
+
+def package_version(package: str) -> str | None:
+    """The version a package's metadata states, or None when it is not installed.
+
+    >>> package_version("no-such-package") is None
+    True
+    """
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def machine() -> dict[str, str | int | float]:
+    """Processor, cores and memory, for the settings of a report.
+
+    >>> sorted(machine())
+    ['cores', 'cpu', 'machine', 'memory_mb']
+    """
+    return {
+        "cpu": cpu_model(),
+        "machine": platform.machine(),
+        "cores": cores(),
+        "memory_mb": round(total_memory_mb()),
+    }
+
+
+def resident_mb() -> float:
+    """Memory of this process that is in use now.
+
+    >>> 1 < resident_mb() < total_memory_mb()
+    True
+    """
+    found = _status_mb("VmRSS")
+    return found if found is not None else _ru_maxrss_mb()
+
+
+def peak_mb() -> float:
+    """The most memory this process held, since its start or since `reset_peak`.
+
+    >>> peak_mb() > 1
+    True
+    """
+    found = _status_mb("VmHWM")
+    return found if found is not None else _ru_maxrss_mb()
+
+
+def reset_peak() -> bool:
+    """Start the high-water mark afresh; False where the kernel does not let us.
+
+    >>> isinstance(reset_peak(), bool)
+    True
+    """
+    try:
+        _CLEAR_REFS.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system: what a measured call reuses would not be counted."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
+    if trim is not None:
+        trim(0)
+
+
+def _status_mb(field: str) -> float | None:
+    for line in _lines(_STATUS):
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) * 1024 / 1e6  # the kernel's kB are 1024 bytes
+    return None
+
+
+def _ru_maxrss_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []

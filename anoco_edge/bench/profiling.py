@@ -1,0 +1,186 @@
+"""Scoring split as the paper splits it: retrieval (section 3.2) and the graph (3.3, 3.4)."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anoco_edge.bench.statistics import Summary, summarise
+from anoco_edge.detector import Detector
+from anoco_edge.engines import EngineSettings, open_engine
+from anoco_edge.errors import AnocoError, missing
+from anoco_edge.geometry import Geometry
+from anoco_edge.pictures import read_picture
+from anoco_edge.preprocess import prepare
+from anoco_edge.scoring import Parameters, References
+from anoco_edge.scoring.onnx_scorer import OnnxScorer
+from anoco_edge.scoring.reference import ReferenceScorer, retrieve
+from anoco_edge.scoring.types import Floats
+
+# Nodes of scoring.onnx that find anchors and neighbours; a test holds them against the graph.
+RETRIEVAL = frozenset(
+    [
+        "q_norm",
+        "q_unit",
+        "r_norm",
+        "r_inverse",
+        "r_scale",
+        "s_raw",
+        "s",
+        "anchor_column",
+        "s_best",
+        "anchor",
+        "r_anchor",
+        "r_anchor_flat",
+        "r_anchor_norm",
+        "r_anchor_unit",
+        "a_raw",
+        "a",
+        "consistent",
+        "consistent_number",
+        "violators",
+        "t",
+        "solo",
+        "neighbour",
+    ]
+)
+_KERNEL = "_kernel_time"
+_MAX_FRAMES = 20
+Split = tuple[float, float]
+
+
+def split_scoring(
+    detector: Detector,
+    pictures: Sequence[Path],
+    *,
+    frames: int = 20,
+    settings: EngineSettings | None = None,
+    step: Callable[[], None] = lambda: None,
+) -> tuple[dict[str, Summary], str]:
+    """`retrieval` and `graph` in milliseconds a frame, and how that was measured."""
+    settings = settings or EngineSettings()
+    queries = query_features(detector, pictures[: min(frames, _MAX_FRAMES)], settings)
+    product = detector.product
+    parameters = Parameters(product.lam, product.metric, product.floor)
+    bank = detector.bank.references
+    runs = [queries[k % len(queries)] for k in range(min(frames, _MAX_FRAMES) + 1)]
+    if detector.choices["scorer"][0] == "onnx":
+        model = detector.bundle.read(detector.bundle.file("scoring.onnx"))
+        splits = _split_onnx(runs, bank, parameters, model, settings.threads, step)
+        how = "ONNX Runtime's own profile of the scoring graph (sums of kernel times)"
+    else:
+        splits = _split_reference(runs, bank, parameters, step)
+        how = "retrieval timed alone, graph is the rest"
+    warm = splits[1:]  # the first run pays for the first touch of all memory
+    parts = {
+        "retrieval": summarise([retrieval for retrieval, _ in warm]),
+        "graph": summarise([graph for _, graph in warm]),
+    }
+    return parts, f"{how}, {len(warm)} frames"
+
+
+def query_features(
+    detector: Detector, pictures: Sequence[Path], settings: EngineSettings
+) -> list[Floats]:
+    """The features that are scored for each picture."""
+    bundle = detector.bundle
+    engine = open_engine(detector.choices["engine"][0], bundle, settings)
+    geometry = Geometry.of(bundle, detector.product)
+    queries: list[Floats] = []
+    for path in pictures:
+        pixels, placement = prepare(read_picture(path), bundle.manifest.input)
+        counted = geometry.counted(placement).reshape(-1)
+        queries.append(engine.features(pixels[None])[0][counted])
+    return queries
+
+
+def _split_onnx(
+    runs: Sequence[Floats],
+    bank: References,
+    parameters: Parameters,
+    model: bytes,
+    threads: int,
+    step: Callable[[], None],
+) -> list[Split]:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise missing("onnxruntime", "cpu", "to profile the scoring graph") from None
+    rows = OnnxScorer(bank, parameters, model=model, threads=threads).rows
+    feeds = {
+        "references": np.ascontiguousarray(bank.features, dtype=np.float32),
+        "reference_norms": bank.norms,
+        "lambda": np.array(parameters.lam, np.float32),
+        "floor": np.array(parameters.floor, np.float32),
+    }
+    outputs = [parameters.metric, "anchor", "similarity", "neighbors"]
+    chunks: list[int] = []
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "scoring")
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        for query in runs:
+            parts = np.array_split(query, -(-len(query) // rows))  # even chunks, as in the scorer
+            chunks.append(len(parts))
+            for part in parts:
+                session.run(outputs, {**feeds, "query": np.ascontiguousarray(part, np.float32)})
+            step()
+        events = json.loads(Path(session.end_profiling()).read_text())
+    return split_events(events, chunks)
+
+
+def split_events(events: Sequence[dict[str, Any]], chunks: Sequence[int]) -> list[Split]:
+    """Milliseconds of retrieval and graph for each frame, which took `chunks` runs of the graph.
+
+    >>> event = {"cat": "Node", "ts": 1, "dur": 2000, "name": "s_raw_kernel_time"}
+    >>> split_events([event, {**event, "ts": 2, "name": "w_kernel_time"}], [1])
+    [(2.0, 2.0)]
+    """
+    kernels = [e for e in events if e["cat"] == "Node" and e["name"].endswith(_KERNEL)]
+    kernels.sort(key=lambda e: int(e["ts"]))
+    # The graph has no branches, so every run leaves the same number of events.
+    nodes, left = divmod(len(kernels), sum(chunks))
+    if nodes == 0 or left:
+        raise AnocoError(
+            f"ONNX Runtime's profile has {len(kernels)} events for {sum(chunks)} runs",
+            hint="profile fewer frames (--frames 10), or leave --profile out",
+        )
+    splits: list[Split] = []
+    start = 0
+    for count in chunks:
+        part = kernels[start : start + nodes * count]
+        start += nodes * count
+        found = [e["dur"] for e in part if e["name"].removesuffix(_KERNEL) in RETRIEVAL]
+        whole = sum(e["dur"] for e in part)
+        splits.append((sum(found) / 1000, (whole - sum(found)) / 1000))
+    return splits
+
+
+def _split_reference(
+    runs: Sequence[Floats], bank: References, parameters: Parameters, step: Callable[[], None]
+) -> list[Split]:
+    scorer = ReferenceScorer(bank, parameters)
+    features = bank.features.astype(np.float64)
+    units = features / np.linalg.norm(features, axis=1)[:, None]
+    block = max(1, 4_000_000 // len(units))  # as in the scorer
+    splits: list[Split] = []
+    for query in runs:
+        start = time.perf_counter()
+        scorer.score(query)
+        scored = time.perf_counter()
+        for i in range(0, len(query), block):
+            q = query[i : i + block].astype(np.float64)
+            retrieve(q / np.linalg.norm(q, axis=1)[:, None], units)
+        retrieval = time.perf_counter() - scored
+        splits.append((retrieval * 1000, max(0.0, scored - start - retrieval) * 1000))
+        step()
+    return splits

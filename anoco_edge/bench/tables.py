@@ -1,0 +1,126 @@
+"""One table of figures, for people and for machines."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from anoco_edge.bench.frames import FrameBench
+from anoco_edge.bench.scoring import ScoringBench, ScoringRow
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Row = Mapping[str, Any]
+
+
+def frame_rows(bench: FrameBench) -> list[dict[str, Any]]:
+    """One row a stage, milliseconds."""
+    return [{"stage": name, **asdict(summary)} for name, summary in bench.stages.items()]
+
+
+def scoring_rows(bench: ScoringBench) -> list[dict[str, Any]]:
+    """One row a contestant, as it is written to JSON and CSV."""
+    return [asdict(row) for row in bench.rows]
+
+
+def scoring_rows_for_people(bench: ScoringBench) -> list[dict[str, str]]:
+    """The same in fewer columns."""
+    return [
+        {
+            "size": row.size,
+            "what": row.name,
+            "ms": f"{row.median_ms:.1f}",
+            "x sgemm": f"{row.ratio:.2f}",
+            "extra MB": _memory(row),
+            "against the reference": _agreement(row),
+        }
+        for row in bench.rows
+    ]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A Markdown table.
+
+    >>> print(markdown([{"stage": "map", "p50": 1.234}]))
+    | stage | p50 |
+    |---|---:|
+    | map | 1.23 |
+    """
+    columns = list(rows[0])
+    numeric = [all(_is_number(row[c]) for row in rows) for c in columns]
+    lines = [
+        f"| {' | '.join(columns)} |",
+        "|" + "|".join("---:" if number else "---" for number in numeric) + "|",
+    ]
+    lines += [f"| {' | '.join(_text(row[c]) for c in columns)} |" for row in rows]
+    return "\n".join(lines)
+
+
+def csv_text(rows: Sequence[Row]) -> str:
+    """Comma-separated values with a header.
+
+    >>> csv_text([{"stage": "map", "p50": 1.25, "extra_mb": None}]).splitlines()
+    ['stage,p50,extra_mb', 'map,1.25,']
+    """
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def rich_table(rows: Sequence[Row], title: str) -> Table:
+    """For a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left")
+    for column in rows[0]:
+        number = all(_is_number(row[column]) for row in rows)
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*(Text(_text(value)) for value in row.values()))
+    return table
+
+
+def facts(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as lines of `name: value`.
+
+    >>> facts({"threads": 2, "versions": {"numpy": "2.0"}})
+    ['threads: 2', 'versions: numpy 2.0']
+    """
+    return [
+        f"{name}: " + (", ".join(f"{k} {v}" for k, v in value.items()))
+        if isinstance(value, Mapping)
+        else f"{name}: {value}"
+        for name, value in settings.items()
+    ]
+
+
+def _memory(row: ScoringRow) -> str:
+    if row.extra_mb is None:
+        return "-"
+    budget = "" if row.budget_mb is None else f" (budget {row.budget_mb:.0f})"
+    return f"{row.extra_mb:.0f}{budget}"
+
+
+def _agreement(row: ScoringRow) -> str:
+    if row.disagree is None or row.undecided is None:
+        return "is the reference" if row.name == "reference" else "-"
+    return f"rows undecided {100 * row.undecided:.2f} %, rows that disagree: {row.disagree}"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.replace(".", "", 1).isdigit()
+    return isinstance(value, (int, float))

@@ -1,0 +1,296 @@
+"""anoco-edge infer: pictures, videos and cameras in, verdicts out."""
+
+from __future__ import annotations
+
+import signal
+import time
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from anoco_edge.cli.console import emit_json, err, note, out, progress, warn
+from anoco_edge.cli.options import (
+    ArenaOption,
+    EngineOption,
+    JsonOption,
+    ProductOption,
+    ScorerOption,
+    ThreadsOption,
+    example,
+)
+from anoco_edge.errors import BundleError, UsageError
+
+if TYPE_CHECKING:
+    from anoco_edge.detector import Detector
+    from anoco_edge.results import Summary
+    from anoco_edge.sources import Source
+
+COLOURS = {"good": "green", "anomalous": "red", "uncalibrated": "yellow", None: "magenta"}
+SHOWN_ROWS = 60
+LIVE_KEEP = 1000
+EXIT_ANOMALOUS, EXIT_NO_VERDICT = 10, 11
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=example("anoco-edge infer line.anoco parts/ --out out"))(infer)
+
+
+def infer(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[BUNDLE] [PICTURES...]",
+            help="A bundle (default: the one in this directory), then pictures, folders, globs, "
+            "videos, or the address of a stream.",
+        ),
+    ] = None,
+    camera: Annotated[
+        str | None,
+        typer.Option(help="Camera number, device, address, or GStreamer pipeline."),
+    ] = None,
+    out_: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for results, overlays and report.html."),
+    ] = None,
+    product: ProductOption = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Use this threshold instead of the product's.")
+    ] = None,
+    teach: Annotated[
+        int, typer.Option(min=0, help="Take the first so many frames as good references.")
+    ] = 0,
+    teach_every: Annotated[
+        float, typer.Option(min=0, help="Seconds between them, on a live source.")
+    ] = 1.0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many pictures.")] = None,
+    save: Annotated[
+        Literal["anomalous", "all", "none"], typer.Option(help="Which overlays to write.")
+    ] = "anomalous",
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help=f"Most overlays kept; 0 keeps all. Default: {LIVE_KEEP} for live sources."
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Pictures per run of the backbone.")] = 4,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds without a frame after which a stream is lost.")
+    ] = 10.0,
+    fail_on_anomaly: Annotated[
+        bool, typer.Option(help="Exit 10 when a part is anomalous, 11 when one has no verdict.")
+    ] = False,
+    allow_random: Annotated[
+        bool, typer.Option(help="Accept a bundle with random weights.", hidden=True)
+    ] = False,
+    engine: EngineOption = "auto",
+    scorer: ScorerOption = "auto",
+    threads: ThreadsOption = 0,
+    arena: ArenaOption = True,
+    json_: JsonOption = False,
+) -> None:
+    """Inspect pictures, videos or a camera.
+
+    Live sources give their newest frame; what was skipped is counted. Ctrl-C ends the run with a
+    summary. With --json a finite source gives one JSON object, a live one a line per frame.
+    """
+    from anoco_edge.detector import Detector
+    from anoco_edge.engines import EngineSettings
+    from anoco_edge.results import ResultFolder
+    from anoco_edge.sources import open_source
+
+    bundle, pictures = _split(inputs or [], camera)
+    if not teach:
+        _needs_references(bundle, product, camera)
+    settings = EngineSettings(threads=threads, arena=arena)
+    number = int(camera) if camera is not None and camera.isdigit() else camera
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with open_source(pictures, camera=number, limit=limit, timeout=timeout) as source:
+        if teach:
+            _teach(bundle, product, source, teach, teach_every, engine, scorer)
+        detector = Detector.open(
+            bundle,
+            product,
+            engine,
+            scorer,
+            settings=settings,
+            threshold=threshold,
+            allow_random=allow_random,
+        )
+        folder = None
+        if out_ is not None:
+            most = keep if keep is not None else (LIVE_KEEP if source.live else 0)
+            folder = ResultFolder(out_, save=save, keep=most, live=source.live)
+        summary = _run(detector, source, folder, batch, json_)
+        if folder is not None:
+            title = f"{detector.bundle.name}: {source.name}"
+            report = folder.finish(detector, {"skipped": summary.skipped}, title)
+            note(f"report: {report}")
+    _leave(summary, source.live, fail_on_anomaly)
+
+
+def _split(inputs: list[str], camera: str | None) -> tuple[Path, list[str]]:
+    """The first word is the bundle when it looks like one."""
+    from anoco_edge.bundle import find_bundle
+    from anoco_edge.bundle.store import SUFFIX
+
+    first = Path(inputs[0]) if inputs else None
+    if first and (first.name.endswith(SUFFIX) or (first / "manifest.json").is_file()):
+        bundle, pictures = first, inputs[1:]
+    else:
+        bundle, pictures = find_bundle(), inputs
+    if not pictures and camera is None:
+        raise UsageError("there is nothing to inspect", hint="give pictures, or --camera 0")
+    return bundle, pictures
+
+
+def _needs_references(bundle: Path, product: str | None, camera: str | None) -> None:
+    from anoco_edge.bundle import Bundle
+
+    opened = Bundle.open(bundle)
+    if product is None and not opened.products():
+        source = f"--camera {camera}" if camera is not None else "PICTURES"
+        raise BundleError(
+            f"{bundle} has no references yet",
+            hint=f"put a good part in view and run: anoco-edge infer {bundle} {source} --teach 4",
+        )
+
+
+def _teach(
+    bundle: Path,
+    product: str | None,
+    source: Source,
+    count: int,
+    every: float,
+    engine: str,
+    scorer: str,
+) -> None:
+    from anoco_edge.errors import SourceError
+    from anoco_edge.teaching import NewPicture, Teacher
+
+    pictures: list[NewPicture] = []
+    with progress("teaching", count * 2 + 1) as step:
+        teacher = Teacher.open(bundle, engine, scorer, progress=step)
+        for frame in islice(source, count):
+            if frame.rgb is None:
+                raise frame.error or SourceError(f"{frame.source} could not be read")
+            name = frame.source if "#" in frame.source else Path(frame.source).name
+            pictures.append(NewPicture.from_array(name, frame.rgb))
+            step(name)
+            if source.live and len(pictures) < count:
+                time.sleep(every)
+        if len(pictures) < count:
+            raise SourceError(f"{source.name} gave only {len(pictures)} of {count} frames to teach")
+        taught = teacher.enroll(pictures, product)
+    for name in taught.duplicates:
+        warn(f"refused a frame that is there already: {name}")
+    note(f"taught {len(taught.added)} references: {', '.join(taught.added)}")
+
+
+def _run(detector: Detector, source: Source, folder: Any, batch: int, json_: bool) -> Summary:
+    from anoco_edge.results import inspect_source
+
+    kind, threshold = detector.threshold_kind, detector.threshold
+    if threshold is None:
+        warn("the product has no threshold: every verdict is 'uncalibrated'")
+    elif kind == "provisional":
+        note(f"threshold {threshold:.4g} is provisional: it rests on the references alone")
+    rows: list[dict[str, Any]] = []
+    with progress("inspecting", source.total) as step:
+
+        def on_row(row: dict[str, Any]) -> None:
+            step()
+            if source.live:
+                _live(row, json_)
+            else:
+                rows.append(row)
+
+        summary = inspect_source(detector, source, folder, batch=batch, on_row=on_row)
+    if source.live:
+        if json_:
+            _line(summary.to_dict())
+        else:
+            _show_summary(summary, source)
+    elif json_:
+        emit_json({"summary": summary.to_dict(), "results": rows})
+    else:
+        _show(rows, kind)
+        _show_summary(summary, source)
+    return summary
+
+
+def _live(row: dict[str, Any], json_: bool) -> None:
+    if json_:
+        _line(row)
+    elif row["verdict"] != "good":
+        ratio = f"{row['ratio']:.2f}x" if row.get("ratio") else row.get("error", "")
+        out.print(
+            f"[{COLOURS[row['verdict']]}]{row['verdict'] or 'failed'}[/] "
+            f"{escape(row['source'])} {escape(ratio)}"
+        )
+
+
+def _line(value: dict[str, Any]) -> None:
+    import json
+
+    out.file.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    out.file.flush()
+
+
+def _show(rows: list[dict[str, Any]], kind: str) -> None:
+    """The table of verdicts; when there are many, those that are not good."""
+    shown = rows if len(rows) <= SHOWN_ROWS else [r for r in rows if r["verdict"] != "good"]
+    heading = "verdict (provisional)" if kind == "provisional" else "verdict"
+    table = Table("id", "picture", heading, "score", "ratio", "regions", "closest reference")
+    for row in shown[:SHOWN_ROWS]:
+        colour, verdict = COLOURS[row["verdict"]], row["verdict"] or "failed"
+        if row["verdict"] is None:
+            table.add_row(str(row["id"]), escape(row["source"]), f"[{colour}]{verdict}[/]")
+            continue
+        evidence = row["evidence"] or {}
+        table.add_row(
+            str(row["id"]),
+            escape(row["source"]),
+            f"[{colour}]{verdict}[/]",
+            f"{row['score']:.4g}",
+            f"{row['ratio']:.2f}" if row["ratio"] is not None else "-",
+            str(len(row["regions"])),
+            escape(f"{evidence['reference']} ({evidence['similarity']:.2f})") if evidence else "-",
+        )
+    if shown:
+        out.print(table)
+    if len(shown) > SHOWN_ROWS:
+        note(f"{len(shown) - SHOWN_ROWS} more rows are in results.jsonl (--out)")
+    for row in rows:
+        if row["verdict"] is None:
+            err.print(f"[magenta]failed:[/magenta] {escape(row['error'])}", soft_wrap=True)
+
+
+def _show_summary(summary: Summary, source: Source) -> None:
+    parts = [f"{summary.pictures} inspected"]
+    for name in ("good", "anomalous", "uncalibrated", "failed"):
+        if count := getattr(summary, name):
+            colour = COLOURS.get(None if name == "failed" else name, "white")
+            parts.append(f"[{colour}]{count} {name}[/]")
+    if source.live:
+        parts.append(f"{summary.skipped} frames skipped")
+    rate = summary.pictures / summary.seconds if summary.seconds else 0
+    out.print(f"{', '.join(parts)} in {summary.seconds:.1f} s ({rate:.1f} a second)")
+
+
+def _leave(summary: Summary, live: bool, fail_on_anomaly: bool) -> None:
+    if fail_on_anomaly and summary.anomalous:
+        raise typer.Exit(EXIT_ANOMALOUS)
+    if summary.lost:
+        raise summary.lost
+    if summary.interrupted and not live:
+        note("stopped before the end")
+        raise typer.Exit(130)
+    if summary.failed:
+        raise typer.Exit(1)
+    if fail_on_anomaly and summary.uncalibrated:
+        raise typer.Exit(EXIT_NO_VERDICT)

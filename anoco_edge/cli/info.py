@@ -1,0 +1,89 @@
+"""anoco-edge info and verify: what is in a bundle, and is it whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from anoco_edge.bundle import Bundle, Product
+from anoco_edge.cli.console import emit_json, out, progress, warn
+from anoco_edge.cli.options import BundleArgument, JsonOption, example
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog=example("anoco-edge info line.anoco"))(info)
+    app.command(epilog=example("anoco-edge verify line.anoco"))(verify)
+
+
+def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
+    """Show backbone, input, parity report and products of a bundle."""
+    opened = Bundle.open(bundle)
+    products = [opened.product(name) for name in opened.products()]
+    if json_:
+        document = opened.manifest.model_dump(mode="json")
+        emit_json({**document, "products": [product_report(product) for product in products]})
+        return
+    manifest, contract = opened.manifest, opened.manifest.input
+    table = Table(show_header=False, title=str(opened.path))
+    weights = manifest.backbone.weights
+    table.add_row("backbone", f"{manifest.backbone.id} ({manifest.backbone.architecture})")
+    table.add_row("tap", f"{manifest.backbone.tap}, feature norm {manifest.backbone.feature_norm}")
+    table.add_row("precision", manifest.backbone.precision)
+    table.add_row("weights", ("[red]RANDOM[/red] " if weights.random else "") + weights.source)
+    table.add_row("licence", weights.license)
+    table.add_row(
+        "input",
+        f"{contract.width}x{contract.height} ({contract.fit}), {contract.rows} x {contract.cols} "
+        f"patches of {contract.stride} px, {contract.dim} numbers each",
+    )
+    for key, value in manifest.parity.get("measured", {}).items():
+        table.add_row(f"parity {key}", f"{value:.8g}")
+    table.add_row("made", f"{manifest.created} with anoco-edge {manifest.tools.get('anoco-edge')}")
+    table.add_row("size", f"{sum(f.size for f in manifest.files) / 1e6:.1f} MB")
+    out.print(table)
+    show_products(products)
+
+
+def verify(bundle: BundleArgument, json_: JsonOption = False) -> None:
+    """Hash every file again; the first that is wrong is named (exit 4)."""
+    opened = Bundle.open(bundle)
+    with progress("verifying") as step:
+        checked = []
+        for path in opened.verify():
+            checked.append(str(path.relative_to(opened.path)))
+            step(path.name)
+    strangers = [str(p.relative_to(opened.path)) for p in opened.strangers()]
+    for name in strangers:
+        warn(f"{name} does not belong to the bundle")
+    if json_:
+        emit_json({"bundle": str(opened.path), "verified": checked, "strangers": strangers})
+    else:
+        out.print(f"{opened.path}: {len(checked)} files, all as they were written")
+
+
+def product_report(product: Product) -> dict[str, Any]:
+    """A product as JSON."""
+    return product.model_dump(mode="json", by_alias=True)
+
+
+def show_products(products: list[Product]) -> None:
+    """Products as a table."""
+    if not products:
+        out.print("no products yet")
+        return
+    table = Table("product", "generation", "references", "threshold", "scoring", "region", "mask")
+    for p in products:
+        value = f"{p.threshold.kind} {p.threshold.value:.4g}" if p.threshold.value else "none"
+        table.add_row(
+            p.name,
+            str(p.generation),
+            str(len(p.references)),
+            value,
+            f"{p.metric}, lambda {p.lam:g}, {p.pooling}",
+            f"{len(p.region.points)} points" if p.region else "-",
+            "yes" if p.mask else "-",
+        )
+    out.print(table)

@@ -1,0 +1,207 @@
+"""Writing results as they come, so that a run that ends early loses nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from anoco_edge.bundle.disk import writing
+from anoco_edge.detector import Detector
+from anoco_edge.drawing.overlay import Match, draw_overlay
+from anoco_edge.inspection import Inspection
+from anoco_edge.report.page import Entry, thumbnail, write_report
+
+SavePolicy = Literal["anomalous", "all", "none"]
+Row = dict[str, Any]
+
+MAX_RESULTS_BYTES = 100_000_000  # then results.jsonl and .csv start anew, the last ones kept as .1
+EMBEDDED_OVERLAYS = 200  # inside report.html; further ones are linked
+LIVE_REPORT_ROWS = 2000
+
+_COLUMNS = (
+    *("id", "source", "verdict", "score", "threshold", "threshold_kind", "ratio"),
+    *("regions", "x0", "y0", "x1", "y1", "reference", "similarity", "total_ms", "error"),
+)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What the report needs of one picture; the overlay itself stays on the disk."""
+
+    row: Row
+    thumbnail: bytes
+    overlay: str | None
+
+
+class ResultFolder:
+    """One run's folder. Earlier results in it are kept under `.1`."""
+
+    def __init__(
+        self, folder: Path, *, save: SavePolicy = "anomalous", keep: int = 0, live: bool = False
+    ) -> None:
+        self.folder = folder
+        self._save = save
+        self._keep = keep
+        self._live = live
+        self._saved: deque[list[Path]] = deque()
+        self._shown: deque[_Shown] = deque(maxlen=LIVE_REPORT_ROWS if live else None)
+        with writing(str(folder)):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._open()
+
+    def add(self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image | None) -> Row:
+        """Write one row, and what the policy says to keep of the picture; returns the row."""
+        with writing(str(self.folder)):
+            href = None
+            if overlay is not None and self.wants_overlay(row):
+                row, href = self._keep_pictures(row, rgb, overlay)
+            self._write(row)
+        small = thumbnail(rgb) if rgb is not None else b""
+        self._shown.append(_Shown(row, small, href))
+        return row
+
+    def wants_overlay(self, row: Mapping[str, Any]) -> bool:
+        """Whether the picture of this row is to be kept."""
+        return self._save == "all" or (
+            self._save == "anomalous" and row.get("verdict") == "anomalous"
+        )
+
+    def finish(self, detector: Detector, summary: Mapping[str, object], title: str) -> Path:
+        """Write report.html and close the files."""
+        path = self.folder / "report.html"
+        with writing(str(path)):
+            write_report(
+                path,
+                self._entries(),
+                title=title,
+                product=detector.product.name,
+                threshold=detector.threshold,
+                threshold_kind=detector.threshold_kind,
+                summary=summary,
+            )
+            self.close()
+        return path
+
+    def close(self) -> None:
+        """Close the files; what was added is on the disk."""
+        self._jsonl.close()
+        self._csv_file.close()
+
+    def _open(self) -> None:
+        for name in ("results.jsonl", "results.csv"):
+            path = self.folder / name
+            if path.exists() and path.stat().st_size:
+                path.replace(path.with_suffix(f".1{path.suffix}"))
+        self._jsonl = (self.folder / "results.jsonl").open("w", encoding="utf-8")
+        self._csv_file = (self.folder / "results.csv").open("w", encoding="utf-8", newline="")
+        self._csv = csv.DictWriter(self._csv_file, _COLUMNS)
+        self._csv.writeheader()
+
+    def _write(self, row: Row) -> None:
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        self._jsonl.write(line + "\n")
+        self._jsonl.flush()
+        self._csv.writerow(_flat(row))
+        self._csv_file.flush()
+        if self._live and self._jsonl.tell() > MAX_RESULTS_BYTES:
+            self.close()
+            self._open()
+
+    def _keep_pictures(
+        self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image
+    ) -> tuple[Row, str]:
+        stem = f"{row['id']:06d}-{_safe(str(row['source']))}"
+        href = f"overlays/{stem}.jpg"
+        files = [self.folder / href]
+        files[0].parent.mkdir(exist_ok=True)
+        overlay.save(files[0], quality=88)
+        row = {**row, "overlay": href}
+        if rgb is not None and "picture" not in row:  # a frame that exists nowhere else
+            frame = self.folder / "frames" / f"{stem}.png"
+            frame.parent.mkdir(exist_ok=True)
+            Image.fromarray(rgb).save(frame)
+            files.append(frame)
+            row["picture"] = f"frames/{stem}.png"
+        self._saved.append(files)
+        if self._keep and len(self._saved) > self._keep:
+            for path in self._saved.popleft():
+                path.unlink(missing_ok=True)
+        return row, href
+
+    def _entries(self) -> Iterator[Entry]:
+        embedded = 0
+        for shown in self._shown:
+            data = None
+            if shown.overlay and embedded < EMBEDDED_OVERLAYS:
+                path = self.folder / shown.overlay
+                data = path.read_bytes() if path.exists() else None
+                embedded += data is not None
+            there = shown.overlay and (self.folder / shown.overlay).exists()
+            yield Entry(
+                row=shown.row,
+                thumbnail=shown.thumbnail or None,
+                overlay=shown.overlay if there else None,
+                overlay_bytes=data,
+            )
+
+
+def overlay_of(detector: Detector, result: Inspection, rgb: NDArray[np.uint8]) -> Image.Image:
+    """Heat map, regions and the best-matching reference of one inspected picture."""
+    row, col = result.peak
+    match = None
+    if result.counted[row, col]:
+        found = result.evidence(row, col)
+        match = Match(
+            reference=detector.reference_picture(found),
+            name=found.reference,
+            box=found.box,
+            similarity=found.similarity,
+            query_box=found.query_box,
+        )
+    return draw_overlay(
+        rgb,
+        result.map,
+        score=result.score,
+        threshold=result.threshold,
+        verdict=result.verdict,
+        kind=result.threshold_kind,
+        regions=[region.box for region in result.regions],
+        outline=result.outline_at_picture,
+        match=match,
+    )
+
+
+def read_results(path: Path) -> Iterator[Row]:
+    """The rows of a results.jsonl."""
+    with path.open(encoding="utf-8") as stream:
+        for line in stream:
+            if line.strip():
+                yield json.loads(line)
+
+
+def _flat(row: Row) -> Row:
+    regions = row.get("regions") or []
+    evidence = row.get("evidence") or {}
+    flat = {name: row.get(name) for name in _COLUMNS}
+    flat["regions"] = len(regions)
+    flat["reference"] = evidence.get("reference")
+    flat["similarity"] = evidence.get("similarity")
+    flat["total_ms"] = (row.get("timings") or {}).get("total")
+    if regions:
+        flat.update(zip(("x0", "y0", "x1", "y1"), regions[0]["box"], strict=True))
+    return flat
+
+
+def _safe(source: str) -> str:
+    """A file name that remembers its source."""
+    name = Path(source).stem if "#" not in source else source.replace("#", "-")
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[-60:].lstrip(".")

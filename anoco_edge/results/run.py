@@ -1,0 +1,106 @@
+"""From a source of frames to rows: inspect, record, count."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from anoco_edge.detector import Detector
+from anoco_edge.errors import AnocoError, SourceError
+from anoco_edge.inspection import Inspection
+from anoco_edge.results.folder import ResultFolder, Row, overlay_of
+from anoco_edge.sources import Frame, Source
+
+
+@dataclass
+class Summary:
+    """Counts of a run; `lost` says why a source ended before its time."""
+
+    pictures: int = 0
+    good: int = 0
+    anomalous: int = 0
+    uncalibrated: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+    lost: SourceError | None = field(default=None, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        counts = {k: v for k, v in vars(self).items() if k != "lost"}
+        counts["seconds"] = round(self.seconds, 3)
+        return {**counts, "lost": str(self.lost) if self.lost else None}
+
+
+def inspect_source(
+    detector: Detector,
+    source: Source,
+    folder: ResultFolder | None = None,
+    *,
+    batch: int = 4,
+    on_row: Callable[[Row], None] = lambda _: None,
+) -> Summary:
+    """Inspect every frame; a bad one is recorded and the run goes on.
+
+    Ctrl-C ends the run, not the record: the summary says that it was interrupted.
+    """
+    summary = Summary()
+    started = time.perf_counter()
+    frames = iter(source)
+    try:
+        while group := list(islice(frames, 1 if source.live else batch)):
+            for frame, outcome in _inspect_group(detector, group):
+                row = _row(summary.pictures, frame, outcome)
+                if folder is not None:
+                    picture = None
+                    if isinstance(outcome, Inspection) and folder.wants_overlay(row):
+                        assert frame.rgb is not None
+                        picture = overlay_of(detector, outcome, frame.rgb)
+                    row = folder.add(row, frame.rgb, picture)
+                _count(summary, row)
+                on_row(row)
+    except KeyboardInterrupt:
+        summary.interrupted = True
+    except SourceError as error:
+        summary.lost = error
+    summary.skipped = source.skipped
+    summary.seconds = time.perf_counter() - started
+    return summary
+
+
+def _inspect_group(
+    detector: Detector, group: list[Frame]
+) -> Iterator[tuple[Frame, Inspection | AnocoError]]:
+    readable = [frame for frame in group if frame.rgb is not None]
+    outcomes = detector.inspect_many([f.rgb for f in readable if f.rgb is not None], len(group))
+    for frame in group:
+        if frame.error is not None:
+            yield frame, frame.error
+            continue
+        outcome = next(outcomes)
+        if isinstance(outcome, Inspection):
+            timings = {**outcome.timings, "decode": frame.decode_ms}
+            timings["total"] += frame.decode_ms - outcome.timings["decode"]
+            outcome = replace(outcome, source=frame.source, timings=timings)
+        yield frame, outcome
+
+
+def _row(number: int, frame: Frame, outcome: Inspection | AnocoError) -> Row:
+    if isinstance(outcome, Inspection):
+        row = {"id": number, **outcome.to_row()}
+        if "#" not in frame.source and Path(frame.source).is_file():
+            row["picture"] = os.path.abspath(frame.source)  # noqa: PTH100 (links stay links)
+        return row
+    return {"id": number, "source": frame.source, "verdict": None, "error": str(outcome)}
+
+
+def _count(summary: Summary, row: Row) -> None:
+    summary.pictures += 1
+    key = row["verdict"] or "failed"
+    setattr(summary, key, getattr(summary, key) + 1)

@@ -1,0 +1,1 @@
+"""How good is it: accuracy on labelled data, thresholds with a stated false-reject rate."""

@@ -1,0 +1,41 @@
+"""What tests share: a place of their own for caches, and a bundle that needs no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `from tiny_bundle import ...`
+
+from tiny_bundle import make_tiny_bundle, write_good_pictures
+
+from anoco_edge.bundle import Bundle
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Self-test results and the like stay out of the user's cache."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture
+def tiny_bundle(tmp_path: Path) -> Bundle:
+    """A fresh bundle without products: 64 x 64 pixels, 4 x 4 patches of 8 numbers."""
+    return make_tiny_bundle(tmp_path / "tiny.anoco")
+
+
+@pytest.fixture
+def good_pictures(tmp_path: Path) -> Callable[[int], list[Path]]:
+    """`good_pictures(n)` writes n pictures of good parts and gives their paths."""
+    return lambda n: write_good_pictures(tmp_path / "good", n)
