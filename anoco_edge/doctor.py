@@ -11,6 +11,7 @@ import io
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -256,7 +257,9 @@ def _onnxruntime() -> Any:
 
 
 def _start(ort: Any, provider: str) -> str:
-    with contextlib.redirect_stdout(io.StringIO()):  # a fallback is announced by print
+    # A fallback is announced by print and by a warning; we say it in our own words.
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         started = _session(ort, provider).get_providers()
     if provider not in started:
         raise EnvironmentMissingError(

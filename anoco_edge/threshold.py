@@ -19,8 +19,10 @@ from anoco_edge.scoring import Parameters, Scorer, open_scorer, pool
 from anoco_edge.scoring.types import Floats, References
 
 # A held-out picture meets one reference less than a part on the line will, so its score is already
-# on the high side; the margin covers that the worst of a few good parts is not the worst of all.
-MARGIN = 1.1
+# on the high side: that is all the margin the worst of a few good parts gets. Measured with four
+# references on eight sets of parts (four draws each): margin 0.9 rejects 10 % of good parts and
+# misses none, 1.0 rejects 7 % and misses 1.6 %, 1.1 rejects 5 % and misses 3.8 %.
+MARGIN = 1.0
 MOST_HELD_OUT = 32  # pictures that are scored; the cost grows with their number times the bank
 AUGMENTATIONS = 8
 

@@ -257,7 +257,7 @@ from anoco_edge.scoring import References, open_scorer
 def peak():
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
 rng = np.random.default_rng(0)
-query = rng.standard_normal((2304, 32), dtype=np.float32)
+query = rng.standard_normal((1000, 32), dtype=np.float32)
 bank, _ = References.of(rng.standard_normal((36864, 32), dtype=np.float32))
 scorer = open_scorer("onnx", bank)
 scorer.score(query[:1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import ScoringError, UsageError
 from anoco_edge.scoring import (
-    METRICS,
     POOLINGS,
     Metric,
     Parameters,
@@ -30,6 +29,8 @@ LAMBDAS = [1e-24, 1e-3, 1.0, 100.0]
 FLOORS = [0.0, 0.05]
 # Closer decisions than this are rounding noise of float64.
 DECIDED = 1e-12
+
+EVERY_METRIC: tuple[Metric, ...] = get_args(Metric)
 
 
 def cosine(u: Matrix, v: Matrix) -> float:
@@ -82,7 +83,10 @@ def check_against_literal(query: Matrix, references: Matrix, lam: float, floor: 
     """Every decided row agrees in all metrics; returns how many were decided."""
     units = [m / np.linalg.norm(m, axis=1, keepdims=True) for m in (query, references)]
     neighbours = retrieve(*units).neighbours
-    scores = {m: score_patches(query, references, lam, m, "reference", floor=floor) for m in METRICS}
+    scores = {
+        metric: score_patches(query, references, lam, metric, "reference", floor=floor)
+        for metric in EVERY_METRIC
+    }
     margin = scores["product"].margin
     assert margin is not None
     decided = np.flatnonzero(margin > DECIDED)
@@ -331,11 +335,11 @@ def test_floor_lies_in_its_range(floor: float) -> None:
 
 
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="unknown scorer 'cuda13'.*reference"):
+    with pytest.raises(UsageError, match=r"unknown scorer 'cuda13'.*reference"):
         score_patches(GOOD, GOOD, scorer="cuda13")
-    with pytest.raises(UsageError, match="unknown metric 'l1'.*product"):
+    with pytest.raises(UsageError, match=r"unknown metric 'l1'.*product"):
         score_patches(GOOD, GOOD, metric="l1", scorer="reference")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="unknown pooling 'mean'.*top5"):
+    with pytest.raises(UsageError, match=r"unknown pooling 'mean'.*top5"):
         pool(np.ones(3), "mean")
 
 

@@ -34,6 +34,7 @@ def demo(
     ] = Path("demo-out"),
     backbone: Annotated[str, typer.Option(help="Backbone to export.")] = "efficientnet-lite0",
     size: Annotated[int, typer.Option(help="Input size of the backbone.")] = 384,
+    seed: Annotated[int, typer.Option(min=0, help="Other parts: another seed.")] = 3,
     json_: JsonOption = False,
 ) -> None:
     """Render parts, export, teach four good ones each, inspect the rest, show the result."""
@@ -50,7 +51,7 @@ def demo(
     bundle = out_ / "demo.anoco"
     shifts: list[Shift] = []
     with progress("rendering", len(MATERIALS) * (per_material + REFERENCES)) as step:
-        parts = {m: make_parts(m, GOOD_PARTS, DEFECTIVE_PARTS, step) for m in MATERIALS}
+        parts = {m: make_parts(m, GOOD_PARTS, DEFECTIVE_PARTS, seed, step) for m in MATERIALS}
     for material, (references, line) in parts.items():
         save_parts(out_ / "parts" / material, references, line)
     export_bundle(backbone, bundle, size=(size, size), overwrite=True)

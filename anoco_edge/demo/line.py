@@ -43,16 +43,24 @@ class Shift:
 
 
 def make_parts(
-    material: str, good: int, defective: int, step: Callable[[str], None] = lambda _: None
+    material: str,
+    good: int,
+    defective: int,
+    seed: int = 0,
+    step: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Part], list[Part]]:
     """Reference parts, then parts for the line: good and defective ones mixed, all seeded."""
     kinds = DEFECTS[material]
-    plan: list[tuple[int, str | None]] = [(100 + k, None) for k in range(good)]
-    plan += [(200 + k, kinds[k % len(kinds)]) for k in range(defective)]
-    order = np.random.default_rng(0).permutation(len(plan))
+    first = 1000 * seed
+    plan: list[tuple[int, str | None]] = [(first + 100 + k, None) for k in range(good)]
+    plan += [(first + 200 + k, kinds[k % len(kinds)]) for k in range(defective)]
+    order = np.random.default_rng(seed).permutation(len(plan))
     parts = []
-    for seed, defect in [*((k, None) for k in range(REFERENCES)), *(plan[k] for k in order)]:
-        parts.append(render(material, seed, defect))
+    for part_seed, defect in [
+        *((first + k, None) for k in range(REFERENCES)),
+        *(plan[k] for k in order),
+    ]:
+        parts.append(render(material, part_seed, defect))
         step(material)
     return parts[:REFERENCES], parts[REFERENCES:]
 

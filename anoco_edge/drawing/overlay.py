@@ -18,7 +18,7 @@ Colour = tuple[int, int, int]
 _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 MIN_SIDE = 384  # below this a defect of a few pixels cannot be pointed at
-OPAQUE = 0.8  # never 1: the part must stay visible under its hottest spot
+OPAQUE = 0.62
 
 BACKGROUND: Colour = (24, 26, 30)
 TEXT: Colour = (236, 238, 241)

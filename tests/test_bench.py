@@ -1,0 +1,309 @@
+"""`anoco-edge bench`: the figures are of what was run, and the budget is kept or missed aloud."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from anoco_edge.bench import rivals as rivals_module
+from anoco_edge.bench.agreement import EPS, compare
+from anoco_edge.bench.features import Size, make_features, parse_sizes
+from anoco_edge.bench.footprint import extra_memory_mb
+from anoco_edge.bench.frames import STAGES
+from anoco_edge.bench.profiling import RETRIEVAL, split_events
+from anoco_edge.bench.rivals import RIVALS, parse_rivals
+from anoco_edge.bench.scoring import bench_scoring, parse_scorers
+from anoco_edge.bench.statistics import summarise
+from anoco_edge.bundle import Bundle
+from anoco_edge.cli import bench as bench_command
+from anoco_edge.errors import AnocoError, BudgetMissedError, PictureError, UsageError, missing
+from anoco_edge.scoring import References, open_scorer, score_patches
+from anoco_edge.teaching import NewPicture, Teacher
+
+SMALL = Size(60, 90, 16)
+
+
+@pytest.fixture
+def taught(tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]) -> Bundle:
+    Teacher.open(tiny_bundle.path).enroll([NewPicture.from_file(p) for p in good_pictures(3)])
+    return tiny_bundle
+
+
+def run(*arguments: str) -> str:
+    """stdout of the command; its error is raised."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    bench_command.register(app)
+    result = CliRunner().invoke(app, list(arguments))
+    if isinstance(result.exception, AnocoError):
+        result.exception.__notes__ = [result.stdout]
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+# ---- statistics
+
+
+def test_percentiles_mean_and_deviation() -> None:
+    summary = summarise([float(k) for k in range(1, 102)])
+    assert (summary.p50, summary.p90, summary.p95, summary.p99) == (51, 91, 96, 100)
+    assert (summary.max, summary.mean) == (101, 51)
+    assert summary.std == pytest.approx(np.std(range(1, 102), ddof=1))
+    assert summarise([7.0]).std == 0
+    with pytest.raises(UsageError):
+        summarise([])
+
+
+# ---- frames
+
+
+def test_frames_as_json(taught: Bundle) -> None:
+    report = json.loads(run(str(taught.path), "--frames", "6", "--warmup", "2", "--json"))
+    assert tuple(report["stages"]) == STAGES
+    for stage in report["stages"].values():
+        assert 0 <= stage["p50"] <= stage["p90"] <= stage["p95"] <= stage["p99"] <= stage["max"]
+    parts = sum(report["stages"][name]["mean"] for name in STAGES[:-1])
+    assert report["stages"]["total"]["mean"] == pytest.approx(parts)
+    assert report["stages"]["decode"]["p50"] > 0  # decoded from the files, not from memory
+    assert 0 < report["throughput"] < 1000 / report["stages"]["total"]["mean"] * 1.01
+    assert report["memory"]["peak_mb"] >= report["memory"]["loaded_mb"] > 10
+    settings = report["settings"]
+    assert settings["bundle_sha256"] == taught.manifest.checksum
+    assert settings["pictures"] == "3 references of the product"
+    assert settings["bank"] == "48 patches x 8"
+    assert settings["input"] == "64x64 stretch"
+    assert settings["engine"].startswith("onnxruntime (")
+    assert settings["scorer"] == "onnx (onnxruntime is installed)"
+    assert (settings["frames"], settings["warmup"]) == (6, 2)
+    assert {"python", "numpy", "onnxruntime"} <= set(settings["versions"])
+
+
+def test_warmup_frames_do_not_count(
+    taught: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anoco_edge.detector import Detector
+
+    seen: list[object] = []
+    inspect = Detector.inspect
+
+    def slow_at_first(self: Detector, image: Path) -> object:
+        seen.append(image)
+        result = inspect(self, image)
+        result.timings["total"] = 1e6 if len(seen) <= 2 else 1.0
+        return result
+
+    monkeypatch.setattr(Detector, "inspect", slow_at_first)
+    report = json.loads(run(str(taught.path), "--frames", "4", "--warmup", "2", "--json"))
+    assert len(seen) == 6
+    assert report["stages"]["total"]["max"] == 1.0
+
+
+def test_the_bundle_of_this_directory_is_found(
+    taught: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(taught.path.parent)
+    out = run("--frames", "2", "--warmup", "0")
+    assert "% of a frame" in out
+    assert "tiny.anoco" in out
+
+
+def test_pictures_of_ones_own(taught: Bundle, good_pictures: Callable[[int], list[Path]]) -> None:
+    folder = good_pictures(5)[0].parent
+    out = run(str(taught.path), "--pictures", str(folder), "--frames", "2", "--json")
+    assert json.loads(out)["settings"]["pictures"].startswith("5 pictures of ")
+
+
+def test_a_picture_that_cannot_be_read_is_an_error(taught: Bundle, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.png"
+    bad.write_text("no picture")
+    with pytest.raises(PictureError, match=r"bad\.png"):
+        run(str(taught.path), "--pictures", str(bad))
+
+
+def test_videos_are_refused(taught: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "clip.mp4").write_bytes(b"")
+    with pytest.raises(UsageError, match="is a video"):
+        run(str(taught.path), "--pictures", str(tmp_path / "clip.mp4"))
+
+
+def test_csv_and_markdown_hold_every_stage(taught: Bundle) -> None:
+    common = (str(taught.path), "--frames", "2", "--warmup", "0")
+    rows = list(csv.DictReader(io.StringIO(run(*common, "--format", "csv"))))
+    assert [row["stage"] for row in rows] == list(STAGES)
+    assert float(rows[-1]["p99"]) > 0
+    text = run(*common, "--format", "md")
+    assert text.startswith("| stage | p50 | p90 | p95 | p99 | max | mean | std |\n|---|---:|")
+    assert "- threads: " in text
+
+
+def test_budget_missed_after_the_table(taught: Bundle) -> None:
+    common = (str(taught.path), "--frames", "2", "--warmup", "0")
+    with pytest.raises(BudgetMissedError, match=r"over the 0\.001 ms") as caught:
+        run(*common, "--max-p99", "0.001")
+    assert caught.value.exit_code == 6
+    assert "total" in caught.value.__notes__[0]
+    run(*common, "--max-p99", "60000")
+    with pytest.raises(UsageError, match="--max-p99"):
+        run(*common, "--max-p99", "0")
+
+
+# ---- profile
+
+
+@pytest.mark.parametrize("scorer", ["onnx", "reference"])
+def test_profile_splits_scoring(taught: Bundle, scorer: str) -> None:
+    out = run(
+        str(taught.path),
+        "--frames",
+        "4",
+        "--warmup",
+        "1",
+        "--profile",
+        "--scorer",
+        scorer,
+        "--json",
+    )
+    report = json.loads(out)
+    assert report["stages"]["scoring: retrieval"]["p50"] > 0
+    assert report["stages"]["scoring: graph"]["p50"] > 0
+    assert ("ONNX Runtime" in report["settings"]["profile"]) == (scorer == "onnx")
+
+
+def test_retrieval_is_everything_up_to_the_neighbours() -> None:
+    from anoco_edge_export.scoring_graph import _NODES
+
+    targets = [target for _, _, target, _ in _NODES]
+    assert set(targets[: targets.index("neighbour") + 1]) == RETRIEVAL
+
+
+def test_events_are_dealt_to_their_frames() -> None:
+    names = ["s_raw", "t", "w"]
+    events = [
+        {"cat": "Node", "ts": k, "dur": 1000 * (k + 1), "name": f"{names[k % 3]}_kernel_time"}
+        for k in range(9)
+    ]
+    other = {"cat": "Session", "ts": 0, "dur": 10**6, "name": "model_run"}
+    # The first frame took one run of the graph, the second two.
+    assert split_events([other, *reversed(events)], [1, 2]) == [(3, 3), (4 + 5 + 7 + 8, 6 + 9)]
+    with pytest.raises(AnocoError, match="9 events for 2 runs"):
+        split_events(events, [1, 1])
+
+
+# ---- scorers alone
+
+
+@pytest.mark.parametrize(
+    "text", ["", "12", "12x34", "0x1x1", "axbxc", "1x2x3x4", "1x2x3,", "-1x2x3"]
+)
+def test_sizes_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size"):
+        parse_sizes(text)
+
+
+def test_names_that_are_unknown() -> None:
+    with pytest.raises(UsageError, match="unknown rival 'fais'"):
+        parse_rivals("fais")
+    with pytest.raises(UsageError, match="unknown scorer 'cudnn'"):
+        parse_scorers("cudnn")
+    with pytest.raises(UsageError, match="unknown data"):
+        make_features(SMALL, "real")
+    assert parse_rivals("faiss,faiss") == ["numpy-sgemm", "faiss"]
+
+
+def test_options_that_do_not_go_together(taught: Bundle) -> None:
+    with pytest.raises(UsageError, match="scorers alone"):
+        run(str(taught.path), "--scoring", "8x8x8")
+    with pytest.raises(UsageError, match="belong to --scoring"):
+        run(str(taught.path), "--rivals", "faiss")
+
+
+def test_clustered_features_have_aliens() -> None:
+    query, references = make_features(Size(200, 2000, 256), "clustered")
+    again, _ = make_features(Size(200, 2000, 256), "clustered")
+    assert np.array_equal(query, again)
+    similarity = score_patches(query, references, scorer="reference").similarity
+    assert (similarity < 0.4).sum() == 10  # 5 %
+    assert (similarity > 0.6).sum() == 190
+
+
+def test_the_sorting_rival_computes_the_method() -> None:
+    query, references = make_features(Size(300, 200, 32), "clustered")
+    energy = RIVALS["torch-sort"](query, references)()
+    oracle = score_patches(query, references, scorer="reference")
+    assert energy is not None
+    assert compare(energy, oracle, query).disagree == 0
+
+
+def test_agreement_counts_what_is_decided_and_differs() -> None:
+    query, references = make_features(SMALL, "clustered")
+    bank, _ = References.of(references)
+    oracle = open_scorer("reference", bank).score(query)
+    assert compare(oracle.energy, oracle, query).disagree == 0
+    off = oracle.energy.copy()
+    off[:3] *= 1.01
+    off[3] = np.nan
+    assert oracle.margin is not None
+    margin = np.ones_like(oracle.margin)
+    margin[0] = EPS / 2  # too close to call: the row may differ
+    found = compare(off, replace(oracle, margin=margin), query)
+    assert found.disagree == 3
+    assert found.undecided == pytest.approx(1 / 60)
+    assert str(found) == "rows undecided 1.67 %, rows that disagree: 3"
+
+
+def test_rows_of_a_scoring_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
+    out = run("--scoring", str(SMALL), "--rivals", "torch-sort", "--repeat", "4", "--json")
+    report = json.loads(out)
+    rows = {row["name"]: row for row in report["rows"]}
+    assert list(rows) == ["reference", "onnx", "numpy-sgemm", "torch-sort"]
+    assert [rows[name]["runs"] for name in rows] == [3, 4, 4, 4]
+    assert rows["numpy-sgemm"]["ratio"] == 1
+    onnx = rows["onnx"]
+    assert onnx["ratio"] == pytest.approx(onnx["median_ms"] / rows["numpy-sgemm"]["median_ms"])
+    assert onnx["disagree"] == rows["torch-sort"]["disagree"] == 0
+    assert onnx["budget_mb"] > 0
+    assert onnx["extra_mb"] < onnx["budget_mb"]
+    assert rows["torch-sort"]["extra_mb"] is None
+    assert report["settings"]["data"] == "clustered"
+
+
+def test_scoring_table_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
+    common = ("--scoring", str(SMALL), "--scorers", "onnx", "--repeat", "1")
+    text = run(*common, "--format", "md")
+    assert "| 60x90x16 | numpy-sgemm |" in text
+    assert "rows that disagree: 0" in text
+    rows = list(csv.DictReader(io.StringIO(run(*common, "--format", "csv"))))
+    assert [row["name"] for row in rows] == ["onnx", "numpy-sgemm"]
+
+
+def test_a_rival_that_is_not_installed_is_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def absent(query: object, references: object) -> rivals_module.Run:
+        raise missing("faiss", "rivals", "for the rival faiss")
+
+    monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setitem(RIVALS, "faiss", absent)
+    result = bench_scoring([SMALL], scorers=[], rivals=["faiss"], repeat=1)
+    assert [row.name for row in result.rows] == ["numpy-sgemm"]
+    assert result.remarks[0].startswith("rival faiss left out: faiss is needed")
+    assert "anoco-edge[rivals]" in result.remarks[0]
+
+
+def test_memory_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The reference keeps at least similarity and consistency in float64: 2 x 32 MB.
+    extra = extra_memory_mb("reference", Size(1000, 4000, 8), "isotropic", 1)
+    assert 60 < extra < 400
+    with pytest.raises(AnocoError, match=r"could not be measured: .*unknown scorer"):
+        extra_memory_mb("nonsense", SMALL, "clustered", 1)
