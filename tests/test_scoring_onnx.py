@@ -72,8 +72,8 @@ def test_agrees_at_full_size() -> None:
 
     bank, query = patches(n_r, 0.40).astype(np.float16), patches(n_q, 0.42)
     outliers = rng.choice(n_q, n_q // 20, replace=False)
-    query[outliers] = 0.5 * shared + rng.normal(size=(len(outliers), dim))
-    query[outliers[:4]] -= 0.5 * shared
+    query[outliers] = shared + rng.normal(size=(len(outliers), dim))
+    query[outliers[:4]] -= shared
     got, expected = both(query, bank, "product")
     assert_agrees(got, expected, query, metric="product", max_undecided=0.01)
     counts = expected.neighbors
@@ -201,6 +201,24 @@ def test_ties_are_decided_alike(seed: int, n_q: int, n_r: int) -> None:
         got, expected = both(query, bank, metric)
         assert_agrees(got, expected, query, metric=metric, eps=-1)
         np.testing.assert_array_equal(got.similarity, expected.similarity)
+
+
+def test_the_floor_also_holds_an_anchor_that_is_left_alone() -> None:
+    """Both references are at a right angle to q and opposed to each other: a tie that violates."""
+    query = np.array([[2, 0, 0]], np.float32)
+    bank = np.array([[0, 4, 0], [0, -4, 0]], np.float32)
+    for metric in EVERY_METRIC:
+        got, expected = both(query, bank, metric)
+        assert_agrees(got, expected, query, metric=metric, eps=-1)
+        assert got.neighbors[0] == 1 and got.energy[0] > 1e-3
+
+
+def test_an_f_of_length_zero_has_turned_by_a_right_angle() -> None:
+    """w = floor 2 |q| |r| / (|q| + |r|) = 1/2 = lambda, so lambda q + w r is exactly zero."""
+    query, bank = np.array([[1, 0]], np.float32), np.array([[-1, 0]], np.float32)
+    for scorer in ("onnx", "reference"):
+        for metric in EVERY_METRIC:
+            assert score_patches(query, bank, 0.5, metric, scorer, floor=0.5).energy[0] == 1
 
 
 @pytest.mark.parametrize("exponent", [-8, -5, 6, 8, 9])

@@ -251,11 +251,24 @@ def test_margin_is_how_far_the_closest_decision_is_from_flipping() -> None:
     assert margin(turned(0), turned(10), turned(-10.0001)) == pytest.approx(gap(10, 10.0001))
     # a_ij against s*: the second reference is 9.9999 degrees from the anchor, q is 10.
     assert margin(turned(0), turned(10), turned(19.9999)) == pytest.approx(gap(10, 9.9999))
+    # The same from the other side: a violator that nearly was none.
+    assert margin(turned(0), turned(10), turned(20.0001)) == pytest.approx(gap(10, 10.0001))
     # Last neighbour (14.9999 degrees) against first violator (15 degrees, the other way).
     rivals = (turned(10), turned(14.9999), turned(-15))
     assert margin(turned(0), *rivals) == pytest.approx(gap(15, 14.9999))
     # Ties and duplicates are undecided by definition.
     assert margin(turned(0), turned(10), turned(10)) == 0
+
+
+def test_margin_also_says_where_f_cancels() -> None:
+    """lambda q and the pull of an opposed reference add up to next to nothing, whose direction
+    float32 cannot know."""
+    query, references = np.array([[3.0, 4.0]]), np.array([[-30.0, -40.0]])
+    balance = 0.05 * (2 * 5 * 50 / 55) * 50 / 5
+    for lam, expected in [(balance * 1.01, 0.005e-4), (balance * 3, 0.5e-4)]:
+        found = score_patches(query, references, lam, scorer="reference")
+        assert found.margin is not None
+        assert found.margin[0] == pytest.approx(expected, rel=0.01)
 
 
 def test_zero_norm_references_are_dropped_and_anchors_count_the_original_rows() -> None:

@@ -48,6 +48,7 @@ class OnnxScorer:
             raise missing("onnxruntime", "cpu", "to score with the ONNX graph") from None
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
+        options.enable_mem_pattern = False
         options.log_severity_level = 3
         self._session: Any = onnxruntime.InferenceSession(
             model or scoring_model(), options, providers=["CPUExecutionProvider"]
@@ -70,6 +71,6 @@ class OnnxScorer:
         size = -(-len(query) // chunks) or 1  # even chunks: no small, slow last one
         parts = [
             self._session.run(self._outputs, {**self._bank, "query": query[i : i + size]})
-            for i in range(0, len(query), size)
+            for i in range(0, max(len(query), 1), size)
         ]
         return Scores(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

@@ -17,6 +17,7 @@ METRICS: tuple[str, ...] = get_args(Metric)
 # Outside this range float32 loses the squares that the method needs, so no scorer takes it.
 # A zero norm is below it: such a patch has no direction, hence no similarity to anything.
 NORM_RANGE = (1e-10, 1e10)
+LAMBDA_RANGE = (1e-24, 1e24)  # lambda q must fit in float32 too
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,11 @@ class Parameters:
     floor: float = 0.05
 
     def __post_init__(self) -> None:
-        if not 0 < self.lam < float("inf"):
-            raise UsageError(f"lambda is {self.lam}", hint="it must be a number above 0")
+        low, high = LAMBDA_RANGE
+        if not low <= self.lam <= high:
+            raise UsageError(
+                f"lambda is {self.lam}", hint=f"it must be a number from {low:g} to {high:g}"
+            )
         if self.metric not in METRICS:
             raise UsageError(f"unknown metric {self.metric!r}", hint=f"use {', '.join(METRICS)}")
         if not 0 <= self.floor < 1:
