@@ -19,7 +19,7 @@ from anoco_edge.errors import AnocoError, BundleError, UsageError
 from anoco_edge.geometry import Geometry
 from anoco_edge.inspection import Evidence, Inspection, Timings
 from anoco_edge.maps import MapMaker
-from anoco_edge.pictures import check_rgb, decode_picture, read_picture
+from anoco_edge.pictures import check_rgb, read_picture
 from anoco_edge.preprocess import Box, Placement, patch_box, place, prepare
 from anoco_edge.regions import FoundRegion, find_regions
 from anoco_edge.scoring import Parameters, choose_scorer, open_scorer, pool
@@ -99,13 +99,19 @@ class Detector:
 
     def inspect_batch(self, images: Sequence[Picture]) -> list[Inspection]:
         """Inspect pictures through one run of the backbone, its time shared out evenly."""
-        loaded = [self._load(image) for image in images]
-        return self._inspect(loaded) if loaded else []
+        results = []
+        for result in self._inspect([self._load(image) for image in images]):
+            if isinstance(result, AnocoError):
+                raise result
+            results.append(result)
+        return results
 
     def inspect_many(
         self, images: Iterable[Picture], batch: int = 4
     ) -> Iterator[Inspection | AnocoError]:
         """Inspect in batches; a picture that cannot be inspected gives its error instead."""
+        if batch < 1:
+            raise UsageError(f"batch is {batch}", hint="it must be 1 or more")
         waiting = iter(images)
         while group := list(islice(waiting, batch)):
             outcome: list[Inspection | AnocoError | None] = [None] * len(group)
@@ -115,21 +121,25 @@ class Detector:
                     loaded.append((k, self._load(image)))
                 except AnocoError as error:
                     outcome[k] = error
-            results = self._inspect([item for _, item in loaded]) if loaded else []
+            results = self._inspect([item for _, item in loaded])
             for (k, _), result in zip(loaded, results, strict=True):
                 outcome[k] = result
             yield from (o for o in outcome if o is not None)
 
     def _load(self, image: Picture) -> tuple[str, Pixels, float]:
         start = time.perf_counter()
-        if isinstance(image, np.ndarray):
-            name, rgb = "", check_rgb(image, "the picture")
-        else:
+        if isinstance(image, (str, os.PathLike)):
             name, rgb = str(image), read_picture(Path(image))
+        else:
+            name, rgb = "", check_rgb(image, "the picture")
         self._geometry.check_size(rgb.shape[1], rgb.shape[0], name or "the picture")
         return name, rgb, (time.perf_counter() - start) * 1000
 
-    def _inspect(self, loaded: Sequence[tuple[str, Pixels, float]]) -> list[Inspection]:
+    def _inspect(
+        self, loaded: Sequence[tuple[str, Pixels, float]]
+    ) -> list[Inspection | AnocoError]:
+        if not loaded:
+            return []
         start = time.perf_counter()
         prepared = [prepare(rgb, self._contract) for _, rgb, _ in loaded]
         ready = time.perf_counter()
@@ -139,12 +149,13 @@ class Detector:
             "preprocess": (ready - start) * share,
             "backbone": (time.perf_counter() - ready) * share,
         }
-        return [
-            self._judge(name, placement, grid, {"decode": decode, **common})
-            for (name, _, decode), (_, placement), grid in zip(
-                loaded, prepared, features, strict=True
-            )
-        ]
+        results: list[Inspection | AnocoError] = []
+        for (name, _, decode), (_, placement), grid in zip(loaded, prepared, features, strict=True):
+            try:
+                results.append(self._judge(name, placement, grid, {"decode": decode, **common}))
+            except AnocoError as error:  # of this picture: the others of the batch go on
+                results.append(error)
+        return results
 
     def _judge(
         self, name: str, placement: Placement, features: Floats, timings: Timings
@@ -196,7 +207,7 @@ class Detector:
 
 @lru_cache(maxsize=4)
 def _read_reference(path: Path) -> Pixels:
-    return decode_picture(path.read_bytes(), path.name)
+    return read_picture(path)
 
 
 class BankWitness:

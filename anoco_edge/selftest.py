@@ -20,6 +20,7 @@ from anoco_edge.bundle.disk import write_atomic
 from anoco_edge.engines import Engine
 from anoco_edge.errors import BundleError, ParityError
 from anoco_edge.scoring import Parameters, References, open_scorer
+from anoco_edge.scoring.types import Floats
 
 # Limits by precision of the graph: worst cosine of a patch, worst relative error of its norm.
 LIMITS = {"fp32": (0.9999, 1e-3), "fp16": (0.999, 1e-2), "int8": (0.97, 5e-2)}
@@ -69,22 +70,44 @@ def check_engine(bundle: Bundle, engine: Engine, *, force: bool = False) -> Self
 
 def measure(bundle: Bundle, engine: Engine) -> SelfTest:
     """Compare features and energies with those stored at export."""
-    from safetensors.numpy import load
-
-    tensors = load(bundle.read(bundle.file("selftest.safetensors")))
-    if not {"pixels", "features", "energies"} <= set(tensors):
-        raise BundleError(f"{bundle.path / 'selftest.safetensors'} is incomplete")
-    expected = tensors["features"].astype(np.float64)
-    got = engine.features(tensors["pixels"])[0].astype(np.float64)
-    if got.shape != expected.shape or not np.isfinite(got).all():
-        return SelfTest(-1.0, float("inf"), float("inf"))
+    pixels, features, expected_energies = _stored(bundle)
+    expected = features.astype(np.float64)
+    got = engine.features(pixels)[0].astype(np.float64)
     norms, wanted = np.linalg.norm(got, axis=1), np.linalg.norm(expected, axis=1)
+    if not np.isfinite(norms).all() or norms.min() == 0:
+        return SelfTest(-1.0, float("inf"), float("inf"))
     cosine = (got * expected).sum(axis=1) / np.maximum(norms * wanted, 1e-30)
     energies = selftest_energies(got.astype(np.float32))
-    error = np.abs(energies - tensors["energies"]).max() / tensors["energies"].max()
+    error = np.abs(energies - expected_energies).max() / expected_energies.max()
     return SelfTest(
         float(cosine.min()), float((np.abs(norms - wanted) / wanted).max()), float(error)
     )
+
+
+def _stored(bundle: Bundle) -> tuple[NDArray[np.uint8], Floats, Floats]:
+    """Pixels, features and energies as export wrote them; what cannot be compared is refused."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    path, contract = bundle.path / "selftest.safetensors", bundle.manifest.input
+    try:
+        tensors = load(bundle.read(bundle.file("selftest.safetensors")))
+    except (SafetensorError, ValueError) as error:
+        raise BundleError(f"{path} is not a self-test: {error}") from None
+    patches = contract.rows * contract.cols
+    shapes = {
+        "pixels": (1, contract.height, contract.width, 3),
+        "features": (patches, contract.dim),
+        "energies": (patches // 2,),
+    }
+    for name, shape in shapes.items():
+        if name not in tensors or tensors[name].shape != shape:
+            raise BundleError(f"{path} holds no {name} of shape {shape}", hint="export it again")
+    features, energies = tensors["features"], tensors["energies"]
+    # NaN compares with nothing and nothing exceeds a zero scale: such a test would always pass.
+    if not (np.linalg.norm(features, axis=1).min() > 0 and 0 < energies.max() < np.inf):
+        raise BundleError(f"{path} expects features or energies that mean nothing")
+    return tensors["pixels"], features, energies
 
 
 def selftest_energies(features: NDArray[np.float32]) -> NDArray[np.floating]:
@@ -96,11 +119,12 @@ def selftest_energies(features: NDArray[np.float32]) -> NDArray[np.floating]:
 def _judge(bundle: Bundle, engine: Engine, result: SelfTest) -> None:
     precision = bundle.manifest.backbone.precision
     min_cosine, norm_limit = LIMITS[precision]
-    if (
-        result.min_cosine < min_cosine
-        or result.norm_error > norm_limit
-        or result.energy_error > ENERGY_LIMIT[precision]
-    ):
+    passed = (
+        result.min_cosine >= min_cosine
+        and result.norm_error <= norm_limit
+        and result.energy_error <= ENERGY_LIMIT[precision]
+    )
+    if not passed:
         raise ParityError(
             f"{engine.name} computes other features here than torch did at export: worst cosine "
             f"{result.min_cosine:.5f} (limit {min_cosine}), norm off by {result.norm_error:.2%} "

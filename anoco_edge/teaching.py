@@ -28,7 +28,7 @@ from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.geometry import Geometry, read_mask, region_from_pixels
 from anoco_edge.pictures import decode_picture, read_picture
-from anoco_edge.preprocess import prepare
+from anoco_edge.preprocess import place, prepare
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.selftest import check_engine
 from anoco_edge.threshold import from_augmentations, leave_one_out
@@ -169,7 +169,7 @@ class Teacher:
 
     def remove(self, names: Sequence[str], product: str | None = None) -> Taught:
         """Take references away by name."""
-        name = self._name(product)
+        name = self.bundle.product(product).name  # before the lock, which would make its folder
         with self._lock(name):
             old = self.bundle.product(name)
             unknown = sorted(set(names) - {r.name for r in old.references})
@@ -184,7 +184,7 @@ class Teacher:
 
     def configure(self, settings: Settings, product: str | None = None) -> Taught:
         """Change settings; bank and threshold follow."""
-        name = self._name(product)
+        name = self.bundle.product(product).name  # before the lock, which would make its folder
         with self._lock(name):
             old = self.bundle.product(name)
             new = self._rebuild(name, old, list(old.references), [], settings, "product set")
@@ -219,7 +219,7 @@ class Teacher:
             fields["threshold"] = self._threshold(draft, settings, bank, geometry, new_pixels)
         product = Product.model_validate({**draft.model_dump(by_alias=True), **fields})
         commit(self.bundle, product, files)
-        return product
+        return self.bundle.product(name)  # as it was written, checksum and all
 
     def _draft(
         self,
@@ -230,6 +230,11 @@ class Teacher:
         change: str,
     ) -> tuple[Product, dict[str, bytes]]:
         """The next generation before its bank and threshold, and its mask file."""
+        if (threshold := settings.threshold) is not None:
+            if not 0 <= threshold < float("inf"):
+                raise UsageError(f"threshold is {threshold}", hint="0 or more; 0 computes it anew")
+            if not references:
+                raise UsageError("a threshold needs a reference picture", hint="enrol first")
         fields: dict[str, Any] = dict(old.model_dump(by_alias=True)) if old else {"name": name}
         fields.update(settings.fields)
         fields.update(
@@ -270,18 +275,23 @@ class Teacher:
     def _geometry(self, draft: Product, files: Mapping[str, bytes]) -> Geometry:
         if draft.mask is None:
             return Geometry(self.bundle.manifest.input, draft, None)
-        if draft.mask.path not in files:
-            return Geometry.of(self.bundle, draft)
-        mask = read_mask(files[draft.mask.path], "the mask")
-        if draft.references:
+        folder = self.bundle.product_folder(draft.name)
+        new = draft.mask.path in files
+        data = files[draft.mask.path] if new else self.bundle.read(draft.mask, folder)
+        mask = read_mask(data, "the mask")
+        height, width = mask.shape
+        if new and draft.references:
             first = draft.references[0]
-            if mask.shape != (first.height, first.width):
+            if (width, height) != (first.width, first.height):
                 raise PictureError(
-                    f"the mask is {mask.shape[1]}x{mask.shape[0]}, "
+                    f"the mask is {width}x{height}, "
                     f"the references are {first.width}x{first.height}",
                     hint="draw it on one of the reference pictures",
                 )
-        return Geometry(self.bundle.manifest.input, draft, mask)
+        geometry = Geometry(self.bundle.manifest.input, draft, mask)
+        # An older mask may outlive the references it was drawn on, but not their shape.
+        geometry.check_size(width, height, "the mask")
+        return geometry
 
     def _banks(
         self,
@@ -293,24 +303,22 @@ class Teacher:
         """One bank a picture. Patches already in the old bank are taken from there, unless the
         setting that chose or rounded them has changed."""
         kept: dict[str, Bank] = {}
-        dropped = 0
         if old is not None and old.bank is not None:
             chosen_by = ("region", "mask", "bank_dtype")
             if all(getattr(old, k) == getattr(draft, k) for k in chosen_by):
                 bank = self.bundle.bank(old)
                 kept = {r.pixels: bank.only([k]) for k, r in enumerate(old.references)}
-                dropped = old.dropped_patches
-        banks = []
+        banks, counted = [], 0
         for reference in draft.references:
+            there = place(self.bundle.manifest.input, reference.width, reference.height)
+            counted += int(geometry.counted(there).sum())
             if reference.pixels in kept:
                 banks.append(kept[reference.pixels])
                 continue
             self._progress(reference.name)
             rgb = self._pixels(draft, reference, new_pixels)
-            bank, zeros = self._one(rgb, reference.name, geometry, draft)
-            banks.append(bank)
-            dropped += zeros
-        return banks, dropped
+            banks.append(self._one(rgb, reference.name, geometry, draft))
+        return banks, counted - sum(len(bank) for bank in banks)
 
     def _pixels(self, draft: Product, reference: Reference, new: Mapping[str, Pixels]) -> Pixels:
         if reference.pixels in new:
@@ -318,24 +326,28 @@ class Teacher:
         folder = self.bundle.product_folder(draft.name)
         return decode_picture(self.bundle.read(reference.file, folder), reference.name)
 
-    def _one(self, rgb: Pixels, name: str, geometry: Geometry, draft: Product) -> tuple[Bank, int]:
+    def _one(self, rgb: Pixels, name: str, geometry: Geometry, draft: Product) -> Bank:
         features, rows, cols = self._features(rgb, geometry)
-        stored = features.astype(draft.bank_dtype)
+        with np.errstate(over="ignore"):  # looked at in the next line
+            stored = features.astype(draft.bank_dtype)
         if not np.isfinite(stored).all() and np.isfinite(features).all():
             raise ScoringError(
                 f"features of {name} do not fit into float16",
                 hint="enrol with --bank-dtype float32",
             )
-        references, kept = References.of(stored)
+        try:
+            references, kept = References.of(stored)
+        except ScoringError as error:
+            hint = "take another picture of a good part"
+            raise ScoringError(f"{name} cannot be a reference: {error.what}", hint=hint) from None
         count = len(kept)
-        bank = Bank(
+        return Bank(
             references,
             np.zeros(count, np.int32),
             np.zeros(count, np.int16),
             rows[kept].astype(np.int16),
             cols[kept].astype(np.int16),
         )
-        return bank, len(features) - count
 
     def _features(
         self, rgb: Pixels, geometry: Geometry
@@ -354,7 +366,7 @@ class Teacher:
         new_pixels: Mapping[str, Pixels],
     ) -> Threshold:
         if settings.threshold:
-            return Threshold(kind="manual", value=settings.threshold)
+            return Threshold(kind="manual", value=settings.threshold)  # checked by _draft
         if draft.threshold.kind == "manual" and settings.threshold is None:
             return draft.threshold
         self._progress("threshold")

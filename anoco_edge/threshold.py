@@ -25,6 +25,8 @@ from anoco_edge.scoring.types import Floats, References
 MARGIN = 1.0
 MOST_HELD_OUT = 32  # pictures that are scored; the cost grows with their number times the bank
 AUGMENTATIONS = 8
+# Energies are squares: of a difference that is zero float32 leaves (1e-7)^2 of the patch's |q|^2.
+ROUNDING = 1e-12
 
 
 def leave_one_out(bank: Bank, product: Product, scorer: str) -> Threshold:
@@ -37,7 +39,7 @@ def leave_one_out(bank: Bank, product: Product, scorer: str) -> Threshold:
         rest = References(bank.references.features[~held], bank.references.norms[~held])
         energy = _open(scorer, rest, product).score(bank.references.features[held]).energy
         scores.append(pool(energy, product.pooling))
-    return _threshold("leave-one-picture-out", scores)
+    return _threshold("leave-one-picture-out", scores, bank, product)
 
 
 def from_augmentations(
@@ -49,10 +51,12 @@ def from_augmentations(
 ) -> Threshold:
     """One reference: how much do its own gentle variations cost?"""
     against = _open(scorer, bank.references, product)
-    scores = [
-        pool(against.score(features(view)).energy, product.pooling) for view in gentle_views(rgb)
-    ]
-    return _threshold("gentle augmentations of the only reference", scores)
+    scores = []
+    for view in gentle_views(rgb):
+        found = features(view)
+        found = found[found.any(axis=1)]  # patches of zero norm are not in the bank either
+        scores.append(pool(against.score(found).energy, product.pooling))
+    return _threshold("gentle augmentations of the only reference", scores, bank, product)
 
 
 def gentle_views(rgb: NDArray[np.uint8], seed: int = 0) -> list[NDArray[np.uint8]]:
@@ -80,9 +84,12 @@ def _open(scorer: str, bank: References, product: Product) -> Scorer:
     )
 
 
-def _threshold(method: str, scores: Sequence[float]) -> Threshold:
+def _threshold(method: str, scores: Sequence[float], bank: Bank, product: Product) -> Threshold:
     worst = max(scores)
-    if worst <= 0:  # identical pictures under other names: nothing was learnt about spread
+    scale = 1.0 if product.metric == "cosine" else float(bank.references.norms.max()) ** 2
+    if (
+        worst <= ROUNDING * scale
+    ):  # identical pictures under other names: nothing was learnt about spread
         return Threshold(kind="none", evidence={"method": method, "scores": list(scores)})
     return Threshold(
         kind="provisional",

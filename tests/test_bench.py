@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -258,6 +260,17 @@ def test_agreement_counts_what_is_decided_and_differs() -> None:
     assert found.disagree == 3
     assert found.undecided == pytest.approx(1 / 60)
     assert str(found) == "rows undecided 1.67 %, rows that disagree: 3"
+
+
+def test_rivals_use_the_same_processor() -> None:
+    # In a process of its own: a library chooses its kernels once, when it is loaded.
+    code = (
+        "from anoco_edge.bench.rivals import *; import threadpoolctl\n"
+        "with same_threads(1, ['faiss']) as remarks:\n"
+        "    print(len(set(blas_kernels(threadpoolctl))) <= 1, remarks)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True []"
 
 
 def test_rows_of_a_scoring_bench(monkeypatch: pytest.MonkeyPatch) -> None:

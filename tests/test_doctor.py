@@ -167,10 +167,15 @@ def test_gstreamer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert named(list(doctor.video_findings()), "video")["GStreamer"].state == "ok"
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    cache = named(list(doctor.machine_findings()), "machine")["cache"]
-    assert (cache.state, "XDG_CACHE_HOME" in cache.help) == ("broken", True)
+@pytest.mark.parametrize("why", ["a file is in its place", "no permission"])
+def test_a_cache_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
     assert named(list(doctor.machine_findings()), "machine")["cache"].state == "ok"
+    if why == "no permission":  # root may write everywhere, so it is only said
+        monkeypatch.setattr("os.access", lambda path, mode: False)
+    else:
+        (tmp_path / "new").touch(mode=0o777)
+    cache = named(list(doctor.machine_findings()), "machine")["cache"]
+    assert (cache.state, "XDG_CACHE_HOME" in cache.help) == ("broken", True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from anoco_edge.bundle.disk import LOCK, TEMPORARY, write_atomic, writing
+from anoco_edge.bundle.disk import LOCK, TEMPORARY, sync_folder, write_atomic, writing
 from anoco_edge.bundle.schema import Product
 from anoco_edge.bundle.store import (
     Bundle,
+    generation_of,
     history_path,
     product_files,
     read_sealed,
@@ -16,29 +18,58 @@ from anoco_edge.bundle.store import (
 )
 from anoco_edge.errors import UsageError
 
+# The names that commits give: a picture and a mask by their hash, the rest by generation.
+_WRITTEN = re.compile(
+    r"history/product-[0-9]+\.json|bank-[0-9]+\.safetensors"
+    r"|references/[0-9a-f]{16}(\.[^/]*)?|mask-[0-9a-f]{16}\.png"
+)
+
 
 def next_generation(bundle: Bundle, name: str) -> int:
     """One more than any generation ever written that is still there."""
     folder = bundle.product_folder(name)
-    numbers = [g.generation for g in bundle.generations(name)]
     # A kill between bank and history leaves a bank without its history file.
-    numbers += [int(p.stem.split("-")[1]) for p in folder.glob("bank-*.safetensors")]
+    written = (*folder.glob("bank-*.safetensors"), *folder.glob("history/product-*.json"))
+    numbers = [number for p in written if (number := generation_of(p)) is not None]
     return max(numbers, default=0) + 1
 
 
 def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None:
-    """New files first, each durable; then history; then product.json by one rename."""
+    """New files first, each durable; then history; then product.json by one rename.
+
+    The caller holds the lock. What fails before the rename takes its new files away again.
+    """
     folder = bundle.product_folder(product.name)
     document = sealed_document(product)
+    contents = {**files, history_path(product.generation): document}
+    fresh = [folder / name for name in contents if not (folder / name).exists()]
     with writing(str(folder)):
-        for name, data in files.items():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(target, data)
-        history = folder / history_path(product.generation)
-        history.parent.mkdir(exist_ok=True)
-        write_atomic(history, document)
-        write_atomic(folder / "product.json", document)
+        _sweep(folder)
+        try:
+            for name, data in contents.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(folder / name, data)
+            write_atomic(folder / "product.json", document)
+        except BaseException:
+            # The rename itself may have happened before the failure: then it is committed.
+            if not _is_current(folder, document):
+                for path in fresh:
+                    path.unlink(missing_ok=True)
+            raise
+        if product.parent is None:  # the folder itself may be new
+            sync_folder(folder.parent)
+            sync_folder(bundle.path)
+
+
+def _is_current(folder: Path, document: bytes) -> bool:
+    current = folder / "product.json"
+    return current.is_file() and current.read_bytes() == document
+
+
+def _sweep(folder: Path) -> None:
+    """Half-written files of a process that was killed; nobody writes while the lock is held."""
+    for path in folder.rglob(f"{TEMPORARY}*"):
+        path.unlink()
 
 
 def undo(bundle: Bundle, name: str) -> Product:
@@ -75,10 +106,5 @@ def prune(bundle: Bundle, name: str) -> list[Path]:
 
 def _ours(path: Path, folder: Path) -> bool:
     """Only what we write is deleted; a file someone put there is theirs."""
-    place = path.relative_to(folder).parts[0]
-    return (
-        place in ("history", "references")
-        or path.name.startswith(TEMPORARY)
-        or (path.name.startswith("bank-") and path.suffix == ".safetensors")
-        or (path.name.startswith("mask-") and path.suffix == ".png")
-    )
+    name = path.relative_to(folder).as_posix()
+    return path.name.startswith(TEMPORARY) or _WRITTEN.fullmatch(name) is not None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
@@ -27,6 +29,7 @@ from anoco_edge.errors import BundleError, StorageError, UsageError
 
 SUFFIX = ".anoco"
 DEFAULT_PRODUCT = "default"
+_NUMBERED = re.compile(r"(?:product|bank)-([0-9]+)\.(?:json|safetensors)")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -65,11 +68,13 @@ class Bundle:
     def locate(self, record: FileRecord, folder: Path | None = None) -> Path:
         """The path of a recorded file; outside, missing or of another size is an error."""
         path = (folder or self.path) / record.path
-        if not path.resolve().is_relative_to(self.path.resolve()):
-            raise BundleError(f"{path} points outside the bundle")
-        if not path.is_file():
-            raise BundleError(f"{path} is missing", hint="the bundle is incomplete: copy it again")
-        if (size := path.stat().st_size) != record.size:
+        with _reading(path):
+            if not path.is_file():
+                raise _missing(path)
+            if not path.resolve().is_relative_to(self.path.resolve()):
+                raise BundleError(f"{path} points outside the bundle")
+            size = path.stat().st_size
+        if size != record.size:
             raise BundleError(
                 f"{path} has {size} bytes instead of {record.size}",
                 hint="the bundle is damaged: copy or make it again",
@@ -79,7 +84,8 @@ class Bundle:
     def read(self, record: FileRecord, folder: Path | None = None) -> bytes:
         """The content of a recorded file, its hash checked."""
         path = self.locate(record, folder)
-        data = path.read_bytes()
+        with _reading(path):
+            data = path.read_bytes()
         if sha256_bytes(data) != record.sha256:
             raise _changed(path)
         return data
@@ -142,15 +148,22 @@ class Bundle:
                 f"a patch, the backbone gives {self.manifest.input.dim}",
                 hint="enrol the references again",
             )
-        if int(bank.reference.max()) >= len(product.references):
-            raise BundleError(f"{folder / product.bank.path} names references that do not exist")
+        contract, path = self.manifest.input, folder / product.bank.path
+        for column, end, what in (
+            (bank.reference, len(product.references), "references"),
+            (bank.row, contract.rows, "rows"),
+            (bank.col, contract.cols, "columns"),
+        ):
+            if int(column.min()) < 0 or int(column.max()) >= end:
+                raise BundleError(f"{path} names {what} that do not exist", hint="enrol again")
         return bank
 
     def generations(self, name: str) -> list[Product]:
         """Every generation that is still there, oldest first."""
         folder = self.product_folder(name) / "history"
-        paths = sorted(folder.glob("product-*.json"), key=lambda p: int(p.stem.split("-")[1]))
-        return [read_sealed(path, Product) for path in paths]
+        found = {p: generation_of(p) for p in folder.glob("product-*.json")}
+        numbers = {p: number for p, number in found.items() if number is not None}
+        return [read_sealed(path, Product) for path in sorted(numbers, key=numbers.__getitem__)]
 
     # ---- verification
 
@@ -166,12 +179,24 @@ class Bundle:
             self.bank(current) if current.bank is not None else None
             seen: set[str] = set()
             generations = self.generations(name)
+            if current.generation not in {g.generation for g in generations}:
+                raise _missing(folder / history_path(current.generation))
             yield from (folder / history_path(g.generation) for g in generations)
             for product in (current, *generations):
                 for record in product_files(product):
                     if record.path not in seen:
                         seen.add(record.path)
                         yield self._verified(record, folder)
+        self._check_lost_products()
+
+    def _check_lost_products(self) -> None:
+        """A first enrolment that was killed leaves history without product.json; a second
+        generation does not come into being without one."""
+        for history in sorted(self.path.glob("products/*/history")):
+            name = history.parent.name
+            if name in self.products() or not any(g.parent for g in self.generations(name)):
+                continue
+            raise _missing(history.parent / "product.json")
 
     def strangers(self) -> list[Path]:
         """Files that nothing in the bundle speaks of (left by a kill, or put there by hand)."""
@@ -179,15 +204,18 @@ class Bundle:
         known |= {self.path / record.path for record in self.manifest.files}
         for name in self.products():
             folder = self.product_folder(name)
-            known |= {folder / "product.json", folder / LOCK}
+            known.add(folder / "product.json")
             for product in (self.product(name), *self.generations(name)):
                 known.add(folder / history_path(product.generation))
                 known |= {folder / record.path for record in product_files(product)}
-        return sorted(p for p in self.path.rglob("*") if p.is_file() and p not in known)
+        files = (p for p in self.path.rglob("*") if p.is_file() and p.name != LOCK)
+        return sorted(p for p in files if p not in known)
 
     def _verified(self, record: FileRecord, folder: Path) -> Path:
         path = self.locate(record, folder)
-        if sha256_file(path) != record.sha256:
+        with _reading(path):
+            digest = sha256_file(path)
+        if digest != record.sha256:
             raise _changed(path)
         return path
 
@@ -201,6 +229,26 @@ def product_files(product: Product) -> Iterator[FileRecord]:
 def history_path(generation: int) -> str:
     """Where a generation is kept, below the product's folder."""
     return f"history/product-{generation}.json"
+
+
+def generation_of(path: Path) -> int | None:
+    """The number in `product-7.json` or `bank-7.safetensors`; None for a file that is not ours.
+
+    >>> generation_of(Path("bank-7.safetensors")), generation_of(Path("bank-copy.safetensors"))
+    (7, None)
+    """
+    number = _NUMBERED.fullmatch(path.name)
+    return int(number[1]) if number else None
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """A file that the operating system does not hand over is a bundle that cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise BundleError(f"{path} cannot be read: {reason}") from None
 
 
 def read_sealed(path: Path, model: type[_Model]) -> _Model:
@@ -226,6 +274,10 @@ def read_sealed(path: Path, model: type[_Model]) -> _Model:
     if not is_sealed(raw):
         raise _changed(path)
     return parsed
+
+
+def _missing(path: Path) -> BundleError:
+    return BundleError(f"{path} is missing", hint="the bundle is incomplete: copy it again")
 
 
 def _changed(path: Path) -> BundleError:

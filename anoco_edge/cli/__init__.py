@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 
 
 def main() -> None:
     """Entry point of `anoco-edge`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file name need not be UTF-8, nor the terminal; \udcXX is what JSON reads back.
+        sys.stdout.reconfigure(errors="backslashreplace")
     from anoco_edge.cli.app import app
     from anoco_edge.errors import AnocoError
 
@@ -21,6 +26,13 @@ def main() -> None:
         # The reader of our output went away (`| head`): nobody is left to talk to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        _leave(
+            f"cannot use {error.filename or 'the standard output'}: {reason}; check that it is "
+            "there, that you may use it, and that the disk is not full",
+            1,
+        )
     except Exception as error:
         if os.environ.get("ANOCO_DEBUG"):
             raise
@@ -33,6 +45,7 @@ def main() -> None:
 
 
 def _leave(message: str, code: int) -> None:
-    sys.stdout.flush()
+    with contextlib.suppress(OSError):  # nobody reads it, or its disk is full: say why all the same
+        sys.stdout.flush()
     sys.stderr.write(f"anoco-edge: {message}\n")
     sys.exit(code)

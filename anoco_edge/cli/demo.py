@@ -33,7 +33,7 @@ def demo(
         Path, typer.Option("--out", "-o", help="Folder for bundle, pictures and reports.")
     ] = Path("demo-out"),
     backbone: Annotated[str, typer.Option(help="Backbone to export.")] = "efficientnet-lite0",
-    size: Annotated[int, typer.Option(help="Input size of the backbone.")] = 384,
+    size: Annotated[int, typer.Option(min=64, help="Input size of the backbone.")] = 384,
     seed: Annotated[int, typer.Option(min=0, help="Other parts: another seed.")] = 3,
     json_: JsonOption = False,
 ) -> None:
@@ -42,6 +42,7 @@ def demo(
         from anoco_edge_calibration.metrics import auroc
     except ImportError:
         raise missing("anoco_edge_calibration", "demo", "to measure the demo") from None
+    from anoco_edge.bundle.disk import writing
     from anoco_edge.cli.export import export_bundle
     from anoco_edge.demo.contact_sheet import contact_sheet
     from anoco_edge.demo.line import REFERENCES, make_parts, run_shift, save_parts, teach
@@ -64,8 +65,9 @@ def demo(
         [(shift.material, shift.cells) for shift in shifts],
         title=f"anoco-edge: {REFERENCES} good parts each, no training",
     )
-    sheet.save(out_ / "contact_sheet.png", optimize=True)
-    (out_ / "report.html").write_text(_index(sheet, figures), encoding="utf-8")
+    with writing(str(out_)):
+        sheet.save(out_ / "contact_sheet.png", optimize=True)
+        (out_ / "report.html").write_text(_index(sheet, figures), encoding="utf-8")
     if json_:
         emit_json({"out": str(out_), "bundle": str(bundle), "materials": figures})
     else:

@@ -159,6 +159,11 @@ def _picture_of(results: Path, number: int) -> str:
         raise UsageError(f"there is no {results}", hint="it lies in the --out folder of infer")
     for row in read_results(results):
         if row["id"] == number:
+            if row.get("error"):
+                raise UsageError(
+                    f"id {number} could not be inspected: {row['error']}",
+                    hint="enrol pictures that can",
+                )
             if "picture" not in row:
                 raise UsageError(
                     f"the frame of id {number} was not kept",
@@ -166,6 +171,9 @@ def _picture_of(results: Path, number: int) -> str:
                 )
             path = results.parent / row["picture"]  # an absolute path stays what it is
             if not path.is_file():
-                raise UsageError(f"{path}, the picture of id {number}, is no longer there")
+                raise UsageError(
+                    f"{path}, the picture of id {number}, is no longer there",
+                    hint="newer overlays replaced it (--keep), or it was moved",
+                )
             return str(path)
-    raise UsageError(f"{results} has no id {number}")
+    raise UsageError(f"{results} has no id {number}", hint="ids are its first column")

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.markup import escape
 
 from anoco_edge.cli.console import emit_json, err, note, out, progress, warn
 from anoco_edge.cli.enroll import show_taught, taught_report
-from anoco_edge.cli.options import JsonOption, example, parse_size
-from anoco_edge.errors import UsageError, missing
+from anoco_edge.cli.options import JsonOption, check_product_name, example, parse_size
+from anoco_edge.errors import AnocoError, UsageError, missing
 
 if TYPE_CHECKING:
     from anoco_edge.teaching import NewPicture, Taught
@@ -44,7 +45,7 @@ def export(
     shots: Annotated[
         int | None, typer.Option(min=1, help="Take only so many of them, drawn by --seed.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of that draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of that draw.")] = 0,
     product: Annotated[str | None, typer.Option(help="Name of the product for --refs.")] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing bundle.")] = False,
     json_: JsonOption = False,
@@ -62,6 +63,9 @@ def export(
     from anoco_edge.bundle.store import SUFFIX
 
     target = out_ or Path(f"{backbone}{SUFFIX}")
+    if not target.name:
+        raise UsageError(f"--out {target} is no name for a bundle", hint="give NAME.anoco")
+    check_product_name(product)
     if target.suffix != SUFFIX:
         target = target.with_name(target.name + SUFFIX)
     pictures = _pictures(refs, shots, seed)  # bad references should cost seconds, not an export
@@ -156,8 +160,12 @@ def _pictures(refs: list[str] | None, shots: int | None, seed: int) -> list[NewP
 def _enroll(target: Path, pictures: list[NewPicture], product: str | None) -> Taught:
     from anoco_edge.teaching import Teacher
 
-    with progress("enrolling", len(pictures) + 1) as step:
-        taught = Teacher.open(target, progress=step).enroll(pictures, product)
+    try:
+        with progress("enrolling", len(pictures) + 1) as step:
+            taught = Teacher.open(target, progress=step).enroll(pictures, product)
+    except AnocoError:
+        note(f"{target} was written, but without references; add them with: anoco-edge enroll")
+        raise
     for name in taught.duplicates:
         warn(f"refused a picture that is there already: {name}")
     return taught
@@ -178,9 +186,10 @@ def _report(bundle: Any, taught: Taught | None) -> dict[str, Any]:
 def _show(bundle: Any, taught: Taught | None) -> None:
     contract, measured = bundle.manifest.input, bundle.manifest.parity["measured"]
     out.print(
-        f"[bold]{bundle.path}[/bold]: {bundle.manifest.backbone.id}, "
+        f"[bold]{escape(str(bundle.path))}[/bold]: {bundle.manifest.backbone.id}, "
         f"{contract.width}x{contract.height}, {contract.rows} x {contract.cols} patches; "
-        f"equal to torch (worst cosine {measured['min_cosine']:.7f})"
+        f"equal to torch (worst cosine {measured['min_cosine']:.7f})",
+        soft_wrap=True,
     )
     if bundle.manifest.backbone.weights.random:
         warn("the weights are random: this bundle is for tests, its verdicts mean nothing")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from anoco_edge.cli.console import emit_json, err, note, out, progress, warn
 from anoco_edge.cli.options import (
@@ -22,11 +22,11 @@ from anoco_edge.cli.options import (
     ThreadsOption,
     example,
 )
-from anoco_edge.errors import BundleError, UsageError
+from anoco_edge.errors import BundleError, PictureError, UsageError
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Detector
-    from anoco_edge.results import Summary
+    from anoco_edge.results import ResultFolder, Summary
     from anoco_edge.sources import Source
 
 COLOURS = {"good": "green", "anomalous": "red", "uncalibrated": "yellow", None: "magenta"}
@@ -65,7 +65,7 @@ def infer(
         int, typer.Option(min=0, help="Take the first so many frames as good references.")
     ] = 0,
     teach_every: Annotated[
-        float, typer.Option(min=0, help="Seconds between them, on a live source.")
+        float, typer.Option(min=0, max=3600, help="Seconds between them, on a live source.")
     ] = 1.0,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many pictures.")] = None,
     save: Annotated[
@@ -79,7 +79,8 @@ def infer(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Pictures per run of the backbone.")] = 4,
     timeout: Annotated[
-        float, typer.Option(help="Seconds without a frame after which a stream is lost.")
+        float,
+        typer.Option(max=86_400, help="Seconds without a frame after which a stream is lost."),
     ] = 10.0,
     fail_on_anomaly: Annotated[
         bool, typer.Option(help="Exit 10 when a part is anomalous, 11 when one has no verdict.")
@@ -107,9 +108,8 @@ def infer(
     if not teach:
         _needs_references(bundle, product, camera)
     settings = EngineSettings(threads=threads, arena=arena)
-    number = int(camera) if camera is not None and camera.isdigit() else camera
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with open_source(pictures, camera=number, limit=limit, timeout=timeout) as source:
+    with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
         if teach:
             _teach(bundle, product, source, teach, teach_every, engine, scorer)
         detector = Detector.open(
@@ -127,9 +127,7 @@ def infer(
             folder = ResultFolder(out_, save=save, keep=most, live=source.live)
         summary = _run(detector, source, folder, batch, json_)
         if folder is not None:
-            title = f"{detector.bundle.name}: {source.name}"
-            report = folder.finish(detector, {"skipped": summary.skipped}, title)
-            note(f"report: {report}")
+            _report(folder, detector, summary, f"{detector.bundle.name}: {source.name}")
     _leave(summary, source.live, fail_on_anomaly)
 
 
@@ -191,7 +189,9 @@ def _teach(
     note(f"taught {len(taught.added)} references: {', '.join(taught.added)}")
 
 
-def _run(detector: Detector, source: Source, folder: Any, batch: int, json_: bool) -> Summary:
+def _run(
+    detector: Detector, source: Source, folder: ResultFolder | None, batch: int, json_: bool
+) -> Summary:
     from anoco_edge.results import inspect_source
 
     kind, threshold = detector.threshold_kind, detector.threshold
@@ -223,6 +223,18 @@ def _run(detector: Detector, source: Source, folder: Any, batch: int, json_: boo
     return summary
 
 
+def _report(folder: ResultFolder, detector: Detector, summary: Summary, title: str) -> None:
+    from anoco_edge.errors import StorageError
+
+    try:
+        report = folder.finish(detector, {"skipped": summary.skipped}, title)
+    except StorageError as error:
+        # Where the rows did not fit the report does not either: the first error says it all.
+        summary.lost = summary.lost or error
+    else:
+        note(f"report: {report}")
+
+
 def _live(row: dict[str, Any], json_: bool) -> None:
     if json_:
         _line(row)
@@ -245,7 +257,8 @@ def _show(rows: list[dict[str, Any]], kind: str) -> None:
     """The table of verdicts; when there are many, those that are not good."""
     shown = rows if len(rows) <= SHOWN_ROWS else [r for r in rows if r["verdict"] != "good"]
     heading = "verdict (provisional)" if kind == "provisional" else "verdict"
-    table = Table("id", "picture", heading, "score", "ratio", "regions", "closest reference")
+    table = Table("id", Column("picture", overflow="fold"), heading, "score", "ratio", "regions")
+    table.add_column("closest reference", overflow="fold")
     for row in shown[:SHOWN_ROWS]:
         colour, verdict = COLOURS[row["verdict"]], row["verdict"] or "failed"
         if row["verdict"] is None:
@@ -265,8 +278,9 @@ def _show(rows: list[dict[str, Any]], kind: str) -> None:
         out.print(table)
     if len(shown) > SHOWN_ROWS:
         note(f"{len(shown) - SHOWN_ROWS} more rows are in results.jsonl (--out)")
-    for row in rows:
-        if row["verdict"] is None:
+    failed = [row for row in rows if row["verdict"] is None]
+    if len(failed) > 1:  # a single one is named in the last line
+        for row in failed:
             err.print(f"[magenta]failed:[/magenta] {escape(row['error'])}", soft_wrap=True)
 
 
@@ -284,6 +298,8 @@ def _show_summary(summary: Summary, source: Source) -> None:
 
 def _leave(summary: Summary, live: bool, fail_on_anomaly: bool) -> None:
     if fail_on_anomaly and summary.anomalous:
+        if summary.lost:
+            warn(str(summary.lost))
         raise typer.Exit(EXIT_ANOMALOUS)
     if summary.lost:
         raise summary.lost
@@ -291,6 +307,10 @@ def _leave(summary: Summary, live: bool, fail_on_anomaly: bool) -> None:
         note("stopped before the end")
         raise typer.Exit(130)
     if summary.failed:
-        raise typer.Exit(1)
+        which = "" if summary.failed == 1 else ", the first"
+        raise PictureError(
+            f"{summary.failed} of {summary.pictures} pictures could not be inspected{which}: "
+            f"{summary.first_error}"
+        )
     if fail_on_anomaly and summary.uncalibrated:
         raise typer.Exit(EXIT_NO_VERDICT)

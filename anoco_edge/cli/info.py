@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from anoco_edge.bundle import Bundle, Product
@@ -27,12 +28,14 @@ def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
         emit_json({**document, "products": [product_report(product) for product in products]})
         return
     manifest, contract = opened.manifest, opened.manifest.input
-    table = Table(show_header=False, title=str(opened.path))
+    table = Table(show_header=False, title=escape(str(opened.path)))
     weights = manifest.backbone.weights
     table.add_row("backbone", f"{manifest.backbone.id} ({manifest.backbone.architecture})")
     table.add_row("tap", f"{manifest.backbone.tap}, feature norm {manifest.backbone.feature_norm}")
     table.add_row("precision", manifest.backbone.precision)
-    table.add_row("weights", ("[red]RANDOM[/red] " if weights.random else "") + weights.source)
+    table.add_row(
+        "weights", ("[red]RANDOM[/red] " if weights.random else "") + escape(weights.source)
+    )
     table.add_row("licence", weights.license)
     table.add_row(
         "input",
@@ -61,7 +64,8 @@ def verify(bundle: BundleArgument, json_: JsonOption = False) -> None:
     if json_:
         emit_json({"bundle": str(opened.path), "verified": checked, "strangers": strangers})
     else:
-        out.print(f"{opened.path}: {len(checked)} files, all as they were written")
+        text = f"{opened.path}: {len(checked)} files, all as they were written"
+        out.print(text, soft_wrap=True, markup=False)
 
 
 def product_report(product: Product) -> dict[str, Any]:

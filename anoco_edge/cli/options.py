@@ -31,6 +31,25 @@ def example(text: str) -> str:
     return f"Example: {text}"
 
 
+def check_product_name(name: str | None) -> None:
+    """Refuse a name before anything is done with it.
+
+    >>> check_product_name("M8 washer")
+    Traceback (most recent call last):
+    anoco_edge.errors.UsageError: 'M8 washer' is not a product name; use letters, digits, ...
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from anoco_edge.bundle.schema import ProductName
+
+    try:
+        TypeAdapter(ProductName | None).validate_python(name)
+    except ValidationError:
+        raise UsageError(
+            f"{name!r} is not a product name", hint="use letters, digits, '-', '_' and '.'"
+        ) from None
+
+
 def parse_size(text: str | None) -> tuple[int, int] | None:
     """`384` or `640x896` (width x height).
 

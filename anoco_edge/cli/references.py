@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from anoco_edge.bundle import Bundle, Product
@@ -40,7 +41,7 @@ def list_(bundle: BundleArgument, product: ProductOption = None, json_: JsonOpti
     bank = opened.bank(current) if current.bank else None
     for number, reference in enumerate(current.references):
         patches = int((bank.reference == number).sum()) if bank else 0
-        table.add_row(reference.name, f"{reference.width}x{reference.height}", str(patches))
+        table.add_row(escape(reference.name), f"{reference.width}x{reference.height}", str(patches))
     out.print(table)
     table = Table("generation", "change", "when", "references", "threshold")
     for g in history:

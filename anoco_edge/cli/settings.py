@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -63,8 +64,14 @@ def read_settings(
         path = Path(mask)
         if not path.is_file():
             raise UsageError(f"there is no mask {mask}", hint="give a PNG file, or 'none'")
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"the mask {mask} cannot be read: {error.strerror}") from None
     if threshold is not None and not 0 <= threshold < float("inf"):
         raise UsageError(f"threshold is {threshold}", hint="0 or more; 0 computes it anew")
+    for name, value in fields.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{name.replace('_', '-')} is {value}", hint="give a finite number")
     given = {k: v for k, v in fields.items() if v is not None}
     return Settings(given, region=parse_region(roi), mask=data, threshold=threshold)

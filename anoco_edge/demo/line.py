@@ -97,6 +97,8 @@ def run_shift(
     summary = inspect_source(detector, camera, folder, batch=1, on_row=on_row)
     if summary.interrupted:
         raise KeyboardInterrupt
+    if summary.lost is not None:
+        raise summary.lost
     folder.finish(detector, {}, f"demo: {material}")
     chosen = [k for k, p in enumerate(line) if p.defect is None][:SHOWN_GOOD]
     chosen += [k for k, p in enumerate(line) if p.defect is not None][:SHOWN_BAD]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
+import io
 import json
+import os
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.bundle.disk import writing
 from anoco_edge.detector import Detector
 from anoco_edge.drawing.overlay import Match, draw_overlay
+from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.inspection import Inspection
 from anoco_edge.report.page import Entry, thumbnail, write_report
+from anoco_edge.results.lines import WholeLines
 
 SavePolicy = Literal["anomalous", "all", "none"]
 Row = dict[str, Any]
@@ -54,13 +59,13 @@ class ResultFolder:
         self._live = live
         self._saved: deque[list[Path]] = deque()
         self._shown: deque[_Shown] = deque(maxlen=LIVE_REPORT_ROWS if live else None)
-        with writing(str(folder)):
+        with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._open()
 
     def add(self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image | None) -> Row:
         """Write one row, and what the policy says to keep of the picture; returns the row."""
-        with writing(str(self.folder)):
+        with _writing(self.folder):
             href = None
             if overlay is not None and self.wants_overlay(row):
                 row, href = self._keep_pictures(row, rgb, overlay)
@@ -78,7 +83,7 @@ class ResultFolder:
     def finish(self, detector: Detector, summary: Mapping[str, object], title: str) -> Path:
         """Write report.html and close the files."""
         path = self.folder / "report.html"
-        with writing(str(path)):
+        with _writing(path):
             write_report(
                 path,
                 self._entries(),
@@ -94,25 +99,22 @@ class ResultFolder:
     def close(self) -> None:
         """Close the files; what was added is on the disk."""
         self._jsonl.close()
-        self._csv_file.close()
+        self._csv.close()
 
     def _open(self) -> None:
-        for name in ("results.jsonl", "results.csv"):
-            path = self.folder / name
-            if path.exists() and path.stat().st_size:
-                path.replace(path.with_suffix(f".1{path.suffix}"))
-        self._jsonl = (self.folder / "results.jsonl").open("w", encoding="utf-8")
-        self._csv_file = (self.folder / "results.csv").open("w", encoding="utf-8", newline="")
-        self._csv = csv.DictWriter(self._csv_file, _COLUMNS)
-        self._csv.writeheader()
+        paths = [self.folder / name for name in ("results.jsonl", "results.csv")]
+        if paths[0].exists() and paths[0].stat().st_size:  # a run without rows leaves nothing
+            for path in paths:
+                if path.exists():
+                    path.replace(path.with_suffix(f".1{path.suffix}"))
+        self._jsonl, self._csv = (WholeLines(path) for path in paths)
+        self._csv.write(_csv_line(_COLUMNS))
 
     def _write(self, row: Row) -> None:
-        line = json.dumps(row, ensure_ascii=False, allow_nan=False)
-        self._jsonl.write(line + "\n")
-        self._jsonl.flush()
-        self._csv.writerow(_flat(row))
-        self._csv_file.flush()
-        if self._live and self._jsonl.tell() > MAX_RESULTS_BYTES:
+        self._jsonl.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+        flat = _flat(row)
+        self._csv.write(_csv_line([flat[name] for name in _COLUMNS]))
+        if self._live and self._jsonl.size > MAX_RESULTS_BYTES:
             self.close()
             self._open()
 
@@ -182,10 +184,41 @@ def overlay_of(detector: Detector, result: Inspection, rgb: NDArray[np.uint8]) -
 
 def read_results(path: Path) -> Iterator[Row]:
     """The rows of a results.jsonl."""
-    with path.open(encoding="utf-8") as stream:
-        for line in stream:
-            if line.strip():
-                yield json.loads(line)
+    with path.open(encoding="utf-8", errors="surrogateescape") as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError:
+                row = None
+            if not isinstance(row, dict) or "id" not in row:
+                raise UsageError(
+                    f"line {number} of {path} is not a result", hint="give a run's results.jsonl"
+                )
+            yield row
+
+
+@contextmanager
+def _writing(what: Path) -> Iterator[None]:
+    """An operating-system error as one line; unlike in a bundle, what came before stays."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        raise StorageError(
+            f"cannot write {what}: {reason}",
+            hint="free some space; the rows written before are kept"
+            if full
+            else "choose another --out",
+        ) from None
+
+
+def _csv_line(values: Sequence[object]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer).writerow(values)
+    return buffer.getvalue()
 
 
 def _flat(row: Row) -> Row:

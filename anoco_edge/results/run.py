@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anoco_edge.detector import Detector
-from anoco_edge.errors import AnocoError, SourceError
+from anoco_edge.errors import AnocoError, SourceError, StorageError
 from anoco_edge.inspection import Inspection
 from anoco_edge.results.folder import ResultFolder, Row, overlay_of
+from anoco_edge.results.signals import signals_held
 from anoco_edge.sources import Frame, Source
 
 
 @dataclass
 class Summary:
-    """Counts of a run; `lost` says why a source ended before its time."""
+    """Counts of a run; `lost` says why it ended before its time (stream dead, disk full)."""
 
     pictures: int = 0
     good: int = 0
@@ -29,11 +33,12 @@ class Summary:
     skipped: int = 0
     seconds: float = 0.0
     interrupted: bool = False
-    lost: SourceError | None = field(default=None, repr=False)
+    lost: AnocoError | None = field(default=None, repr=False)
+    first_error: str = field(default="", repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        counts = {k: v for k, v in vars(self).items() if k != "lost"}
+        counts = {k: v for k, v in vars(self).items() if k not in ("lost", "first_error")}
         counts["seconds"] = round(self.seconds, 3)
         return {**counts, "lost": str(self.lost) if self.lost else None}
 
@@ -57,17 +62,18 @@ def inspect_source(
         while group := list(islice(frames, 1 if source.live else batch)):
             for frame, outcome in _inspect_group(detector, group):
                 row = _row(summary.pictures, frame, outcome)
-                if folder is not None:
-                    picture = None
-                    if isinstance(outcome, Inspection) and folder.wants_overlay(row):
-                        assert frame.rgb is not None
-                        picture = overlay_of(detector, outcome, frame.rgb)
-                    row = folder.add(row, frame.rgb, picture)
-                _count(summary, row)
-                on_row(row)
+                picture = None
+                if isinstance(outcome, Inspection) and folder and folder.wants_overlay(row):
+                    assert frame.rgb is not None
+                    picture = overlay_of(detector, outcome, frame.rgb)
+                with signals_held():
+                    if folder is not None:
+                        row = folder.add(row, frame.rgb, picture)
+                    _count(summary, row)
+                    on_row(row)
     except KeyboardInterrupt:
         summary.interrupted = True
-    except SourceError as error:
+    except (SourceError, StorageError) as error:
         summary.lost = error
     summary.skipped = source.skipped
     summary.seconds = time.perf_counter() - started
@@ -78,7 +84,7 @@ def _inspect_group(
     detector: Detector, group: list[Frame]
 ) -> Iterator[tuple[Frame, Inspection | AnocoError]]:
     readable = [frame for frame in group if frame.rgb is not None]
-    outcomes = detector.inspect_many([f.rgb for f in readable if f.rgb is not None], len(group))
+    outcomes = iter(_outcomes(detector, [f.rgb for f in readable if f.rgb is not None]))
     for frame in group:
         if frame.error is not None:
             yield frame, frame.error
@@ -91,16 +97,46 @@ def _inspect_group(
         yield frame, outcome
 
 
+def _outcomes(
+    detector: Detector, pictures: Sequence[NDArray[np.uint8]]
+) -> list[Inspection | AnocoError]:
+    try:
+        return list(detector.inspect_many(pictures, max(1, len(pictures))))
+    except AnocoError:
+        # One that cannot be scored (a black frame may have no signal) spoils its batch: one by one.
+        return [_alone(detector, picture) for picture in pictures]
+
+
+def _alone(detector: Detector, picture: NDArray[np.uint8]) -> Inspection | AnocoError:
+    try:
+        return detector.inspect(picture)
+    except AnocoError as error:
+        return error
+
+
 def _row(number: int, frame: Frame, outcome: Inspection | AnocoError) -> Row:
+    source = _printable(frame.source)
     if isinstance(outcome, Inspection):
-        row = {"id": number, **outcome.to_row()}
-        if "#" not in frame.source and Path(frame.source).is_file():
+        row = {"id": number, **outcome.to_row(), "source": source}
+        if Path(frame.source).is_file():
             row["picture"] = os.path.abspath(frame.source)  # noqa: PTH100 (links stay links)
         return row
-    return {"id": number, "source": frame.source, "verdict": None, "error": str(outcome)}
+    message = _printable(str(outcome))
+    error = message if source in message else f"{source}: {message}"
+    return {"id": number, "source": source, "verdict": None, "error": error}
+
+
+def _printable(name: str) -> str:
+    r"""A file name need not be UTF-8; a report, a terminal and a database are.
+
+    >>> print(_printable("part\udce9.png"))
+    part\udce9.png
+    """
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _count(summary: Summary, row: Row) -> None:
     summary.pictures += 1
     key = row["verdict"] or "failed"
+    summary.first_error = summary.first_error or row.get("error", "")
     setattr(summary, key, getattr(summary, key) + 1)

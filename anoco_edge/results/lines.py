@@ -1,0 +1,41 @@
+"""A file that grows by whole lines, whatever happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class WholeLines:
+    """What does not fit on the disk, or is interrupted, is taken back to the last whole line.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lines = WholeLines(Path(folder, "a.txt"))
+    ...     lines.write("one\\n")
+    ...     lines.close()
+    ...     Path(folder, "a.txt").read_text(), lines.size
+    ('one\\n', 4)
+    """
+
+    def __init__(self, path: Path) -> None:
+        # Unbuffered: what a buffer still holds after an error would be written again on closing.
+        self._file = path.open("wb", buffering=0)
+        self.size = 0
+
+    def write(self, text: str) -> None:
+        """Append text that ends a line; afterwards it is in the file."""
+        # A file name need not be UTF-8; its odd bytes become \\udcXX, which JSON reads back.
+        rest = memoryview(text.encode("utf-8", "backslashreplace"))
+        size = self.size + len(rest)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+        except BaseException:
+            self._file.truncate(self.size)
+            self._file.seek(self.size)
+            raise
+        self.size = size
+
+    def close(self) -> None:
+        """Nothing is left to write; may be called twice."""
+        self._file.close()

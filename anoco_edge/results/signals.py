@@ -1,0 +1,36 @@
+"""Ctrl-C between two rows, never within one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """SIGINT and SIGTERM are heard when the block is done, so that it is done whole.
+
+    >>> with signals_held():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     print("done")
+    Traceback (most recent call last):
+    KeyboardInterrupt
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are delivered to the main thread only
+        return
+    heard: list[tuple[int, FrameType | None]] = []
+    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    ours = {int(s): h for s, h in handlers.items() if callable(h)}
+    for number in ours:
+        signal.signal(number, lambda n, f: heard.append((n, f)))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+    for number, frame in heard[:1]:
+        ours[number](number, frame)
