@@ -133,7 +133,7 @@ def jpeg(rgb: Any) -> bytes:
 def network_camera(count: int, pause: float = 0.0) -> Iterator[str]:
     """The address of an HTTP MJPEG camera that sends `count` frames and then hangs up."""
     over = threading.Event()
-    pictures = [jpeg(textured_picture(500 + k)) for k in range(5)]
+    pictures = [jpeg(textured_picture(500 + k)) for k in range(37)]
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -254,16 +254,16 @@ def test_a_small_budget_changes_nothing_but_the_chunks() -> None:
     references, _ = References.of(bank)
     whole = OnnxScorer(references, Parameters())
     small = OnnxScorer(references, Parameters(), memory_mb=1)
-    assert whole.rows >= 101 > small.rows > 1
+    assert whole.chunks(101) == 1 < small.chunks(101) < 101
     tiny = OnnxScorer(References.of(np.tile(bank, (50, 1)))[0], Parameters(), memory_mb=1)
-    assert tiny.rows == 1  # a row larger than the budget is still a row
+    assert tiny.chunks(101) == 101  # a row larger than the budget is still a row
     one, many = whole.score(query), small.score(query)
     np.testing.assert_array_equal(one.anchor, many.anchor)
     np.testing.assert_array_equal(one.neighbors, many.neighbors)
     # Not bit for bit: a matrix product of other shape may add up in another order.
     np.testing.assert_allclose(one.energy, many.energy, rtol=1e-5)
     by_name = open_scorer("onnx", references, memory_mb=1)
-    assert isinstance(by_name, OnnxScorer) and by_name.rows == small.rows
+    assert isinstance(by_name, OnnxScorer) and by_name.chunks(101) == small.chunks(101)
 
 
 # In a process of its own, because the peak of this one is behind it. VmHWM, not ru_maxrss: a child

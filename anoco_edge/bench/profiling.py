@@ -14,7 +14,7 @@ import numpy as np
 from anoco_edge.bench.statistics import Summary, summarise
 from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
-from anoco_edge.errors import AnocoError, missing
+from anoco_edge.errors import AnocoError
 from anoco_edge.geometry import Geometry
 from anoco_edge.pictures import read_picture
 from anoco_edge.preprocess import prepare
@@ -108,33 +108,15 @@ def _split_onnx(
     threads: int,
     step: Callable[[], None],
 ) -> list[Split]:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise missing("onnxruntime", "cpu", "to profile the scoring graph") from None
-    rows = OnnxScorer(bank, parameters, model=model, threads=threads).rows
-    feeds = {
-        "references": np.ascontiguousarray(bank.features, dtype=np.float32),
-        "reference_norms": bank.norms,
-        "lambda": np.array(parameters.lam, np.float32),
-        "floor": np.array(parameters.floor, np.float32),
-    }
-    outputs = [parameters.metric, "anchor", "similarity", "neighbors"]
     chunks: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        options.enable_profiling = True
-        options.profile_file_prefix = str(Path(folder) / "scoring")
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        trace = Path(folder) / "scoring"
+        scorer = OnnxScorer(bank, parameters, model=model, threads=threads, profile=trace)
         for query in runs:
-            parts = np.array_split(query, -(-len(query) // rows))  # even chunks, as in the scorer
-            chunks.append(len(parts))
-            for part in parts:
-                session.run(outputs, {**feeds, "query": np.ascontiguousarray(part, np.float32)})
+            scorer.score(query)
+            chunks.append(scorer.chunks(len(query)))
             step()
-        events = json.loads(Path(session.end_profiling()).read_text())
+        events = json.loads(scorer.end_profile().read_text())
     return split_events(events, chunks)
 
 

@@ -45,7 +45,7 @@ _NODES: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("Greater", ("s", "t"), "neighbour", {}),
     ("Cast", ("neighbour",), "neighbour_number", {"to": 1}),
     ("Mul", ("floor", "quarter"), "s_floor", {}),
-    ("Max", ("s", "s_floor"), "s_floored", {}),
+    ("Clip", ("s", "s_floor"), "s_floored", {}),  # Max, but vectorised in ONNX Runtime
     ("Mul", ("s_floored", "neighbour_number"), "s_near", {}),
     ("Reciprocal", ("q_norm",), "q_inverse", {}),
     ("Add", ("q_inverse", "r_inverse"), "inverse_sum", {}),
