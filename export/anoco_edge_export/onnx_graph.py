@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.errors import ParityError
+from anoco_edge.errors import BundleError, ParityError
+from anoco_edge.onnx_session import open_session
 from anoco_edge_export.heavy import load
 
 IR_VERSION = 10  # onnxruntime 1.23 (JetPack 6) loads it, and refuses what onnx writes by default
@@ -72,21 +73,15 @@ def check_onnx(content: bytes, width: int, height: int, tokens: tuple[int, int])
     elem = onnx.TensorProto
     _check_value(proto.graph.input, INPUT, elem.UINT8, (height, width, 3))
     _check_value(proto.graph.output, OUTPUT, elem.FLOAT, tokens)
-    open_session(content)
-
-
-def open_session(content: bytes, threads: int = 0) -> Any:
-    """ONNX Runtime on the CPU; `threads` 0 takes all cores."""
-    ort = load("onnxruntime")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    try:
+        open_session(content, "it")
+    except BundleError as error:
+        raise _bad(error.what) from error
 
 
 def onnx_features(content: bytes, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
     """What the exported graph says in ONNX Runtime: [batch, N, d]."""
-    session = open_session(content)
+    session = open_session(content, "the exported graph")
     return np.asarray(session.run([OUTPUT], {INPUT: pixels})[0], dtype=np.float32)
 
 
