@@ -94,8 +94,10 @@ class Inspection:
 
     @property
     def peak(self) -> tuple[int, int]:
-        """Row and column of the strongest patch."""
-        row, col = np.unravel_index(int(np.argmax(self.energy)), self.energy.shape)
+        """Row and column of the strongest patch, of those that were inspected."""
+        # All energies are zero where the picture is a reference: the first patch may not count.
+        inspected = np.where(self.counted, self.energy, -1)
+        row, col = np.unravel_index(int(np.argmax(inspected)), inspected.shape)
         return int(row), int(col)
 
     def evidence(self, row: int, col: int) -> Evidence:
@@ -110,9 +112,7 @@ class Inspection:
 
     def to_row(self) -> dict[str, Any]:
         """One object of results.jsonl."""
-        row, col = self.peak
-        # All energies zero (the picture is a reference): the first patch may not be inspected.
-        evidence = self.evidence(row, col) if self.counted[row, col] else None
+        evidence = self.evidence(*self.peak)
         return {
             "source": self.source,
             "product": self.product,
@@ -131,8 +131,7 @@ class Inspection:
                 }
                 for r in self.regions
             ],
-            "evidence": evidence
-            and {
+            "evidence": {
                 "patch": [evidence.query_row, evidence.query_col],
                 "box": [round(v, 1) for v in evidence.query_box],
                 "reference": evidence.reference,

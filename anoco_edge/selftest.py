@@ -105,7 +105,8 @@ def _stored(bundle: Bundle) -> tuple[NDArray[np.uint8], Floats, Floats]:
             raise BundleError(f"{path} holds no {name} of shape {shape}", hint="export it again")
     features, energies = tensors["features"], tensors["energies"]
     # NaN compares with nothing and nothing exceeds a zero scale: such a test would always pass.
-    if not (np.linalg.norm(features, axis=1).min() > 0 and 0 < energies.max() < np.inf):
+    norms = np.linalg.norm(features, axis=1)
+    if not (0 < norms.min() <= norms.max() < np.inf and 0 < energies.max() < np.inf):
         raise BundleError(f"{path} expects features or energies that mean nothing")
     return tensors["pixels"], features, energies
 

@@ -87,9 +87,8 @@ def _open(scorer: str, bank: References, product: Product) -> Scorer:
 def _threshold(method: str, scores: Sequence[float], bank: Bank, product: Product) -> Threshold:
     worst = max(scores)
     scale = 1.0 if product.metric == "cosine" else float(bank.references.norms.max()) ** 2
-    if (
-        worst <= ROUNDING * scale
-    ):  # identical pictures under other names: nothing was learnt about spread
+    # Pictures without a difference that the backbone sees: nothing was learnt about spread.
+    if worst <= ROUNDING * scale:
         return Threshold(kind="none", evidence={"method": method, "scores": list(scores)})
     return Threshold(
         kind="provisional",

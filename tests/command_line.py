@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from PIL import Image
-from tiny_bundle import textured_picture
+from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 ROOT = Path(__file__).parent.parent
 
@@ -113,6 +113,22 @@ def tree(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
+
+
+def make_line(folder: Path) -> Path:
+    """line.anoco, taught the four pictures of good/, and three other good ones in parts/."""
+    make_tiny_bundle(folder / "line.anoco")
+    ok("enroll", folder / "line.anoco", *write_good_pictures(folder / "good", 4))
+    write_good_pictures(folder / "parts", 3, seed=50)
+    return folder
+
+
+def refused(code: int, *args: object) -> str:
+    """`fails`, and no file in the current directory has changed."""
+    before = tree(Path())
+    line = fails(code, *args)
+    assert tree(Path()) == before
+    return line
 
 
 def defective_picture(seed: int = 77) -> Any:

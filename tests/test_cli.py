@@ -98,20 +98,30 @@ def test_enroll_says_what_it_did(here: Path) -> None:
     assert ran.json["threshold"]["kind"] == "provisional" and ran.json["threshold"]["value"] > 0
 
 
-def test_enroll_with_settings(here: Path) -> None:
+@pytest.mark.parametrize("command", ["enroll", "product set"])
+def test_every_setting_arrives(here: Path, command: str) -> None:
     Image.new("L", (96, 80)).save("mask.png")
-    settings = ["--roi", "0,0 96,0 96,80 0,80", "--mask", "mask.png", "--min-area", "12"]
+    settings = ["--roi", "24,20,48,40", "--mask", "mask.png", "--min-area", "12"]
     settings += ["--any-size", "--pooling", "top5", "--metric", "l2", "--lambda", "2"]
     settings += ["--floor", "0.1", "--bank-dtype", "float32"]
-    ok("enroll", "line.anoco", "good", "--product", "nut", *settings)
-    (product,) = (
-        p for p in ok("info", "line.anoco", "--json").json["products"] if p["name"] == "nut"
-    )
-    assert product["region"]["points"] == [[0, 0], [1, 0], [1, 1], [0, 1]]
+    pictures = ["good/good3.png"] if command == "enroll" else []
+    ok(*command.split(), "line.anoco", *pictures, *settings)
+    (product,) = ok("info", "line.anoco", "--json").json["products"]
+    assert product["region"]["points"] == [[0.25, 0.25], [0.75, 0.25], [0.75, 0.75], [0.25, 0.75]]
     assert product["mask"]["path"].startswith("mask-")
     wanted = {"min_area": 12, "any_size": True, "pooling": "top5", "metric": "l2", "lambda": 2}
     wanted |= {"floor": 0.1, "bank_dtype": "float32"}
     assert {k: product[k] for k in wanted} == wanted
+
+
+def test_ctrl_c_while_enrolling(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("anoco_edge.teaching.commit", interrupted)
+    before = tree(here)
+    ran = run_cli("enroll", "line.anoco", "good/good3.png")
+    assert ran.code == 130 and "Traceback" not in ran.err and tree(here) == before
 
 
 def test_references_list(here: Path) -> None:

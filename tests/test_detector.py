@@ -86,7 +86,7 @@ def assert_same(one: Inspection, other: Inspection, *, names: bool = False) -> N
 
 
 def test_path_array_batch_and_many_give_the_same(detector: Detector, tmp_path: Path) -> None:
-    pictures = [textured_picture(30), defective(31), textured_picture(32), defective(33)]
+    pictures = [textured_picture(35), defective(31), textured_picture(38), defective(33)]
     paths = [tmp_path / f"{k}.png" for k in range(4)]
     for path, rgb in zip(paths, pictures, strict=True):
         Image.fromarray(rgb).save(path)
@@ -134,13 +134,16 @@ def test_a_result_is_complete(detector: Detector) -> None:
 def test_the_energies_are_those_of_the_method(tiny_bundle: Bundle) -> None:
     """Straight from pixels to the reference scorer, without the detector's machinery."""
     small = textured_picture(40, 64, 64)  # of the model's size: no resizing in between
+    small[16:32, 16:32] = 255  # resembles nothing: here the floor counts
     references = [textured_picture(k, 64, 64) for k in (1, 2)]
     teacher = Teacher.open(tiny_bundle.path)
-    teacher.enroll([NewPicture.from_array(str(k), rgb) for k, rgb in enumerate(references)])
+    pictures = [NewPicture.from_array(str(k), rgb) for k, rgb in enumerate(references)]
+    teacher.enroll(pictures, settings=Settings({"lambda": 2.0, "floor": 0.97, "metric": "l2"}))
     engine = open_engine("auto", tiny_bundle)
     query = engine.features(small[None])[0]
     bank = np.concatenate(engine.features(np.stack(references))).astype(np.float16)
-    scores = score_patches(query, bank, scorer="reference")
+    scores = score_patches(query, bank, 2.0, "l2", "reference", floor=0.97)
+    assert scores.similarity.min() < 0.95
     for scorer in ("onnx", "reference"):
         found = Detector.open(tiny_bundle.path, scorer=scorer).inspect(small)
         np.testing.assert_allclose(found.energy.ravel(), scores.energy, rtol=1e-4, atol=1e-8)
@@ -199,6 +202,15 @@ def test_evidence_follows_a_part_that_moved(tiny_bundle: Bundle) -> None:
             assert (evidence.row, evidence.col) == ((row - 1) % 4, (col + 2) % 4)
             assert evidence.similarity == pytest.approx(1, abs=1e-5)
     np.testing.assert_array_equal(detector.reference_picture(result.evidence(0, 0)), reference)
+
+
+def test_boxes_are_in_pixels_of_the_picture_they_belong_to(tiny_bundle: Bundle) -> None:
+    large = np.kron(textured_picture(1), np.ones((2, 2, 1), np.uint8))
+    Teacher.open(tiny_bundle.path).enroll([NewPicture.from_array("large", large)])
+    evidence = Detector.open(tiny_bundle.path).inspect(textured_picture(1)).evidence(1, 2)
+    row, col = evidence.row, evidence.col
+    assert evidence.query_box == (48, 20, 72, 40)
+    assert evidence.box == (col * 48, row * 40, col * 48 + 48, row * 40 + 40)
 
 
 def test_a_reference_picture_that_is_gone_is_one_clear_error(tiny_bundle: Bundle) -> None:
@@ -504,7 +516,8 @@ def test_letterbox_end_to_end(tiny_bundle: Bundle, tmp_path: Path) -> None:
     same = detector.inspect(textured_picture(0, 128, 64))
     assert same.score < 1e-9 and same.map.shape == (64, 128)
     assert same.counted.any(axis=1).tolist() == [False, True, True, False]
-    assert same.to_row()["evidence"] is None or same.evidence(*same.peak).row in (1, 2)
+    silent = dataclasses.replace(same, energy=np.zeros_like(same.energy))
+    assert silent.peak == (1, 0) and silent.to_row()["evidence"]["patch"] == [1, 0]
     assert same.evidence(1, 0).query_box == (0, 0, 32, 32)
     bad = textured_picture(30, 128, 64)
     bad[32:64, 64:96] = 255

@@ -194,7 +194,7 @@ def test_removing_all_leaves_a_product_without_bank_and_threshold(teacher: Teach
 
 
 class _BlankCorner:
-    """An engine whose last patches have no direction, as a dead sensor corner may give."""
+    """An engine whose first patches have no direction, as a dead sensor corner may give."""
 
     name, fingerprint = "blank", "blank"
 
@@ -203,7 +203,7 @@ class _BlankCorner:
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
         features = self._engine.features(pixels)
-        features[:, 16 - self._blank :] = 0
+        features[:, : self._blank] = 0
         return features
 
 
@@ -211,7 +211,8 @@ def test_patches_of_zero_norm_are_dropped_and_counted(tiny_bundle: Bundle) -> No
     teacher = Teacher(tiny_bundle, _BlankCorner(tiny_bundle, 2))
     product = teacher.enroll(frames(1, 2)).product
     assert product.dropped_patches == 4 and len(tiny_bundle.bank(product)) == 28
-    assert not places(tiny_bundle, product) & {(3, 2), (3, 3)}
+    everything = {(row, col) for row in range(4) for col in range(4)}
+    assert places(tiny_bundle, product) == everything - {(0, 0), (0, 1)}
     assert teacher.enroll(frames(3)).product.dropped_patches == 6
     assert teacher.remove(["frame1", "frame2"]).product.dropped_patches == 2
     assert teacher.configure(set_to(bank_dtype="float32")).product.dropped_patches == 2
@@ -439,6 +440,14 @@ def test_undo_goes_back_step_by_step_to_the_first(teacher: Teacher) -> None:
     assert undo(bundle, "default") == states[0]
 
 
+def test_a_generation_without_a_bank_keeps_its_number(teacher: Teacher) -> None:
+    first = teacher.enroll(frames(1)).product
+    assert teacher.remove(["frame1"]).product.generation == 2
+    assert undo(teacher.bundle, "default") == first
+    assert teacher.enroll(frames(2)).product.generation == 3
+    assert [g.change for g in teacher.bundle.generations("default")][1] == "remove 1"
+
+
 def test_prune_deletes_only_what_nobody_needs(teacher: Teacher) -> None:
     bundle = teacher.bundle
     black = png(np.pad(np.full((20, 24), 255, np.uint8), ((0, 60), (0, 72))))
@@ -503,13 +512,17 @@ def test_undo_to_a_generation_whose_files_are_gone_is_refused(teacher: Teacher) 
 @pytest.mark.parametrize("pooling", ["max", "top5"])
 @pytest.mark.parametrize("metric", ["product", "l2", "cosine"])
 def test_leave_one_picture_out_is_what_it_says(teacher: Teacher, metric: str, pooling: str) -> None:
-    settings = Settings({"metric": metric, "pooling": pooling, "lambda": 2.0, "floor": 0.1})
-    product = teacher.enroll(frames(1, 2, 3), settings=settings).product
-    features = [features_of(teacher.bundle, textured_picture(k)) for k in (1, 2, 3)]
+    settings = Settings({"metric": metric, "pooling": pooling, "lambda": 2.0, "floor": 0.9})
+    spotted = textured_picture(3)
+    spotted[20:40, 24:48] = 255  # resembles nothing: here the floor counts
+    rgb = [textured_picture(1), textured_picture(2), spotted]
+    pictures = [NewPicture.from_array(str(k), picture) for k, picture in enumerate(rgb)]
+    product = teacher.enroll(pictures, settings=settings).product
+    features = [features_of(teacher.bundle, picture) for picture in rgb]
     scores = []
     for k in range(3):
         others = np.concatenate([f for j, f in enumerate(features) if j != k])
-        found = score_patches(features[k], others, 2.0, metric, "reference", floor=0.1)  # type: ignore[arg-type]
+        found = score_patches(features[k], others, 2.0, metric, "reference", floor=0.9)  # type: ignore[arg-type]
         scores.append(pool(found.energy, pooling))
     threshold = product.threshold
     assert threshold.kind == "provisional"
@@ -555,7 +568,21 @@ def test_gentle_views_are_gentle_seeded_and_all_different() -> None:
     for view, same in zip(views, again, strict=True):
         np.testing.assert_array_equal(view, same)
         assert view.shape == picture.shape and view.dtype == np.uint8
-        assert abs(view.mean() / picture.mean() - 1) < 0.07
+
+
+def test_gentle_views_move_a_corner_by_pixels_and_the_light_by_percents() -> None:
+    picture = np.zeros((80, 96, 3), np.uint8)
+    picture[8:14, 8:14] = 200
+    y, x = np.mgrid[0:80, 0:96]
+    moved, light = [], []
+    for view in gentle_views(picture):
+        weight = view[..., 0].astype(float)
+        centre = (weight * x).sum() / weight.sum(), (weight * y).sum() / weight.sum()
+        moved.append(np.hypot(centre[0] - 10.5, centre[1] - 10.5))
+        light.append(weight.sum() / (36 * 200))
+    # 2 degrees at 48 pixels from the middle, and 1 % of the width.
+    assert 0.5 < max(moved) < 3.5
+    assert max(light) - min(light) > 0.02 and max(abs(v - 1) for v in light) < 0.07
 
 
 @pytest.mark.parametrize("metric", ["product", "l2", "cosine"])

@@ -84,6 +84,11 @@ def locked(folder: Path, wait: float, on_wait: Callable[[str], None]) -> Iterato
                         f"another process is changing {folder}", hint="try again when it is done"
                     ) from None
                 time.sleep(0.05)
+            except OSError as error:  # some network file systems know no locks
+                raise StorageError(
+                    f"cannot lock {folder}: {error.strerror or error}",
+                    hint="copy the bundle to a local disk to change it",
+                ) from None
         yield
     finally:
         os.close(handle)

@@ -87,7 +87,7 @@ def _figures(shift: Shift, auroc: Any) -> dict[str, Any]:
 
 
 def _show(shifts: list[Shift], figures: list[dict[str, Any]], folder: Path) -> None:
-    verdicts = Table("part", "truth", "verdict (provisional)", "ratio", "closest reference")
+    verdicts = Table("part", "truth", "provisional verdict", "ratio", "closest reference")
     for shift in shifts:
         for part, row in zip(shift.parts, shift.rows, strict=True):
             right = (row["verdict"] == "anomalous") == (part.defect is not None)

@@ -209,9 +209,9 @@ def _show_list(json_: bool) -> None:
     if json_:
         emit_json([recipe.model_dump(mode="json") for recipe in recipes])
         return
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("backbone", "what", "size", "stride", "tap", "licence")
+    table = Table(Column("backbone", no_wrap=True), "what", "size", "stride", "tap", "licence")
     for recipe in recipes:
         table.add_row(
             recipe.id,

@@ -214,12 +214,12 @@ def _run(
         if json_:
             _line(summary.to_dict())
         else:
-            _show_summary(summary, source)
+            _show_summary(summary, source, kind)
     elif json_:
         emit_json({"summary": summary.to_dict(), "results": rows})
     else:
         _show(rows, kind)
-        _show_summary(summary, source)
+        _show_summary(summary, source, kind)
     return summary
 
 
@@ -256,7 +256,8 @@ def _line(value: dict[str, Any]) -> None:
 def _show(rows: list[dict[str, Any]], kind: str) -> None:
     """The table of verdicts; when there are many, those that are not good."""
     shown = rows if len(rows) <= SHOWN_ROWS else [r for r in rows if r["verdict"] != "good"]
-    heading = "verdict (provisional)" if kind == "provisional" else "verdict"
+    verdict = "provisional verdict" if kind == "provisional" else "verdict"
+    heading = Column(verdict, min_width=len("uncalibrated"))
     table = Table("id", Column("picture", overflow="fold"), heading, "score", "ratio", "regions")
     table.add_column("closest reference", overflow="fold")
     for row in shown[:SHOWN_ROWS]:
@@ -284,7 +285,7 @@ def _show(rows: list[dict[str, Any]], kind: str) -> None:
             err.print(f"[magenta]failed:[/magenta] {escape(row['error'])}", soft_wrap=True)
 
 
-def _show_summary(summary: Summary, source: Source) -> None:
+def _show_summary(summary: Summary, source: Source, kind: str) -> None:
     parts = [f"{summary.pictures} inspected"]
     for name in ("good", "anomalous", "uncalibrated", "failed"):
         if count := getattr(summary, name):
@@ -293,7 +294,9 @@ def _show_summary(summary: Summary, source: Source) -> None:
     if source.live:
         parts.append(f"{summary.skipped} frames skipped")
     rate = summary.pictures / summary.seconds if summary.seconds else 0
-    out.print(f"{', '.join(parts)} in {summary.seconds:.1f} s ({rate:.1f} a second)")
+    basis = ", by a provisional threshold" if kind == "provisional" else ""
+    text = f"{', '.join(parts)} in {summary.seconds:.1f} s ({rate:.1f} a second){basis}"
+    out.print(text, soft_wrap=True)
 
 
 def _leave(summary: Summary, live: bool, fail_on_anomaly: bool) -> None:

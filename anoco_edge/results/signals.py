@@ -13,11 +13,14 @@ from types import FrameType
 def signals_held() -> Iterator[None]:
     """SIGINT and SIGTERM are heard when the block is done, so that it is done whole.
 
-    >>> with signals_held():
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     print("done")
-    Traceback (most recent call last):
-    KeyboardInterrupt
+    >>> try:
+    ...     with signals_held():
+    ...         signal.raise_signal(signal.SIGINT)
+    ...         print("whole")
+    ... except KeyboardInterrupt:
+    ...     print("then stopped")
+    whole
+    then stopped
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are delivered to the main thread only
