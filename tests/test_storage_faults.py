@@ -174,7 +174,7 @@ def test_a_file_system_without_locks_is_one_clear_error(
 
     teacher = Teacher.open(taught)
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    with pytest.raises(StorageError, match="cannot lock .*No locks available; copy the bundle"):
+    with pytest.raises(StorageError, match=r"cannot lock .*No locks available; copy the bundle"):
         teacher.enroll(frames(3), "part")
 
 

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
-from rich.table import Column, Table
 
-from anoco_edge.cli.console import emit_json, err, note, out, progress, warn
+from anoco_edge.cli.console import emit_json, note, progress, warn
 from anoco_edge.cli.options import (
     ArenaOption,
     EngineOption,
@@ -22,6 +20,7 @@ from anoco_edge.cli.options import (
     ThreadsOption,
     example,
 )
+from anoco_edge.cli.verdicts import json_line, show_frame, show_rows, show_summary
 from anoco_edge.errors import BundleError, PictureError, UsageError
 
 if TYPE_CHECKING:
@@ -109,10 +108,9 @@ def infer(
         _needs_references(bundle, product, camera)
     settings = EngineSettings(threads=threads, arena=arena)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
-        if teach:
-            _teach(bundle, product, source, teach, teach_every, engine, scorer)
-        detector = Detector.open(
+
+    def open_detector() -> Detector:
+        return Detector.open(
             bundle,
             product,
             engine,
@@ -121,6 +119,13 @@ def infer(
             threshold=threshold,
             allow_random=allow_random,
         )
+
+    # Loaded before a camera runs where that is possible: no frames pass by unseen meanwhile.
+    early = None if teach else open_detector()
+    with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
+        if teach:
+            _teach(bundle, product, source, teach, teach_every, engine, scorer)
+        detector = early or open_detector()
         folder = None
         if out_ is not None:
             most = keep if keep is not None else (LIVE_KEEP if source.live else 0)
@@ -205,21 +210,21 @@ def _run(
         def on_row(row: dict[str, Any]) -> None:
             step()
             if source.live:
-                _live(row, json_)
+                show_frame(row, json_)
             else:
                 rows.append(row)
 
         summary = inspect_source(detector, source, folder, batch=batch, on_row=on_row)
     if source.live:
         if json_:
-            _line(summary.to_dict())
+            json_line(summary.to_dict())
         else:
-            _show_summary(summary, source, kind)
+            show_summary(summary, live=source.live, kind=kind)
     elif json_:
         emit_json({"summary": summary.to_dict(), "results": rows})
     else:
-        _show(rows, kind)
-        _show_summary(summary, source, kind)
+        show_rows(rows, kind)
+        show_summary(summary, live=source.live, kind=kind)
     return summary
 
 
@@ -233,70 +238,6 @@ def _report(folder: ResultFolder, detector: Detector, summary: Summary, title: s
         summary.lost = summary.lost or error
     else:
         note(f"report: {report}")
-
-
-def _live(row: dict[str, Any], json_: bool) -> None:
-    if json_:
-        _line(row)
-    elif row["verdict"] != "good":
-        ratio = f"{row['ratio']:.2f}x" if row.get("ratio") else row.get("error", "")
-        out.print(
-            f"[{COLOURS[row['verdict']]}]{row['verdict'] or 'failed'}[/] "
-            f"{escape(row['source'])} {escape(ratio)}"
-        )
-
-
-def _line(value: dict[str, Any]) -> None:
-    import json
-
-    out.file.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
-    out.file.flush()
-
-
-def _show(rows: list[dict[str, Any]], kind: str) -> None:
-    """The table of verdicts; when there are many, those that are not good."""
-    shown = rows if len(rows) <= SHOWN_ROWS else [r for r in rows if r["verdict"] != "good"]
-    verdict = "provisional verdict" if kind == "provisional" else "verdict"
-    heading = Column(verdict, min_width=len("uncalibrated"))
-    table = Table("id", Column("picture", overflow="fold"), heading, "score", "ratio", "regions")
-    table.add_column("closest reference", overflow="fold")
-    for row in shown[:SHOWN_ROWS]:
-        colour, verdict = COLOURS[row["verdict"]], row["verdict"] or "failed"
-        if row["verdict"] is None:
-            table.add_row(str(row["id"]), escape(row["source"]), f"[{colour}]{verdict}[/]")
-            continue
-        evidence = row["evidence"] or {}
-        table.add_row(
-            str(row["id"]),
-            escape(row["source"]),
-            f"[{colour}]{verdict}[/]",
-            f"{row['score']:.4g}",
-            f"{row['ratio']:.2f}" if row["ratio"] is not None else "-",
-            str(len(row["regions"])),
-            escape(f"{evidence['reference']} ({evidence['similarity']:.2f})") if evidence else "-",
-        )
-    if shown:
-        out.print(table)
-    if len(shown) > SHOWN_ROWS:
-        note(f"{len(shown) - SHOWN_ROWS} more rows are in results.jsonl (--out)")
-    failed = [row for row in rows if row["verdict"] is None]
-    if len(failed) > 1:  # a single one is named in the last line
-        for row in failed:
-            err.print(f"[magenta]failed:[/magenta] {escape(row['error'])}", soft_wrap=True)
-
-
-def _show_summary(summary: Summary, source: Source, kind: str) -> None:
-    parts = [f"{summary.pictures} inspected"]
-    for name in ("good", "anomalous", "uncalibrated", "failed"):
-        if count := getattr(summary, name):
-            colour = COLOURS.get(None if name == "failed" else name, "white")
-            parts.append(f"[{colour}]{count} {name}[/]")
-    if source.live:
-        parts.append(f"{summary.skipped} frames skipped")
-    rate = summary.pictures / summary.seconds if summary.seconds else 0
-    basis = ", by a provisional threshold" if kind == "provisional" else ""
-    text = f"{', '.join(parts)} in {summary.seconds:.1f} s ({rate:.1f} a second){basis}"
-    out.print(text, soft_wrap=True)
 
 
 def _leave(summary: Summary, live: bool, fail_on_anomaly: bool) -> None:

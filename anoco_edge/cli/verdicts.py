@@ -1,0 +1,104 @@
+"""How verdicts are shown: a table for pictures, a line for each frame that is not good."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Column, Table
+
+from anoco_edge.cli.console import err, note, out
+
+if TYPE_CHECKING:
+    from anoco_edge.results import Summary
+
+COLOURS = {"good": "green", "anomalous": "red", "uncalibrated": "yellow", None: "magenta"}
+SHOWN_ROWS = 60
+Row = dict[str, Any]
+
+
+def show_frame(row: Row, json_: bool) -> None:
+    """One frame of a live source, as it comes."""
+    if json_:
+        json_line(row)
+    elif row["verdict"] != "good":
+        ratio = f"{row['ratio']:.2f}x" if row.get("ratio") else row.get("error", "")
+        out.print(
+            f"[{COLOURS[row['verdict']]}]{row['verdict'] or 'failed'}[/] "
+            f"{escape(row['source'])} {escape(ratio)}"
+        )
+
+
+def json_line(value: Row) -> None:
+    """One JSON object a line, out at once."""
+    out.file.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    out.file.flush()
+
+
+def show_rows(rows: list[Row], kind: str) -> None:
+    """The table of verdicts; when there are many, those that are not good."""
+    shown = rows if len(rows) <= SHOWN_ROWS else [r for r in rows if r["verdict"] != "good"]
+    verdict = "provisional verdict" if kind == "provisional" else "verdict"
+    heading = Column(verdict, min_width=len("uncalibrated"))
+    table = Table("id", Column("picture", overflow="fold"), heading, "score", "ratio", "regions")
+    table.add_column("closest reference", overflow="fold")
+    folder, names = short_names([row["source"] for row in shown[:SHOWN_ROWS]])
+    table.caption = f"pictures in {escape(folder)}" if folder else None
+    for row, name in zip(shown, names, strict=False):
+        colour, verdict = COLOURS[row["verdict"]], row["verdict"] or "failed"
+        if row["verdict"] is None:
+            table.add_row(str(row["id"]), escape(name), f"[{colour}]{verdict}[/]")
+            continue
+        evidence = row["evidence"] or {}
+        table.add_row(
+            str(row["id"]),
+            escape(name),
+            f"[{colour}]{verdict}[/]",
+            f"{row['score']:.4g}",
+            f"{row['ratio']:.2f}" if row["ratio"] is not None else "-",
+            str(len(row["regions"])),
+            escape(f"{evidence['reference']} ({evidence['similarity']:.2f})") if evidence else "-",
+        )
+    if shown:
+        out.print(table)
+    if len(shown) > SHOWN_ROWS:
+        note(f"{len(shown) - SHOWN_ROWS} more rows are in results.jsonl (--out)")
+    failed = [row for row in rows if row["verdict"] is None]
+    if len(failed) > 1:  # a single one is named in the last line
+        for row in failed:
+            err.print(f"[magenta]failed:[/magenta] {escape(row['error'])}", soft_wrap=True)
+
+
+def short_names(sources: list[str]) -> tuple[str, list[str]]:
+    """The folder that all pictures share, and what is left of their names.
+
+    >>> short_names(["/data/line3/good/1.png", "/data/line3/bad/2.png"])
+    ('/data/line3', ['good/1.png', 'bad/2.png'])
+    >>> short_names(["camera:0#1"])
+    ('', ['camera:0#1'])
+    """
+    folders = [os.path.dirname(source) for source in sources]  # noqa: PTH120 (text, not files)
+    try:
+        shared = os.path.commonpath(folders) if all(folders) else ""
+    except ValueError:  # relative and absolute ones
+        shared = ""
+    if not shared:
+        return "", sources
+    return shared, [os.path.relpath(source, shared) for source in sources]
+
+
+def show_summary(summary: Summary, *, live: bool, kind: str) -> None:
+    """The run in one line."""
+    parts = [f"{summary.pictures} inspected"]
+    for name in ("good", "anomalous", "uncalibrated", "failed"):
+        if count := getattr(summary, name):
+            colour = COLOURS.get(None if name == "failed" else name, "white")
+            parts.append(f"[{colour}]{count} {name}[/]")
+    if live:
+        parts.append(f"{summary.skipped} frames skipped")
+    rate = summary.pictures / summary.seconds if summary.seconds else 0
+    basis = ", by a provisional threshold" if kind == "provisional" else ""
+    text = f"{', '.join(parts)} in {summary.seconds:.1f} s ({rate:.1f} a second){basis}"
+    out.print(text, soft_wrap=True)
