@@ -51,8 +51,13 @@ class NewPicture:
     def from_file(path: str | Path) -> NewPicture:
         """The file as it is; its bytes are kept in the bundle."""
         path = Path(path)
-        rgb = read_picture(path)
-        return NewPicture(path.name, path.read_bytes(), path.suffix.lower(), rgb)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            read_picture(path)  # says in one line what is wrong with it
+            raise
+        # Decoded from the very bytes that are kept: a camera may be writing the next picture.
+        return NewPicture(path.name, data, path.suffix.lower(), decode_picture(data, str(path)))
 
     @staticmethod
     def from_array(name: str, rgb: Pixels) -> NewPicture:

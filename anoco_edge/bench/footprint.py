@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 from anoco_edge.bench.features import Size, make_features
-from anoco_edge.bench.machine import give_back_memory, peak_mb, reset_peak, resident_mb
 from anoco_edge.errors import AnocoError
+from anoco_edge.machine import give_back_memory, peak_mb, reset_peak, resident_mb
 from anoco_edge.scoring import References, open_scorer
 
 

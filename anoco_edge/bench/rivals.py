@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.bench.machine import cores
 from anoco_edge.errors import UsageError, missing
+from anoco_edge.machine import cores
 
 Features = NDArray[np.float32]
 Run = Callable[[], "NDArray[np.float32] | None"]

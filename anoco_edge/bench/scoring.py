@@ -11,7 +11,6 @@ from typing import Any
 from anoco_edge.bench.agreement import Agreement, compare
 from anoco_edge.bench.features import Size, make_features, parse_sizes
 from anoco_edge.bench.footprint import extra_memory_mb
-from anoco_edge.bench.machine import cores, machine, versions
 from anoco_edge.bench.rivals import (
     RIVALS,
     YARDSTICK,
@@ -22,6 +21,7 @@ from anoco_edge.bench.rivals import (
     settle,
 )
 from anoco_edge.errors import EnvironmentMissingError, UsageError
+from anoco_edge.machine import cores, machine, versions
 from anoco_edge.scoring import SCORERS, References, Scores, open_scorer
 
 __all__ = ["ScoringBench", "Size", "bench_scoring", "parse_scorers", "parse_sizes"]

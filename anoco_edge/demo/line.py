@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 from PIL import Image
@@ -19,6 +18,7 @@ from anoco_edge.drawing.overlay import heat
 from anoco_edge.results import ResultFolder, inspect_source
 from anoco_edge.results.folder import Row
 from anoco_edge.sources import Frame
+from anoco_edge.sources.closing import Closing
 from anoco_edge.teaching import NewPicture, Teacher
 
 REFERENCES = 4
@@ -116,7 +116,7 @@ def _cell(detector: Detector, part: Part, row: Row) -> Cell:
     )
 
 
-class SimulatedCamera:
+class SimulatedCamera(Closing):
     """A Source whose frames are rendered parts."""
 
     live = False
@@ -136,14 +136,3 @@ class SimulatedCamera:
 
     def close(self) -> None:
         """Nothing to let go of."""
-
-    def __enter__(self) -> SimulatedCamera:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

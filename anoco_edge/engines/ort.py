@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import platform
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings
-from anoco_edge.errors import BundleError, missing
+from anoco_edge.errors import BundleError
+from anoco_edge.machine import cpu_model, package_version
+from anoco_edge.onnx_session import open_session
 
 
 class OnnxRuntimeEngine:
@@ -20,29 +20,18 @@ class OnnxRuntimeEngine:
     name = "onnxruntime"
 
     def __init__(self, bundle: Bundle, settings: EngineSettings) -> None:
-        try:
-            import onnxruntime
-        except ImportError:
-            raise missing("onnxruntime", "cpu", "to run the backbone") from None
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = settings.threads
-        options.enable_cpu_mem_arena = settings.arena
-        options.log_severity_level = 3
         record = bundle.file("backbone.onnx")
-        model = bundle.read(record)
-        try:
-            self._session: Any = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
-            raise BundleError(
-                f"ONNX Runtime {onnxruntime.__version__} cannot load "
-                f"{bundle.path / record.path}: {error}"
-            ) from None
-        providers = self._session.get_providers()
+        self._session = open_session(
+            bundle.read(record),
+            str(bundle.path / record.path),
+            threads=settings.threads,
+            arena=settings.arena,
+        )
         # What a self-test result is valid for: another version or processor may compute otherwise.
+        providers = self._session.get_providers()
+        version = package_version("onnxruntime") or package_version("onnxruntime-gpu") or ""
         self.fingerprint = "|".join(
-            (self.name, onnxruntime.__version__, *providers, platform.machine(), _processor())
+            (self.name, version, *providers, platform.machine(), cpu_model())
         )
         contract = bundle.manifest.input
         self._shape = (contract.rows * contract.cols, contract.dim)
@@ -57,12 +46,3 @@ class OnnxRuntimeEngine:
             )
         result: NDArray[np.float32] = features
         return result
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor()

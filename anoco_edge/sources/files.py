@@ -10,12 +10,12 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from anoco_edge.errors import AnocoError, PictureError, SourceError, UsageError
 from anoco_edge.pictures import PICTURE_SUFFIXES, read_picture
 from anoco_edge.sources import Frame, stream
+from anoco_edge.sources.closing import Closing
 
 _MOST_FRAMES = 10**8  # 38 days at 30 a second: more is a container that does not know
 
@@ -59,7 +59,7 @@ def find_files(inputs: Sequence[str]) -> tuple[list[str], int]:
     return found, len(ignored)
 
 
-class FileSource:
+class FileSource(Closing):
     """Pictures and videos one after the other; a picture that cannot be read is a Frame too.
 
     A video that cannot be opened is refused here, before anything is read. One that ends early is
@@ -88,17 +88,6 @@ class FileSource:
         self._closed = True
         with suppress(ValueError):  # another thread is inside: it sees the flag and stops there
             self._frames.close()
-
-    def __enter__(self) -> FileSource:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _read(self) -> Generator[Frame, None, None]:
         index = 0

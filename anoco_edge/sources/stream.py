@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from anoco_edge.errors import (
 )
 from anoco_edge.pictures import check_rgb
 from anoco_edge.sources import Frame
+from anoco_edge.sources.closing import Closing
 
 _ADDRESS = re.compile(r"^(https?|rtsps?|rtmps?|rtp|udp|tcp|srt)://", re.IGNORECASE)
 _JOIN_SECONDS = 2.0
@@ -137,7 +137,7 @@ def open_address(address: str, *, limit: int | None, timeout: float) -> LiveSour
     return LiveSource(capture, name, limit=limit, timeout=timeout)
 
 
-class LiveSource:
+class LiveSource(Closing):
     """Frames that come by themselves: a thread reads them all and keeps only the newest.
 
     The thread starts at once, so that the first frame taken is of now, not of when it was opened.
@@ -179,17 +179,6 @@ class LiveSource:
             self._drop_slot()
             self._changed.notify_all()
         self._thread.join(_JOIN_SECONDS)
-
-    def __enter__(self) -> LiveSource:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _read(self) -> Iterator[Frame]:
         while self._taken != self.total:
