@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from anoco_edge.cli.console import emit_json, out, progress
 from anoco_edge.cli.options import JsonOption, example
@@ -87,14 +87,15 @@ def _figures(shift: Shift, auroc: Any) -> dict[str, Any]:
 
 
 def _show(shifts: list[Shift], figures: list[dict[str, Any]], folder: Path) -> None:
-    verdicts = Table("part", "truth", "provisional verdict", "ratio", "closest reference")
+    verdicts = Table(
+        Column("part", no_wrap=True), "provisional verdict", "ratio", "closest reference"
+    )
     for shift in shifts:
         for part, row in zip(shift.parts, shift.rows, strict=True):
             right = (row["verdict"] == "anomalous") == (part.defect is not None)
             colour = "green" if row["verdict"] == "good" else "red"
             verdicts.add_row(
                 row["source"],
-                part.defect or "good",
                 f"[{colour}]{row['verdict']}[/]" + ("" if right else "  [yellow]wrong[/]"),
                 f"{row['ratio']:.2f}",
                 row["evidence"]["reference"] if row["evidence"] else "-",

@@ -101,7 +101,8 @@ def run_shift(
         raise summary.lost
     folder.finish(detector, {}, f"demo: {material}")
     chosen = [k for k, p in enumerate(line) if p.defect is None][:SHOWN_GOOD]
-    chosen += [k for k, p in enumerate(line) if p.defect is not None][:SHOWN_BAD]
+    kinds = {p.defect: k for k, p in reversed(list(enumerate(line))) if p.defect is not None}
+    chosen += sorted(kinds.values())[:SHOWN_BAD]  # the first of each kind
     return Shift(material, line, rows, [_cell(detector, line[k], rows[k]) for k in chosen])
 
 

@@ -108,7 +108,7 @@ def heat(
 
     >>> grey = np.full((2, 2, 3), 128, np.uint8)
     >>> heat(grey, np.array([[0, 0], [0, 9]], np.float32), threshold=1.0)[..., 0].tolist()
-    [[128, 128], [128, 230]]
+    [[128, 128], [128, 207]]
     """
     _checked(rgb, energy_map, threshold)
     return _blend(rgb, energy_map, _scale_end(energy_map, threshold))
