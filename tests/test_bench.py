@@ -184,11 +184,11 @@ def test_retrieval_is_everything_up_to_the_neighbours() -> None:
     from anoco_edge_export.scoring_graph import _NODES
 
     targets = [target for _, _, target, _ in _NODES]
-    assert set(targets[: targets.index("neighbour") + 1]) == RETRIEVAL
+    assert set(targets[: targets.index("mark") + 1]) == RETRIEVAL
 
 
 def test_events_are_dealt_to_their_frames() -> None:
-    names = ["s_raw", "t", "w"]
+    names = ["s", "t", "w"]
     events = [
         {"cat": "Node", "ts": k, "dur": 1000 * (k + 1), "name": f"{names[k % 3]}_kernel_time"}
         for k in range(9)

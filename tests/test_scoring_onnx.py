@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from anoco_edge.machine import cores
 from anoco_edge.scoring import Metric, Parameters, References, Scores, open_scorer, score_patches
 from anoco_edge.scoring.onnx_scorer import MEMORY_MB, OnnxScorer, scoring_model
 from anoco_edge_export.scoring_graph import scoring_graph
@@ -254,7 +255,7 @@ def test_a_small_budget_changes_nothing_but_the_chunks() -> None:
     references, _ = References.of(bank)
     whole = OnnxScorer(references, Parameters())
     small = OnnxScorer(references, Parameters(), memory_mb=1)
-    assert whole.chunks(101) == 1 < small.chunks(101) < 101
+    assert whole.chunks(101) <= cores() < small.chunks(101) < 101
     tiny = OnnxScorer(References.of(np.tile(bank, (50, 1)))[0], Parameters(), memory_mb=1)
     assert tiny.chunks(101) == 101  # a row larger than the budget is still a row
     one, many = whole.score(query), small.score(query)
@@ -311,7 +312,7 @@ def test_the_graph_is_standard_and_loads_on_old_devices() -> None:
         for i in model.graph.input
     }
     assert inputs["query"] == ["patches", "dim"]
-    assert inputs["references"] == ["bank", "dim"]
+    assert inputs["reference_units"] == ["bank", "dim"]
     assert {i.type.tensor_type.elem_type for i in model.graph.input} == {onnx.TensorProto.FLOAT}
 
 

@@ -28,26 +28,22 @@ RETRIEVAL = frozenset(
     [
         "q_norm",
         "q_unit",
-        "r_norm",
-        "r_inverse",
-        "r_scale",
-        "s_raw",
         "s",
         "anchor_column",
         "s_best",
         "anchor",
-        "r_anchor",
-        "r_anchor_flat",
-        "r_anchor_norm",
-        "r_anchor_unit",
-        "a_raw",
+        "anchor_unit",
         "a",
-        "consistent",
-        "consistent_number",
+        "s_best_size",
+        "s_best_ulp",
+        "s_best_up",
+        "bar",
+        "slack",
         "violators",
         "t",
         "solo",
-        "neighbour",
+        "over",
+        "mark",
     ]
 )
 _KERNEL = "_kernel_time"
@@ -123,7 +119,7 @@ def _split_onnx(
 def split_events(events: Sequence[dict[str, Any]], chunks: Sequence[int]) -> list[Split]:
     """Milliseconds of retrieval and graph for each frame, which took `chunks` runs of the graph.
 
-    >>> event = {"cat": "Node", "ts": 1, "dur": 2000, "name": "s_raw_kernel_time"}
+    >>> event = {"cat": "Node", "ts": 1, "dur": 2000, "name": "s_kernel_time"}
     >>> split_events([event, {**event, "ts": 2, "name": "w_kernel_time"}], [1])
     [(2.0, 2.0)]
     """

@@ -14,54 +14,64 @@ IR_VERSION = 10
 
 # The anchor is exempt from the consistency test (a_ij* = 1 by definition). The graph computes it
 # like any other entry, which is cheaper than masking it out: its value is 1 within 3e-7, so it
-# can fail the test only where s* is within rounding of 1, and then t = s*, `Solo` holds and the
+# can fail the test only where s* is within rounding of 1, and then t = s*, `solo` holds and the
 # neighbour set is the anchor alone.
+#
+# Next to three matrix products every walk over a patches x bank matrix counts, so what Greater,
+# Cast and Where would say in three walks is said in two with powers of two, which round nothing:
+#  - `slack` = 2^60 (s* + ulp - a) is far above every similarity where a <= s*, and far below
+#    where a is greater by more than an ulp. The smaller of it and s is s for a violator, and lower
+#    than any similarity for what is consistent.
+#  - `mark` = s - t, cut to 0 .. 2^-30, is 2^-30 for every neighbour (two similarities that differ
+#    by less are a tie to float32, see DESIGN section 3) and 0 for the rest.
 _NODES: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
-    # Section 3.2: similarities, anchors. `s` holds s_ij / 4, see `violators` (exact: a power of 2)
+    # Section 3.2: similarities, anchors
     ("ReduceL2", ("query", "axis1"), "q_norm", {"keepdims": 1}),
     ("Div", ("query", "q_norm"), "q_unit", {}),
-    ("Unsqueeze", ("reference_norms", "axis0"), "r_norm", {}),
-    ("Reciprocal", ("r_norm",), "r_inverse", {}),
-    ("Mul", ("r_inverse", "quarter"), "r_scale", {}),
-    ("Gemm", ("q_unit", "references"), "s_raw", {"transB": 1}),
-    ("Mul", ("s_raw", "r_scale"), "s", {}),
+    ("Gemm", ("q_unit", "reference_units"), "s", {"transB": 1}),
     ("ArgMax", ("s",), "anchor_column", {"axis": 1, "keepdims": 1, "select_last_index": 0}),
     ("GatherElements", ("s", "anchor_column"), "s_best", {"axis": 1}),
     ("Squeeze", ("anchor_column", "axis1"), "anchor", {}),
-    # a_ij = cos(r_j*, r_j), violators, t_i. Taking 1 off s_ij / 4 puts what is consistent below
-    # every violator; it is what Where(consistent, -inf, s) says, at a third of its price.
-    ("Gather", ("references", "anchor"), "r_anchor", {"axis": 0}),
-    ("Gather", ("reference_norms", "anchor"), "r_anchor_flat", {"axis": 0}),
-    ("Unsqueeze", ("r_anchor_flat", "axis1"), "r_anchor_norm", {}),
-    ("Div", ("r_anchor", "r_anchor_norm"), "r_anchor_unit", {}),
-    ("Gemm", ("r_anchor_unit", "references"), "a_raw", {"transB": 1}),
-    ("Mul", ("a_raw", "r_scale"), "a", {}),
-    ("Greater", ("a", "s_best"), "consistent", {}),
-    ("Cast", ("consistent",), "consistent_number", {"to": 1}),
-    ("Sub", ("s", "consistent_number"), "violators", {}),
+    # a_ij = cos(r_j*, r_j) times 2^60; violators; t_i
+    ("Gather", ("reference_units", "anchor"), "anchor_unit", {"axis": 0}),
+    ("Gemm", ("anchor_unit", "reference_units"), "a", {"transB": 1, "alpha": 2.0**60}),
+    ("Abs", ("s_best",), "s_best_size", {}),
+    ("Mul", ("s_best_size", "ulp"), "s_best_ulp", {}),
+    ("Add", ("s_best", "s_best_ulp"), "s_best_up", {}),
+    ("Mul", ("s_best_up", "two60"), "bar", {}),
+    ("Sub", ("bar", "a"), "slack", {}),
+    ("Min", ("s", "slack"), "violators", {}),
     ("ReduceMax", ("violators", "axis1"), "t", {"keepdims": 1}),
     ("GreaterOrEqual", ("t", "s_best"), "solo", {}),
-    # Eq. 2: w_ij = max(s_ij, floor) 2 / (1/|q| + 1/|r|); `w` is w_ij / 8
-    ("Greater", ("s", "t"), "neighbour", {}),
-    ("Cast", ("neighbour",), "neighbour_number", {"to": 1}),
-    ("Mul", ("floor", "quarter"), "s_floor", {}),
-    ("Clip", ("s", "s_floor"), "s_floored", {}),  # Max, but vectorised in ONNX Runtime
-    ("Mul", ("s_floored", "neighbour_number"), "s_near", {}),
+    ("Sub", ("s", "t"), "over", {}),
+    ("Clip", ("over", "zero", "two_30"), "mark", {}),
+    # Eq. 2: w_ij = max(s_ij, floor) 2 / (1/|q| + 1/|r|). The references come as directions, so
+    # `w` holds 2^-31 w_ij |r_j|; its product with 1/|r_j| gives the degree.
+    ("Clip", ("s", "floor"), "s_floored", {}),
+    ("Mul", ("s_floored", "mark"), "s_near", {}),
     ("Reciprocal", ("q_norm",), "q_inverse", {}),
-    ("Add", ("q_inverse", "r_inverse"), "inverse_sum", {}),
+    ("Unsqueeze", ("reference_norms", "axis0"), "r_norm", {}),
+    ("Reciprocal", ("r_norm",), "r_inverse", {}),
+    ("Mul", ("r_inverse", "r_inverse"), "r_inverse_square", {}),
+    ("Gemm", ("q_inverse", "r_inverse", "r_inverse_square"), "inverse_sum", {}),
     ("Div", ("s_near", "inverse_sum"), "w", {}),
-    ("ReduceSum", ("w", "axis1"), "w_sum", {"keepdims": 1}),
-    ("MatMul", ("w", "references"), "w_pull", {}),
+    ("Transpose", ("r_inverse",), "r_inverse_column", {"perm": [1, 0]}),
+    ("MatMul", ("w", "r_inverse_column"), "w_degree", {}),
+    ("Mul", ("w_degree", "two31"), "degree_all", {}),
+    ("MatMul", ("w", "reference_units"), "w_pull", {}),
+    ("Mul", ("w_pull", "two31"), "pull_all", {}),
     # Where only the anchor is left
-    ("Max", ("s_best", "s_floor"), "s_best_floored", {}),
-    ("Reciprocal", ("r_anchor_norm",), "r_anchor_inverse", {}),
-    ("Add", ("q_inverse", "r_anchor_inverse"), "anchor_inverse_sum", {}),
-    ("Div", ("s_best_floored", "anchor_inverse_sum"), "w_anchor", {}),
+    ("Gather", ("reference_norms", "anchor"), "anchor_norm_flat", {"axis": 0}),
+    ("Unsqueeze", ("anchor_norm_flat", "axis1"), "anchor_norm", {}),
+    ("Mul", ("anchor_unit", "anchor_norm"), "r_anchor", {}),
+    ("Max", ("s_best", "floor"), "s_best_floored", {}),
+    ("Mul", ("s_best_floored", "two"), "s_best_twice", {}),
+    ("Reciprocal", ("anchor_norm",), "anchor_inverse", {}),
+    ("Add", ("q_inverse", "anchor_inverse"), "anchor_inverse_sum", {}),
+    ("Div", ("s_best_twice", "anchor_inverse_sum"), "w_anchor", {}),
     ("Mul", ("w_anchor", "r_anchor"), "pull_anchor", {}),
-    ("Where", ("solo", "w_anchor", "w_sum"), "degree_eighth", {}),
-    ("Where", ("solo", "pull_anchor", "w_pull"), "pull_eighth", {}),
-    ("Mul", ("degree_eighth", "eight"), "degree", {}),
-    ("Mul", ("pull_eighth", "eight"), "pull", {}),
+    ("Where", ("solo", "w_anchor", "degree_all"), "degree", {}),
+    ("Where", ("solo", "pull_anchor", "pull_all"), "pull", {}),
     # Eq. 9: drift and f~
     ("Add", ("lambda", "degree"), "stiffness", {}),
     ("Mul", ("degree", "query"), "held", {}),
@@ -83,20 +93,23 @@ _NODES: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("Where", ("vanished", "one", "turn"), "cosine", {}),
     ("Mul", ("l2", "cosine"), "product", {}),
     # What else is known of each patch
-    ("Squeeze", ("s_best", "axis1"), "s_best_flat", {}),
-    ("Mul", ("s_best_flat", "four"), "similarity", {}),
-    ("ReduceSum", ("neighbour_number", "axis1"), "neighbour_count", {"keepdims": 0}),
+    ("Squeeze", ("s_best", "axis1"), "similarity", {}),
+    ("ReduceSum", ("mark", "axis1"), "mark_sum", {"keepdims": 0}),
+    ("Mul", ("mark_sum", "two30"), "neighbour_count", {}),
     ("Max", ("neighbour_count", "one"), "neighbour_count_solo", {}),
     ("Cast", ("neighbour_count_solo",), "neighbors", {"to": 7}),
 )
 
 _CONSTANTS: dict[str, float] = {
     "zero": 0.0,
-    "quarter": 0.25,
     "half": 0.5,
     "one": 1.0,
-    "four": 4.0,
-    "eight": 8.0,
+    "two": 2.0,
+    "two30": 2.0**30,
+    "two31": 2.0**31,
+    "two60": 2.0**60,
+    "two_30": 2.0**-30,
+    "ulp": 2.0**-23,
     "tiny": 1e-30,
 }
 
@@ -117,7 +130,7 @@ def scoring_graph() -> bytes:
     fp32, int64 = TensorProto.FLOAT, TensorProto.INT64
     inputs = [
         value("query", fp32, "patches", "dim"),
-        value("references", fp32, "bank", "dim"),
+        value("reference_units", fp32, "bank", "dim"),
         value("reference_norms", fp32, "bank"),
         value("lambda", fp32),
         value("floor", fp32),
