@@ -68,7 +68,6 @@ class Detector:
             scorer,
             self.bank.references,
             Parameters(self.product.lam, self.product.metric, self.product.floor),
-            model=bundle.read(bundle.file("scoring.onnx")),
             threads=settings.threads,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import BundleError, missing
@@ -15,12 +14,11 @@ def open_session(
     threads: int = 0,
     arena: bool = True,
     patterns: bool = True,
-    profile: Path | None = None,
 ) -> Any:
     """A session for a serialised graph; `name` is what an error calls it.
 
     `arena` keeps memory between runs; `patterns` plans it ahead, at the price of about twice the
-    peak; `profile` is where to write a trace.
+    peak.
     """
     try:
         import onnxruntime
@@ -34,9 +32,6 @@ def open_session(
     # Engine, scorer and BLAS take turns on the same cores. Threads that spin while they wait for
     # their own turn keep the others from theirs: a frame took twice as long.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if profile is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(profile)
     try:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from anoco_edge.machine import cores
 from anoco_edge.scoring import Metric, Parameters, References, Scores, open_scorer, score_patches
 from anoco_edge.scoring.onnx_scorer import MEMORY_MB, OnnxScorer, scoring_model
-from anoco_edge_export.scoring_graph import scoring_graph
+from anoco_edge_export.scoring_graph import retrieval_graph, scoring_graph, solve_graph
 from tests.agreement import assert_agrees
 
 Features = NDArray[np.float32]
@@ -297,6 +298,8 @@ def test_memory_stays_within_the_stated_budget() -> None:
 
 def test_the_shipped_graph_is_what_the_exporter_writes() -> None:
     assert scoring_model() == scoring_graph()
+    assert scoring_model("retrieval") == retrieval_graph()
+    assert scoring_model("solve") == solve_graph()
 
 
 def test_the_graph_is_standard_and_loads_on_old_devices() -> None:
@@ -322,3 +325,48 @@ def test_making_the_graph_needs_no_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def run_whole(query: np.ndarray, bank: np.ndarray, metric: str) -> Scores:
+    """scoring.onnx in one piece, as TensorRT and other runtimes run it."""
+    references, _ = References.of(bank)
+    session = onnxruntime.InferenceSession(scoring_model(), providers=["CPUExecutionProvider"])
+    units = bank / np.linalg.norm(bank.astype(np.float64), axis=1, keepdims=True)
+    feeds = {
+        "query": query,
+        "reference_units": units.astype(np.float32),
+        "reference_norms": references.norms,
+        "lambda": np.array(1, np.float32),
+        "floor": np.array(0.05, np.float32),
+    }
+    return Scores(*session.run([metric, "anchor", "similarity", "neighbors"], feeds))
+
+
+@pytest.mark.parametrize("metric", EVERY_METRIC)
+@pytest.mark.parametrize("case", ["scattered", "ties", "alone", "crowd", "itself", "opposed"])
+def test_the_whole_graph_says_what_its_halves_say(case: str, metric: Metric) -> None:
+    rng = np.random.default_rng(5)
+    query, bank = (a.astype(np.float32) for a in scattered(rng, 60, 400, 24))
+    if case == "ties":
+        query, bank = (rng.integers(1, 3, (n, 4)).astype(np.float32) for n in (40, 60))
+    elif case == "alone":
+        query, bank = query[:1], bank[:1]
+    elif case == "crowd":  # nearly one direction, queries far from it: everything is a neighbour
+        bank = (1 + 0.01 * rng.normal(size=(400, 24))).astype(np.float32)
+        query = (query + 0.5).astype(np.float32)
+    elif case == "itself":
+        query = bank[:60].copy()
+    elif case == "opposed":
+        query = -bank[:60]
+    whole = run_whole(query, bank, metric)
+    halves = score_patches(query, bank, metric=metric, scorer="onnx")
+    expected = score_patches(query, bank, metric=metric, scorer="reference")
+    decided = expected.margin > 2e-6
+    np.testing.assert_array_equal(whole.anchor[decided], halves.anchor[decided])
+    np.testing.assert_array_equal(whole.neighbors[decided], halves.neighbors[decided])
+    np.testing.assert_allclose(
+        whole.energy[decided], halves.energy[decided], rtol=1e-4, atol=1e-6 * halves.energy.max()
+    )
+    assert_agrees(whole, expected, query, metric=metric, max_undecided=1.0)
+    if case == "crowd":
+        assert np.median(whole.neighbors) > 100

@@ -64,18 +64,17 @@ def open_scorer(
     bank: References,
     parameters: Parameters | None = None,
     *,
-    model: bytes | None = None,
     threads: int = 0,
     memory_mb: int | None = None,
 ) -> Scorer:
-    """A scorer for one bank; `model`, `threads` and `memory_mb` concern the ONNX graph."""
+    """A scorer for one bank; `threads` and `memory_mb` concern the ONNX graph."""
     parameters = parameters or Parameters()
     chosen, _ = choose_scorer(name)
     if chosen == "onnx":
         from anoco_edge.scoring.onnx_scorer import MEMORY_MB, OnnxScorer
 
         budget = MEMORY_MB if memory_mb is None else memory_mb
-        return OnnxScorer(bank, parameters, model=model, threads=threads, memory_mb=budget)
+        return OnnxScorer(bank, parameters, threads=threads, memory_mb=budget)
     from anoco_edge.scoring.reference import ReferenceScorer
 
     return ReferenceScorer(bank, parameters)

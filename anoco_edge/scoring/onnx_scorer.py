@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,20 +25,21 @@ _LIVE_MATRICES = 5
 
 
 @cache
-def scoring_model() -> bytes:
-    """The scoring graph this version ships; bundles carry a copy.
+def scoring_model(name: str = "scoring") -> bytes:
+    """A graph this version ships: `scoring`, which bundles carry a copy of, or one of its halves.
 
-    >>> scoring_model()[:1] != b""
+    >>> len(scoring_model("retrieval")) < len(scoring_model())
     True
     """
-    return resources.files("anoco_edge.scoring").joinpath("scoring.onnx").read_bytes()
+    return resources.files("anoco_edge.scoring").joinpath(f"{name}.onnx").read_bytes()
 
 
 class OnnxScorer:
-    """Exact in float32, three matrix products; the whole tail of neighbours is kept.
+    """Exact in float32, whatever the number of neighbours.
 
-    Chunks of query rows run side by side, one thread each: while one multiplies matrices the other
-    walks through memory, and neither waits for the other (7 % less time than chunks in a row).
+    The two halves of the graph run one after the other; the references that are no neighbour of
+    any patch of the chunk are left out of the second. Chunks of query rows run side by side, one
+    thread each: while one multiplies matrices the other walks through memory.
     """
 
     name = "onnx"
@@ -48,52 +49,65 @@ class OnnxScorer:
         bank: References,
         parameters: Parameters,
         *,
-        model: bytes | None = None,
         threads: int = 0,
         memory_mb: int = MEMORY_MB,
-        profile: Path | None = None,
     ) -> None:
-        threads = threads or cores()
-        # A trace of runs side by side cannot be told apart, so then they come one after another.
-        self._workers = 1 if profile else threads
+        self._workers = threads or cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="anoco-scorer")
-        self._session = open_session(
-            model or scoring_model(),
-            "the scoring graph",
-            threads=threads // self._workers,
-            patterns=False,
-            profile=profile,
+        self._retrieval, self._solve = (
+            open_session(scoring_model(half), f"the {half} graph", threads=1, patterns=False)
+            for half in ("retrieval", "solve")
         )
-        self._bank: dict[str, Any] = {
-            "reference_units": _directions(bank),
-            "reference_norms": bank.norms,
+        self._units = _directions(bank)
+        self._norms = bank.norms
+        self._settings = {
             "lambda": np.array(parameters.lam, np.float32),
             "floor": np.array(parameters.floor, np.float32),
         }
-        self._outputs = [parameters.metric, "anchor", "similarity", "neighbors"]
+        self._outputs = [parameters.metric, "similarity", "neighbors"]
         row = 4 * len(bank.norms) * _LIVE_MATRICES * self._workers
         self._rows = max(1, memory_mb * 1_000_000 // row)
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`."""
-        check_query(query, self._bank["reference_units"].shape[1])
+        check_query(query, self._units.shape[1])
         query = np.ascontiguousarray(query, dtype=np.float32)
-        parts = list(self._pool.map(self._run, np.array_split(query, self.chunks(len(query)))))
-        return Scores(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-    def _run(self, query: NDArray[np.float32]) -> Any:
-        return self._session.run(self._outputs, {**self._bank, "query": query})
+        parts = list(self._pool.map(self._chunk, np.array_split(query, self.chunks(len(query)))))
+        *columns, retrieval, solve = zip(*parts, strict=True)
+        energy, anchor, similarity, neighbors = (np.concatenate(column) for column in columns)
+        share = sum(retrieval) / (sum(retrieval) + sum(solve))
+        return Scores(energy, anchor, similarity, neighbors, retrieval=share)
 
     def chunks(self, patches: int) -> int:
-        """How many runs of the graph so many query patches take: as few as memory allows, but
-        work for every thread."""
+        """Into how many chunks so many query patches are cut: as few as memory allows, but work
+        for every thread."""
         fewest = -(-patches // self._rows)
         busy = min(self._workers, -(-patches // _WORTH_A_THREAD))
         return min(-(-fewest // busy) * busy, patches) if patches else 1
 
-    def end_profile(self) -> Path:
-        """Stop the trace that `profile` asked for, and say where it is."""
-        return Path(self._session.end_profiling())
+    def _chunk(self, query: NDArray[np.float32]) -> tuple[Any, ...]:
+        start = time.perf_counter()
+        found = self._retrieval.run(None, {"query": query, "reference_units": self._units})
+        s, t, s_best, anchor = found
+        near = (s > t).any(axis=0)
+        near[anchor] = True
+        kept = np.flatnonzero(near)
+        retrieved = time.perf_counter()
+        energy, similarity, neighbors = self._solve.run(
+            self._outputs,
+            {
+                "query": query,
+                "reference_units": self._units[kept],
+                "reference_norms": self._norms[kept],
+                "s": s[:, kept],
+                "t": t,
+                "s_best": s_best,
+                "anchor": np.searchsorted(kept, anchor),
+                **self._settings,
+            },
+        )
+        solved = time.perf_counter()
+        return energy, anchor, similarity, neighbors, retrieved - start, solved - retrieved
 
 
 def _directions(bank: References) -> NDArray[np.float32]:

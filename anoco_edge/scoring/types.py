@@ -50,6 +50,8 @@ class Scores:
     neighbors: NDArray[np.int64]
     margin: Floats | None = None
     """How far the row's closest decision is from flipping; only the reference knows it."""
+    retrieval: float = 0.0
+    """Share of the time that went into anchors and neighbours (the paper's breakdown)."""
 
 
 class Scorer(Protocol):

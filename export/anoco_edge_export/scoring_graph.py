@@ -3,6 +3,10 @@
 FP32 only: rounding the similarities further changes neighbour sets. No Sort, TopK, NonZero,
 Loop or If, so that TensorRT builds it. Written with onnx.helper so that its bytes depend on
 nothing but this file.
+
+The same nodes also come in two halves, retrieval (section 3.2) and solve (3.3 and 3.4). Between
+them a runtime that can look at data drops the references that are nobody's neighbour, usually nine
+in ten; the third matrix product then costs next to nothing, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -24,16 +28,20 @@ IR_VERSION = 10
 #    than any similarity for what is consistent.
 #  - `mark` = s - t, cut to 0 .. 2^-30, is 2^-30 for every neighbour (two similarities that differ
 #    by less are a tie to float32, see DESIGN section 3) and 0 for the rest.
-_NODES: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
-    # Section 3.2: similarities, anchors
+Nodes = tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...]
+
+_QUERY: Nodes = (
     ("ReduceL2", ("query", "axis1"), "q_norm", {"keepdims": 1}),
     ("Div", ("query", "q_norm"), "q_unit", {}),
+)
+_SIMILARITY: Nodes = (  # section 3.2: similarities, anchors
     ("Gemm", ("q_unit", "reference_units"), "s", {"transB": 1}),
     ("ArgMax", ("s",), "anchor_column", {"axis": 1, "keepdims": 1, "select_last_index": 0}),
     ("GatherElements", ("s", "anchor_column"), "s_best", {"axis": 1}),
     ("Squeeze", ("anchor_column", "axis1"), "anchor", {}),
-    # a_ij = cos(r_j*, r_j) times 2^60; violators; t_i
-    ("Gather", ("reference_units", "anchor"), "anchor_unit", {"axis": 0}),
+)
+_ANCHOR: Nodes = (("Gather", ("reference_units", "anchor"), "anchor_unit", {"axis": 0}),)
+_NEIGHBOURS: Nodes = (  # a_ij = cos(r_j*, r_j) times 2^60; violators; t_i
     ("Gemm", ("anchor_unit", "reference_units"), "a", {"transB": 1, "alpha": 2.0**60}),
     ("Abs", ("s_best",), "s_best_size", {}),
     ("Mul", ("s_best_size", "ulp"), "s_best_ulp", {}),
@@ -42,6 +50,8 @@ _NODES: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("Sub", ("bar", "a"), "slack", {}),
     ("Min", ("s", "slack"), "violators", {}),
     ("ReduceMax", ("violators", "axis1"), "t", {"keepdims": 1}),
+)
+_SOLVE: Nodes = (
     ("GreaterOrEqual", ("t", "s_best"), "solo", {}),
     ("Sub", ("s", "t"), "over", {}),
     ("Clip", ("over", "zero", "two_30"), "mark", {}),
@@ -115,45 +125,79 @@ _CONSTANTS: dict[str, float] = {
 
 
 def scoring_graph() -> bytes:
-    """The serialised model.
+    """The whole method: query and bank in, energies and what led to them out.
 
     >>> len(scoring_graph()) < 10_000
     True
     """
+    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBOURS, *_SOLVE)
+    return _model("anoco_scoring", nodes, ("query", *_BANK, *_SETTINGS), (*_RESULTS, "anchor"))
+
+
+def retrieval_graph() -> bytes:
+    """The first half: similarities, anchors, and the similarity t_i of the first violator.
+
+    >>> len(retrieval_graph()) < len(scoring_graph())
+    True
+    """
+    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBOURS)
+    return _model("anoco_retrieval", nodes, ("query", "reference_units"), _FOUND)
+
+
+def solve_graph() -> bytes:
+    """The second half; bank, `s` and `anchor` may speak of any references that include every
+    anchor and every neighbour.
+
+    >>> len(solve_graph()) < len(scoring_graph())
+    True
+    """
+    nodes = (*_QUERY, *_ANCHOR, *_SOLVE)
+    return _model("anoco_solve", nodes, ("query", *_BANK, *_SETTINGS, *_FOUND), _RESULTS)
+
+
+_BANK = ("reference_units", "reference_norms")
+_SETTINGS = ("lambda", "floor")
+_FOUND = ("s", "t", "s_best", "anchor")
+_RESULTS = ("product", "l2", "cosine", "similarity", "neighbors")
+_SHAPES: dict[str, tuple[str | int, ...]] = {
+    "query": ("patches", "dim"),
+    "reference_units": ("bank", "dim"),
+    "reference_norms": ("bank",),
+    "lambda": (),
+    "floor": (),
+    "s": ("patches", "bank"),
+    "t": ("patches", 1),
+    "s_best": ("patches", 1),
+}
+
+
+def _model(name: str, steps: Nodes, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bytes:
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    def value(name: str, kind: int, *shape: str) -> Any:
-        return helper.make_tensor_value_info(name, kind, list(shape))
+    def value(name: str) -> Any:
+        kind = TensorProto.INT64 if name in ("anchor", "neighbors") else TensorProto.FLOAT
+        return helper.make_tensor_value_info(name, kind, list(_SHAPES.get(name, ("patches",))))
 
-    fp32, int64 = TensorProto.FLOAT, TensorProto.INT64
-    inputs = [
-        value("query", fp32, "patches", "dim"),
-        value("reference_units", fp32, "bank", "dim"),
-        value("reference_norms", fp32, "bank"),
-        value("lambda", fp32),
-        value("floor", fp32),
-    ]
-    outputs = [
-        value("product", fp32, "patches"),
-        value("l2", fp32, "patches"),
-        value("cosine", fp32, "patches"),
-        value("anchor", int64, "patches"),
-        value("similarity", fp32, "patches"),
-        value("neighbors", int64, "patches"),
-    ]
+    used = {source for _, sources, _, _ in steps for source in sources}
     constants = [
-        *(numpy_helper.from_array(np.float32(v), name) for name, v in _CONSTANTS.items()),
-        *(numpy_helper.from_array(np.array([k], np.int64), f"axis{k}") for k in (0, 1)),
+        numpy_helper.from_array(constant, name)
+        for name, constant in {
+            **{name: np.float32(v) for name, v in _CONSTANTS.items()},
+            **{f"axis{k}": np.array([k], np.int64) for k in (0, 1)},
+        }.items()
+        if name in used
     ]
     nodes = [
         helper.make_node(op, list(sources), [target], name=target, **attributes)
-        for op, sources, target, attributes in _NODES
+        for op, sources, target, attributes in steps
     ]
-    graph = helper.make_graph(nodes, "anoco_scoring", inputs, outputs, constants)
+    ends = [[value(name) for name in names] for names in (inputs, outputs)]
     model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="anoco-edge"
+        helper.make_graph(nodes, name, *ends, constants),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        producer_name="anoco-edge",
     )
     model.ir_version = IR_VERSION
     onnx.checker.check_model(model, full_check=True)
