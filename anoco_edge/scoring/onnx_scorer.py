@@ -15,13 +15,17 @@ from anoco_edge.machine import cores
 from anoco_edge.onnx_session import open_session
 from anoco_edge.scoring.types import Floats, Parameters, References, Scores, check_query
 
-MEMORY_MB = 160
+MEMORY_MB = 96
 """Extra memory while scoring, beside the bank in float32."""
 
 _WORTH_A_THREAD = 64  # query rows; fewer are not worth handing over
 
-# Matrices of chunk x bank that are alive at once in the graph, measured (peak memory over one).
-_LIVE_MATRICES = 5
+# More rows have more neighbours between them, so fewer references can be left out; fewer rows make
+# the matrix products slow.
+_MOST_ROWS = 128
+
+# Matrices of chunk x bank, and of chunk x dim, that are alive at once, measured by peak memory.
+_LIVE_BANK, _LIVE_DIM = 5, 12
 
 
 @cache
@@ -65,8 +69,9 @@ class OnnxScorer:
             "floor": np.array(parameters.floor, np.float32),
         }
         self._outputs = [parameters.metric, "similarity", "neighbors"]
-        row = 4 * len(bank.norms) * _LIVE_MATRICES * self._workers
-        self._rows = max(1, memory_mb * 1_000_000 // row)
+        references, dim = self._units.shape
+        row = 4 * (_LIVE_BANK * references + _LIVE_DIM * dim) * self._workers
+        self._rows = min(_MOST_ROWS, max(1, memory_mb * 1_000_000 // row))
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`."""
