@@ -79,9 +79,11 @@ def rich_table(rows: Sequence[Row], title: str) -> Table:
     from rich.text import Text
 
     table = Table(title=title, title_justify="left")
-    for column in rows[0]:
+    for position, column in enumerate(rows[0]):
         number = all(_is_number(row[column]) for row in rows)
-        table.add_column(column, justify="right" if number else "left")
+        # The last column may wrap; the others are read at a glance.
+        whole = position < len(rows[0]) - 1
+        table.add_column(column, justify="right" if number else "left", no_wrap=whole)
     for row in rows:
         table.add_row(*(Text(_text(value)) for value in row.values()))
     return table
