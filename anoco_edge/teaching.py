@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class NewPicture:
         Image.fromarray(rgb).save(buffer, "PNG")
         return NewPicture(name, buffer.getvalue(), ".png", rgb)
 
-    @property
+    @cached_property
     def reference(self) -> Reference:
         digest = sha256_bytes(self.data)
         path = f"references/{digest[:16]}{self.suffix}"
