@@ -19,7 +19,7 @@ from anoco_edge.errors import AnocoError, BundleError, UsageError
 from anoco_edge.geometry import Geometry
 from anoco_edge.inspection import Evidence, Inspection, Timings
 from anoco_edge.maps import MapMaker
-from anoco_edge.pictures import check_rgb, read_picture
+from anoco_edge.pictures import check_rgb, decode_picture, read_picture
 from anoco_edge.preprocess import Box, Placement, patch_box, place, prepare
 from anoco_edge.regions import FoundRegion, find_regions
 from anoco_edge.scoring import Parameters, choose_scorer, open_scorer, pool
@@ -62,6 +62,11 @@ class Detector:
         self._geometry = Geometry.of(bundle, self.product)
         self._map = MapMaker(self._contract)
         self._witness = BankWitness(bundle, self.product, self.bank)
+        folder = bundle.product_folder(self.product.name)
+        self._references = {r.name: r for r in self.product.references}
+        for reference in self._references.values():  # missing evidence shows now, not at a reject
+            bundle.locate(reference.file, folder)
+        self._read_reference = lru_cache(maxsize=4)(self._load_reference)
         self._engine = open_engine(engine, bundle, settings)
         self.selftest = check_engine(bundle, self._engine)
         self._scorer = open_scorer(
@@ -199,14 +204,13 @@ class Detector:
             witness=self._witness,
         )
 
+    def _load_reference(self, name: str) -> Pixels:
+        folder = self.bundle.product_folder(self.product.name)
+        return decode_picture(self.bundle.read(self._references[name].file, folder), name)
+
     def reference_picture(self, evidence: Evidence) -> Pixels:
         """The reference picture that a piece of evidence points at."""
-        return _read_reference(evidence.file)
-
-
-@lru_cache(maxsize=4)
-def _read_reference(path: Path) -> Pixels:
-    return read_picture(path)
+        return self._read_reference(evidence.reference)
 
 
 class BankWitness:

@@ -218,7 +218,7 @@ def _run_small_graph() -> str:
     session = _session(ort, "CPUExecutionProvider")
     feeds = {
         "query": np.array([[2.0, 0.0]], np.float32),
-        "references": np.array([[1.0, 0.0]], np.float32),
+        "reference_units": np.array([[1.0, 0.0]], np.float32),
         "reference_norms": np.ones(1, np.float32),
         "lambda": np.array(1.0, np.float32),
         "floor": np.array(0.05, np.float32),

@@ -62,7 +62,7 @@ class Geometry:
 
 
 def read_mask(data: bytes, name: str) -> Mask:
-    """An ignore mask: what is not black is left out."""
+    """An ignore mask: what is white (above 127) is left out."""
     mask: Mask = decode_picture(data, name).max(axis=2) > 127
     return mask
 

@@ -7,8 +7,8 @@ together, under the product's lock. Whatever goes wrong before the commit change
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,19 @@ class Taught:
     duplicates: tuple[str, ...] = ()
 
 
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Pictures of two folders may be called alike; references are told apart by their names.
+
+    >>> unused_name("part.png", ["part.png", "part-2.png"])
+    'part-3.png'
+    """
+    path, number, free = Path(name), 1, name
+    while free in taken:
+        number += 1
+        free = f"{path.stem}-{number}{path.suffix}"
+    return free
+
+
 class Teacher:
     """Changes the products of one bundle with one engine."""
 
@@ -163,8 +176,9 @@ class Teacher:
                 if digest in known:
                     duplicates.append(f"{picture.name} (same as {known[digest]})")
                 else:
-                    known[digest] = picture.name
-                    fresh.append(picture)
+                    own = unused_name(picture.name, known.values())
+                    known[digest] = own
+                    fresh.append(replace(picture, name=own))
             if not fresh:
                 raise PictureError(
                     f"nothing new: {', '.join(duplicates)}", hint="every picture is known already"
@@ -191,6 +205,8 @@ class Teacher:
     def configure(self, settings: Settings, product: str | None = None) -> Taught:
         """Change settings; bank and threshold follow."""
         name = self.bundle.product(product).name  # before the lock, which would make its folder
+        if settings == NO_CHANGE:
+            raise UsageError("there is nothing to change", hint="give a setting; --help lists them")
         with self._lock(name):
             old = self.bundle.product(name)
             new = self._rebuild(name, old, list(old.references), [], settings, "product set")
@@ -294,6 +310,11 @@ class Teacher:
                     f"the references are {first.width}x{first.height}",
                     hint="draw it on one of the reference pictures",
                 )
+        if new and not mask.any():
+            raise PictureError(
+                "the mask ignores nothing: no pixel of it is white",
+                hint="paint what is to be left out white (255) and the rest black",
+            )
         geometry = Geometry(self.bundle.manifest.input, draft, mask)
         # An older mask may outlive the references it was drawn on, but not their shape.
         geometry.check_size(width, height, "the mask")
@@ -374,6 +395,11 @@ class Teacher:
         if settings.threshold:
             return Threshold(kind="manual", value=settings.threshold)  # checked by _draft
         if draft.threshold.kind == "manual" and settings.threshold is None:
+            if settings.fields.keys() & {"lambda", "floor", "metric", "pooling"}:
+                raise UsageError(
+                    f"the threshold {draft.threshold.value:g} was set by hand for other scores",
+                    hint="give --threshold too; 0 computes it anew",
+                )
             return draft.threshold
         self._progress("threshold")
         if len(draft.references) > 1:

@@ -217,9 +217,15 @@ def test_a_reference_picture_that_is_gone_is_one_clear_error(tiny_bundle: Bundle
     Teacher.open(tiny_bundle.path).enroll([NewPicture.from_array("a", textured_picture(1))])
     detector = Detector.open(tiny_bundle.path)
     evidence = detector.inspect(textured_picture(2)).evidence(0, 0)
-    evidence.file.unlink()
-    with pytest.raises(PictureError, match="does not exist"):
+    picture = evidence.file.read_bytes()
+    evidence.file.write_bytes(picture[:-1] + b"x")
+    with pytest.raises(BundleError, match="is not what was written"):
         detector.reference_picture(evidence)
+    evidence.file.unlink()
+    with pytest.raises(BundleError, match="is missing"):
+        detector.reference_picture(evidence)
+    with pytest.raises(BundleError, match="is missing"):
+        Detector.open(tiny_bundle.path)
 
 
 # ---- what cannot be inspected

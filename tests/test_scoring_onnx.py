@@ -370,3 +370,16 @@ def test_the_whole_graph_says_what_its_halves_say(case: str, metric: Metric) -> 
     assert_agrees(whole, expected, query, metric=metric, max_undecided=1.0)
     if case == "crowd":
         assert np.median(whole.neighbors) > 100
+
+
+def test_a_few_alien_rows_wait_for_the_end_and_come_out_right() -> None:
+    """On a uniform surface every reference is a neighbour of a defect, and of nothing else."""
+    rng = np.random.default_rng(11)
+    surface = rng.normal(size=64)
+    query, bank = (
+        (surface + 0.3 * rng.normal(size=(n, 64))).astype(np.float32) for n in (200, 900)
+    )
+    query[::20] = rng.normal(size=(10, 64))
+    got, expected = both(query, bank, "product")
+    assert np.median(expected.neighbors) < 10 and (expected.neighbors > 500).sum() >= 5
+    assert_agrees(got, expected, query, metric="product", max_undecided=0.2)

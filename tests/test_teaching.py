@@ -291,9 +291,16 @@ def test_thresholds_none_manual_and_back_to_provisional(teacher: Teacher) -> Non
     assert (manual.kind, manual.value) == ("manual", 0.5)
     # What a person has set stays, whatever else changes, until that person takes it back.
     assert teacher.enroll(frames(3)).product.threshold == manual
-    assert teacher.configure(set_to(metric="l2")).product.threshold == manual
-    teacher.configure(set_to(metric="product"))
     teacher.remove(["frame3"])
+    # But not where it would be compared with scores of another kind: every defect would pass.
+    for change in ({"metric": "l2"}, {"lambda": 2.0}, {"floor": 0.1}, {"pooling": "top5"}):
+        with pytest.raises(UsageError, match="was set by hand for other scores"):
+            teacher.configure(Settings(change))
+    both = teacher.configure(Settings({"metric": "l2"}, threshold=0.7)).product
+    assert (both.metric, both.threshold.value) == ("l2", 0.7)
+    with pytest.raises(UsageError, match="nothing to change"):
+        teacher.configure(Settings({}))
+    teacher.configure(Settings({"metric": "product"}, threshold=0.5))
     assert teacher.configure(Settings({}, threshold=0)).product.threshold == provisional
     for wrong in (-1.0, math.nan, math.inf):
         with pytest.raises(UsageError, match="threshold is"):

@@ -63,7 +63,7 @@ def demo(
     figures = [_figures(shift, auroc) for shift in shifts]
     sheet = contact_sheet(
         [(shift.material, shift.cells) for shift in shifts],
-        title=f"anoco-edge: {REFERENCES} good parts each, no training",
+        title=f"anoco-edge: {REFERENCES} good parts each, no training, provisional thresholds",
     )
     with writing(str(out_)):
         sheet.save(out_ / "contact_sheet.png", optimize=True)
@@ -146,7 +146,8 @@ def _index(sheet: Image.Image, figures: list[dict[str, Any]]) -> str:
  td:first-child, th:first-child {{ text-align: left }}
 </style>
 <h1>anoco-edge demo</h1>
-<p>Rendered parts, four good ones taught for each material. Each name opens its full report.</p>
+<p>Rendered parts, four good ones taught for each material; verdicts by provisional thresholds.
+Each name opens its full report.</p>
 <table><tr><th>material</th><th>good passed</th><th>good rejected</th><th>defective found</th>
 <th>defective missed</th><th>image AUROC</th></tr>{rows}</table>
 <img alt="contact sheet of the run" src="data:image/png;base64,{picture}">

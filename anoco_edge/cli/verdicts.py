@@ -28,6 +28,7 @@ def show_frame(row: Row, json_: bool) -> None:
         out.print(
             f"[{COLOURS[row['verdict']]}]{row['verdict'] or 'failed'}[/] "
             f"{escape(row['source'])} {escape(ratio)}"
+            + (" (provisional)" if row.get("threshold_kind") == "provisional" else "")
         )
 
 

@@ -57,11 +57,17 @@ class ResultFolder:
         self._save = save
         self._keep = keep
         self._live = live
-        self._saved: deque[list[Path]] = deque()
+        self._saved: dict[str, list[Path]] = {}  # by name, oldest first
         self._shown: deque[_Shown] = deque(maxlen=LIVE_REPORT_ROWS if live else None)
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._open()
+            if keep:  # what earlier runs left counts too: a service restarts many times
+                for overlay in sorted(
+                    folder.glob("overlays/*.jpg"), key=lambda p: p.stat().st_mtime
+                ):
+                    frame = folder / "frames" / f"{overlay.stem}.png"
+                    self._remember(overlay.stem, [overlay, frame])
 
     def add(self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image | None) -> Row:
         """Write one row, and what the policy says to keep of the picture; returns the row."""
@@ -133,11 +139,16 @@ class ResultFolder:
             Image.fromarray(rgb).save(frame)
             files.append(frame)
             row["picture"] = f"frames/{stem}.png"
-        self._saved.append(files)
-        if self._keep and len(self._saved) > self._keep:
-            for path in self._saved.popleft():
-                path.unlink(missing_ok=True)
+        self._remember(stem, files)
         return row, href
+
+    def _remember(self, stem: str, files: list[Path]) -> None:
+        """Note what was kept; what is more than asked for goes, the oldest first."""
+        self._saved.pop(stem, None)
+        self._saved[stem] = files
+        while self._keep and len(self._saved) > self._keep:
+            for path in self._saved.pop(next(iter(self._saved))):
+                path.unlink(missing_ok=True)
 
     def _entries(self) -> Iterator[Entry]:
         embedded = 0

@@ -65,7 +65,10 @@ def inspect_source(
                 picture = None
                 if isinstance(outcome, Inspection) and folder and folder.wants_overlay(row):
                     assert frame.rgb is not None
-                    picture = overlay_of(detector, outcome, frame.rgb)
+                    try:
+                        picture = overlay_of(detector, outcome, frame.rgb)
+                    except AnocoError as error:  # the verdict stands; its picture cannot be drawn
+                        row["overlay_error"] = str(error)
                 with signals_held():
                     if folder is not None:
                         row = folder.add(row, frame.rgb, picture)
@@ -123,7 +126,8 @@ def _row(number: int, frame: Frame, outcome: Inspection | AnocoError) -> Row:
         return row
     message = _printable(str(outcome))
     error = message if source in message else f"{source}: {message}"
-    return {"id": number, "source": source, "verdict": None, "error": error}
+    missing = dict.fromkeys(("score", "threshold", "ratio", "verdict", "evidence"))
+    return {"id": number, "source": source, **missing, "regions": [], "timings": {}, "error": error}
 
 
 def _printable(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -15,6 +16,8 @@ from anoco_edge.machine import cores
 from anoco_edge.onnx_session import open_session
 from anoco_edge.scoring.types import Floats, Parameters, References, Scores, check_query
 
+Rows = NDArray[np.intp]
+
 MEMORY_MB = 96
 """Extra memory while scoring, beside the bank in float32."""
 
@@ -23,6 +26,8 @@ _WORTH_A_THREAD = 64  # query rows; fewer are not worth handing over
 # More rows have more neighbours between them, so fewer references can be left out; fewer rows make
 # the matrix products slow.
 _MOST_ROWS = 128
+
+_MANY = 32  # neighbours of one row; nine in ten rows of real features have fewer
 
 # Matrices of chunk x bank, and of chunk x dim, that are alive at once, measured by peak memory.
 _LIVE_BANK, _LIVE_DIM = 5, 12
@@ -38,12 +43,23 @@ def scoring_model(name: str = "scoring") -> bytes:
     return resources.files("anoco_edge.scoring").joinpath(f"{name}.onnx").read_bytes()
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What one chunk gave: columns (which rows, energy, anchor, similarity, neighbours), the rows
+    that have to wait, and the seconds of both halves."""
+
+    columns: tuple[Any, ...]
+    crowded: Rows
+    seconds: tuple[float, float]
+
+
 class OnnxScorer:
     """Exact in float32, whatever the number of neighbours.
 
     The two halves of the graph run one after the other; the references that are no neighbour of
-    any patch of the chunk are left out of the second. Chunks of query rows run side by side, one
-    thread each: while one multiplies matrices the other walks through memory.
+    any patch of the chunk are left out of the second. Rows with many neighbours would spoil that
+    for the others, so they wait and run together at the end, against the whole bank. Chunks run
+    side by side, one thread each: while one multiplies matrices the other walks through memory.
     """
 
     name = "onnx"
@@ -70,17 +86,23 @@ class OnnxScorer:
         }
         self._outputs = [parameters.metric, "similarity", "neighbors"]
         references, dim = self._units.shape
-        row = 4 * (_LIVE_BANK * references + _LIVE_DIM * dim) * self._workers
+        # A row brings at most _MANY references into the second half, beside its anchor.
+        row = 4 * (_LIVE_BANK * references + (_LIVE_DIM + _MANY) * dim) * self._workers
         self._rows = min(_MOST_ROWS, max(1, memory_mb * 1_000_000 // row))
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`."""
         check_query(query, self._units.shape[1])
         query = np.ascontiguousarray(query, dtype=np.float32)
-        parts = list(self._pool.map(self._chunk, np.array_split(query, self.chunks(len(query)))))
-        *columns, retrieval, solve = zip(*parts, strict=True)
-        energy, anchor, similarity, neighbors = (np.concatenate(column) for column in columns)
-        share = sum(retrieval) / (sum(retrieval) + sum(solve))
+        parts = self._run(query, np.arange(len(query)), late=False)
+        crowded = np.concatenate([part.crowded for part in parts])
+        if len(crowded):
+            parts += self._run(query, crowded, late=True)
+        columns = [np.concatenate(c) for c in zip(*(p.columns for p in parts), strict=True)]
+        order = np.argsort(columns[0])
+        energy, anchor, similarity, neighbors = (column[order] for column in columns[1:])
+        seconds = np.sum([part.seconds for part in parts], axis=0)
+        share = float(seconds[0] / seconds.sum())
         return Scores(energy, anchor, similarity, neighbors, retrieval=share)
 
     def chunks(self, patches: int) -> int:
@@ -90,29 +112,41 @@ class OnnxScorer:
         busy = min(self._workers, -(-patches // _WORTH_A_THREAD))
         return min(-(-fewest // busy) * busy, patches) if patches else 1
 
-    def _chunk(self, query: NDArray[np.float32]) -> tuple[Any, ...]:
+    def _run(self, query: NDArray[np.float32], rows: Rows, *, late: bool) -> list[_Part]:
+        chunks = np.array_split(rows, self.chunks(len(rows)))
+        return list(self._pool.map(lambda chunk: self._chunk(query, chunk, late), chunks))
+
+    def _chunk(self, query: NDArray[np.float32], rows: Rows, late: bool) -> _Part:
+        """Score these rows; those with many neighbours only when it is late, or most are such."""
         start = time.perf_counter()
-        found = self._retrieval.run(None, {"query": query, "reference_units": self._units})
-        s, t, s_best, anchor = found
-        near = (s > t).any(axis=0)
-        near[anchor] = True
-        kept = np.flatnonzero(near)
+        inputs = {"query": query[rows], "reference_units": self._units}
+        s, t, s_best, anchor = self._retrieval.run(None, inputs)
+        near = s > t
+        crowded = near.sum(axis=1) > _MANY
+        if late or 2 * crowded.sum() > len(rows):
+            crowded[:] = False
+            bank = {"reference_units": self._units, "reference_norms": self._norms}
+            found = {"s": s, "anchor": anchor}
+        else:
+            wanted = near[~crowded].any(axis=0)
+            wanted[anchor[~crowded]] = True
+            kept = np.flatnonzero(wanted)
+            bank = {"reference_units": self._units[kept], "reference_norms": self._norms[kept]}
+            found = {"s": s[~crowded][:, kept], "anchor": np.searchsorted(kept, anchor[~crowded])}
         retrieved = time.perf_counter()
+        done = ~crowded
         energy, similarity, neighbors = self._solve.run(
             self._outputs,
-            {
-                "query": query,
-                "reference_units": self._units[kept],
-                "reference_norms": self._norms[kept],
-                "s": s[:, kept],
-                "t": t,
-                "s_best": s_best,
-                "anchor": np.searchsorted(kept, anchor),
-                **self._settings,
-            },
+            {"query": query[rows[done]], "t": t[done], "s_best": s_best[done]}
+            | bank
+            | found
+            | self._settings,
         )
-        solved = time.perf_counter()
-        return energy, anchor, similarity, neighbors, retrieved - start, solved - retrieved
+        return _Part(
+            (rows[done], energy, anchor[done], similarity, neighbors),
+            rows[crowded],
+            (retrieved - start, time.perf_counter() - retrieved),
+        )
 
 
 def _directions(bank: References) -> NDArray[np.float32]:
