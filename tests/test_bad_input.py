@@ -173,7 +173,7 @@ def test_references_that_are_there_already(here: Path) -> None:
     assert "copy.png (same as good1.png)" in line
     new = write_good_pictures(here / "new", 1, seed=80)
     ran = ok("enroll", "line.anoco", "copy.png", *new, "--json")
-    assert "warning" in ran.err and ran.json["added"] == ["good0.png"]
+    assert "warning" in ran.err and ran.json["added"] == ["good0-2.png"]
     assert ran.json["duplicates"] == ["copy.png (same as good1.png)"]
 
 

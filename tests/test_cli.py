@@ -100,7 +100,9 @@ def test_enroll_says_what_it_did(here: Path) -> None:
 
 @pytest.mark.parametrize("command", ["enroll", "product set"])
 def test_every_setting_arrives(here: Path, command: str) -> None:
-    Image.new("L", (96, 80)).save("mask.png")
+    mask = Image.new("L", (96, 80))
+    mask.putpixel((0, 0), 255)
+    mask.save("mask.png")
     settings = ["--roi", "24,20,48,40", "--mask", "mask.png", "--min-area", "12"]
     settings += ["--any-size", "--pooling", "top5", "--metric", "l2", "--lambda", "2"]
     settings += ["--floor", "0.1", "--bank-dtype", "float32"]

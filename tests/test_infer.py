@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -323,3 +324,38 @@ def test_a_rejected_frame_becomes_a_reference(here: Path) -> None:
     kept = next(Path("out/frames").iterdir())
     stored = list(Path("line.anoco/products/default/references").iterdir())
     assert kept.read_bytes() in [path.read_bytes() for path in stored]
+
+
+def test_keep_counts_what_earlier_runs_left(here: Path) -> None:
+    for run in range(2):
+        for path in sorted(Path("parts").iterdir()):
+            path.rename(path.with_name(f"run{run}-{path.name}"))
+        ok("infer", "line.anoco", "parts", "--out", "out", "--save", "all", "--keep", "2")
+    assert len(list(Path("out/overlays").iterdir())) == 2
+    assert all("run1" in path.name for path in Path("out/overlays").iterdir())
+
+
+def test_results_inside_the_inspected_folder_are_not_inspected(here: Path) -> None:
+    counts = []
+    for _ in range(2):
+        ran = ok("infer", "line.anoco", "parts", "--out", "parts/out", "--save", "all", "--json")
+        counts.append(ran.json["summary"]["pictures"])
+    assert counts[0] == counts[1] > 0
+
+
+def test_every_row_has_the_same_keys_failed_or_not(here: Path) -> None:
+    Path("parts/broken.png").write_text("no picture")
+    run_cli("infer", "line.anoco", "parts", "--out", "out")
+    rows = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
+    wanted = {"source", "score", "threshold", "ratio", "verdict", "regions", "evidence", "timings"}
+    assert len(rows) > 1 and all(wanted <= row.keys() for row in rows)
+
+
+def test_the_verdict_stands_when_its_overlay_cannot_be_drawn(here: Path) -> None:
+    for path in Path("line.anoco/products/default/references").iterdir():
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    ok("infer", "line.anoco", "parts", "--out", "out", "--save", "all")
+    rows = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
+    assert rows and all(row["verdict"] is not None for row in rows)
+    assert all("is not what was written" in row["overlay_error"] for row in rows)

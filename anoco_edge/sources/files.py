@@ -245,9 +245,8 @@ def _walk(folder: str, ignored: set[str]) -> Iterator[str]:
             continue
         seen.add((here.st_dev, here.st_ino))
         folders[:] = [name for name in folders if not name.startswith(".")]
-        if "results.jsonl" in files:  # what a run of ours left: overlays are no parts
-            folders.clear()
-            continue
+        if "results.jsonl" in files:  # a run of ours left these: overlays are no parts
+            folders[:] = [name for name in folders if name not in ("overlays", "frames")]
         for name in files:
             path = os.path.join(where, name)  # noqa: PTH118 - keeps the path as it was given
             if name.startswith("."):
