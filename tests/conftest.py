@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,3 +40,20 @@ def tiny_bundle(tmp_path: Path) -> Bundle:
 def good_pictures(tmp_path: Path) -> Callable[[int], list[Path]]:
     """`good_pictures(n)` writes n pictures of good parts and gives their paths."""
     return lambda n: write_good_pictures(tmp_path / "good", n)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle that was taught four good parts, and a folder of three others; a test file that
+    needs other parts has a template of its own."""
+    from command_line import make_line
+
+    return make_line(tmp_path_factory.mktemp("template"))
+
+
+@pytest.fixture
+def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the template as the current directory."""
+    shutil.copytree(template, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"

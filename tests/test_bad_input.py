@@ -19,7 +19,6 @@ import pytest
 from command_line import (
     Ran,
     environment,
-    make_line,
     network_camera,
     ok,
     refused,
@@ -30,20 +29,6 @@ from command_line import (
 )
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle that was taught four good parts, and a folder of three others."""
-    return make_line(tmp_path_factory.mktemp("template"))
-
-
-@pytest.fixture
-def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it as the current directory."""
-    shutil.copytree(template, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
 
 
 def png(width: int, height: int) -> bytes:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from command_line import (
     fails,
-    make_line,
     ok,
     refused,
     rows_of,
@@ -27,21 +26,6 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.checksum import sha256_file
 from anoco_edge.bundle.schema import FileRecord
 from anoco_edge.bundle.store import sealed_document
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle that was taught four good parts, and a folder of three others."""
-    return make_line(tmp_path_factory.mktemp("template"))
-
-
-@pytest.fixture
-def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it as the current directory."""
-    shutil.copytree(template, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
-
 
 # --- region, mask and other settings --------------------------------------------------------------
 

@@ -80,13 +80,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(template, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
-
-
 def test_enroll_says_what_it_did(here: Path) -> None:
     ran = ok("enroll", "line.anoco", "good/good3.png")
     assert "product default, generation 2: 4 references (1 new)" in ran.out

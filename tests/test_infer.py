@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +35,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_line(tmp_path_factory.mktemp("template"))
     Image.fromarray(defective_picture()).save(folder / "parts" / "good0-scratched.png")
     return folder
-
-
-@pytest.fixture
-def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it as the current directory."""
-    shutil.copytree(template, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
 
 
 def video(path: str, pictures: list[np.ndarray]) -> str:

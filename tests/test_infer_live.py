@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -18,7 +17,6 @@ import numpy as np
 import pytest
 from command_line import (
     Ran,
-    make_line,
     network_camera,
     ok,
     rows_of,
@@ -29,20 +27,6 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 from anoco_edge.results.signals import signals_held
 
 KEYS = {"source", "score", "threshold", "ratio", "verdict", "regions", "evidence", "timings"}
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle that was taught four good parts, and a folder of three others."""
-    return make_line(tmp_path_factory.mktemp("template"))
-
-
-@pytest.fixture
-def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it as the current directory."""
-    shutil.copytree(template, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
 
 
 def video(path: str, pictures: list[np.ndarray]) -> str:
