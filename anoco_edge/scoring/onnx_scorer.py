@@ -30,7 +30,7 @@ _MOST_ROWS = 128
 _MANY = 32  # neighbours of one row; nine in ten rows of real features have fewer
 
 # Matrices of chunk x bank, and of chunk x dim, that are alive at once, measured by peak memory.
-_LIVE_BANK, _LIVE_DIM = 5, 12
+_LIVE_BANK, _LIVE_DIM = 6, 12
 
 
 @cache
