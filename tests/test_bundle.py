@@ -415,3 +415,22 @@ def test_strangers_are_listed(taught: Path) -> None:
     (taught / "notes.txt").write_text("mine")
     (taught / PRODUCT / "references/notes.txt").write_text("mine too")
     assert [p.name for p in Bundle.open(taught).strangers()] == ["notes.txt", "notes.txt"]
+
+
+def test_a_lost_first_generation_is_named(tiny_bundle: Bundle) -> None:
+    product = (
+        Teacher.open(tiny_bundle.path)
+        .enroll([NewPicture.from_array("a", textured_picture(1))])
+        .product
+    )
+    folder = tiny_bundle.product_folder(product.name)
+    document = (folder / "product.json").read_bytes()
+    (folder / "product.json").unlink()
+    with pytest.raises(BundleError, match=r"product\.json is missing"):
+        list(Bundle.open(tiny_bundle.path).verify())
+    # What a kill right after the first commit leaves is whole, and undo can still go there.
+    (folder / "product.json").write_bytes(document)
+    (folder / "history" / "product-1.json").unlink()
+    list(Bundle.open(tiny_bundle.path).verify())
+    Teacher.open(tiny_bundle.path).enroll([NewPicture.from_array("b", textured_picture(2))])
+    assert [g.generation for g in tiny_bundle.generations(product.name)] == [1, 2]

@@ -37,11 +37,18 @@ def next_generation(bundle: Bundle, name: str) -> int:
 def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None:
     """New files first, each durable; then history; then product.json by one rename.
 
-    The caller holds the lock. What fails before the rename takes its new files away again.
+    The first generation writes its history last, so that history without a product.json says that
+    it was lost. The caller holds the lock. What fails before the rename takes its new files away.
     """
     folder = bundle.product_folder(product.name)
     document = sealed_document(product)
-    contents = {**files, history_path(product.generation): document}
+    history = folder / history_path(product.generation)
+    contents = dict(files)
+    if product.parent is not None:
+        before = history_path(product.parent)
+        if not (folder / before).exists():  # a kill right after the very first commit
+            contents[before] = (folder / "product.json").read_bytes()
+        contents[history_path(product.generation)] = document
     fresh = [folder / name for name in contents if not (folder / name).exists()]
     with writing(str(folder)):
         _sweep(folder)
@@ -57,6 +64,8 @@ def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None
                     path.unlink(missing_ok=True)
             raise
         if product.parent is None:  # the folder itself may be new
+            history.parent.mkdir(exist_ok=True)
+            write_atomic(history, document)
             sync_folder(folder.parent)
             sync_folder(bundle.path)
 

@@ -179,7 +179,8 @@ class Bundle:
             self.bank(current) if current.bank is not None else None
             seen: set[str] = set()
             generations = self.generations(name)
-            if current.generation not in {g.generation for g in generations}:
+            kept = {g.generation for g in generations}
+            if current.generation not in kept and current.parent is not None:
                 raise _missing(folder / history_path(current.generation))
             yield from (folder / history_path(g.generation) for g in generations)
             for product in (current, *generations):
@@ -190,13 +191,11 @@ class Bundle:
         self._check_lost_products()
 
     def _check_lost_products(self) -> None:
-        """A first enrolment that was killed leaves history without product.json; a second
-        generation does not come into being without one."""
+        """History is first written when there is a product.json: without one it was lost."""
         for history in sorted(self.path.glob("products/*/history")):
             name = history.parent.name
-            if name in self.products() or not any(g.parent for g in self.generations(name)):
-                continue
-            raise _missing(history.parent / "product.json")
+            if name not in self.products() and self.generations(name):
+                raise _missing(history.parent / "product.json")
 
     def strangers(self) -> list[Path]:
         """Files that nothing in the bundle speaks of (left by a kill, or put there by hand)."""
