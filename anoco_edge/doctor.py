@@ -22,10 +22,9 @@ import numpy as np
 from anoco_edge import __version__
 from anoco_edge.engines import ENGINES
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, missing
-from anoco_edge.machine import cores, cpu_model, package_version, total_memory_mb
+from anoco_edge.machine import cache_folder, cores, cpu_model, package_version, total_memory_mb
 from anoco_edge.scoring import SCORERS, score_patches
 from anoco_edge.scoring.onnx_scorer import scoring_model
-from anoco_edge.selftest import cache_folder
 from anoco_edge.sources import stream
 
 State = Literal["ok", "missing", "broken", "absent"]

@@ -143,3 +143,13 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(errors="replace").splitlines()
     except OSError:
         return []
+
+
+def cache_folder() -> Path:
+    """Where machine-bound results live.
+
+    >>> cache_folder().name
+    'anoco-edge'
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "anoco-edge"

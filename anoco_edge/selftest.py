@@ -7,9 +7,7 @@ hash and the engine's fingerprint. A backbone that fails it refuses to serve.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +17,7 @@ from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.disk import write_atomic
 from anoco_edge.engines import Engine
 from anoco_edge.errors import BundleError, ParityError
+from anoco_edge.machine import cache_folder
 from anoco_edge.scoring import Parameters, References, open_scorer
 from anoco_edge.scoring.types import Floats
 
@@ -36,16 +35,6 @@ class SelfTest:
     norm_error: float
     energy_error: float
     remembered: bool = False
-
-
-def cache_folder() -> Path:
-    """Where machine-bound results live.
-
-    >>> cache_folder().name
-    'anoco-edge'
-    """
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "anoco-edge"
 
 
 def check_engine(bundle: Bundle, engine: Engine, *, force: bool = False) -> SelfTest:

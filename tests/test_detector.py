@@ -27,8 +27,9 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.inspection import Inspection
+from anoco_edge.machine import cache_folder
 from anoco_edge.scoring import score_patches
-from anoco_edge.selftest import SelfTest, cache_folder, check_engine
+from anoco_edge.selftest import SelfTest, check_engine
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 HEIGHT, WIDTH = 80, 96

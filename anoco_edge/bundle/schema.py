@@ -58,7 +58,8 @@ class Backbone(_Model):
 
     id: str
     architecture: str
-    tap: str
+    tap: str  # several are joined by "+", in the order their numbers are concatenated
+    tap_scales: tuple[float, ...] = ()  # what each of several taps was multiplied by
     feature_norm: Literal["none", "layernorm", "model"]
     pooling: Literal["none", "avg3x3"]
     precision: Literal["fp32", "fp16", "int8"] = "fp32"
@@ -84,6 +85,16 @@ class InputContract(_Model):
         return self
 
 
+class Plan(_Model):
+    """An engine built ahead of time that may travel with the bundle; its file is among `files`."""
+
+    path: RelativePath
+    engine: Literal["tensorrt-rtx"]
+    version: str
+    target: str = Field(pattern=r"^sm[0-9]{2,3}$")
+    max_batch: int = Field(gt=0)
+
+
 class Manifest(_Model):
     """manifest.json: everything about a bundle that never changes after export."""
 
@@ -95,6 +106,7 @@ class Manifest(_Model):
     input: InputContract
     parity: dict[str, Any]
     files: tuple[FileRecord, ...]
+    plans: tuple[Plan, ...] = ()
 
 
 class Region(_Model):

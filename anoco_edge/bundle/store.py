@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from anoco_edge.bundle.schema import (
     FileRecord,
     InputContract,
     Manifest,
+    Plan,
     Product,
 )
 from anoco_edge.errors import BundleError, StorageError, UsageError
@@ -304,10 +305,14 @@ def create_bundle(
     contract: InputContract,
     parity: Mapping[str, Any],
     tools: Mapping[str, str],
-    files: Mapping[str, bytes],
+    files: Mapping[str, bytes | Path],
+    plans: Sequence[Plan] = (),
     overwrite: bool = False,
 ) -> Bundle:
-    """Write a new bundle without products: built beside its place, moved there by one rename."""
+    """Write a new bundle without products: built beside its place, moved there by one rename.
+
+    `files` are contents, or paths of files to move in: those too large to hold in memory.
+    """
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists already", hint="choose another --out, or pass --overwrite")
     manifest = Manifest(
@@ -316,10 +321,8 @@ def create_bundle(
         backbone=backbone,
         input=contract,
         parity=dict(parity),
-        files=tuple(
-            FileRecord(path=name, sha256=sha256_bytes(data), size=len(data))
-            for name, data in sorted(files.items())
-        ),
+        files=tuple(_record(name, data) for name, data in sorted(files.items())),
+        plans=tuple(plans),
     )
     building = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
     try:
@@ -328,14 +331,23 @@ def create_bundle(
             for name, data in {**files, "manifest.json": sealed_document(manifest)}.items():
                 target = building / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as stream:
-                    stream.write(data)
+                if isinstance(data, Path):
+                    shutil.move(data, target)
+                with target.open("ab") as stream:
+                    if isinstance(data, bytes):
+                        stream.write(data)
                     stream.flush()
                     os.fsync(stream.fileno())
             _replace_folder(building, path)
     finally:
         shutil.rmtree(building, ignore_errors=True)
     return Bundle.open(path)
+
+
+def _record(name: str, data: bytes | Path) -> FileRecord:
+    if isinstance(data, bytes):
+        return FileRecord(path=name, sha256=sha256_bytes(data), size=len(data))
+    return FileRecord(path=name, sha256=sha256_file(data), size=data.stat().st_size)
 
 
 def _replace_folder(building: Path, path: Path) -> None:
