@@ -57,7 +57,7 @@ class Detector:
         self.bank = bundle.bank(self.product)
         self.threshold = self.product.threshold.value if threshold is None else threshold
         self.threshold_kind = self.product.threshold.kind if threshold is None else "manual"
-        self.choices = {"engine": choose_engine(engine), "scorer": choose_scorer(scorer)}
+        self.choices = {"engine": choose_engine(engine, bundle), "scorer": choose_scorer(scorer)}
         self._contract = bundle.manifest.input
         self._geometry = Geometry.of(bundle, self.product)
         self._map = MapMaker(self._contract)
@@ -67,7 +67,7 @@ class Detector:
         for reference in self._references.values():  # missing evidence shows now, not at a reject
             bundle.locate(reference.file, folder)
         self._read_reference = lru_cache(maxsize=4)(self._load_reference)
-        self._engine = open_engine(engine, bundle, settings)
+        self._engine = open_engine(self.choices["engine"][0], bundle, settings)
         self.selftest = check_engine(bundle, self._engine)
         self._scorer = open_scorer(
             scorer,

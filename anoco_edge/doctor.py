@@ -13,9 +13,10 @@ import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from anoco_edge.machine import cache_folder, cores, cpu_model, package_version, 
 from anoco_edge.scoring import SCORERS, score_patches
 from anoco_edge.scoring.onnx_scorer import scoring_model
 from anoco_edge.sources import stream
+
+if TYPE_CHECKING:
+    from anoco_edge.plans.flavours import Flavour
 
 State = Literal["ok", "missing", "broken", "absent"]
 _CAMERA_SECONDS = 5.0
@@ -76,10 +80,9 @@ _PACKAGES = (
     _Package("onnx", ("onnx",), "to export", "export", needed=False),
     _Package("faiss", ("faiss-cpu", "faiss-gpu"), "a rival in bench", "rivals", needed=False),
     _Package("tensorrt", ("tensorrt",), "comes with JetPack", needed=False),
-    _Package("tensorrt_rtx", ("tensorrt-rtx-cu13",), "plans for RTX", needed=False),
-    _Package("openvino", ("openvino",), "Intel's engine", needed=False),
-    _Package("pycuda", ("pycuda",), "for TensorRT", needed=False),
-    _Package("cuda", ("cuda-python", "cuda-bindings"), "for TensorRT", needed=False),
+    _Package("tensorrt_rtx", ("tensorrt-rtx-cu13",), "plans for RTX", "rtx", needed=False),
+    _Package("openvino", ("openvino",), "Intel's engine", "openvino", needed=False),
+    _Package("cuda", ("cuda-python", "cuda-bindings"), "for TensorRT", "tensorrt", needed=False),
 )
 
 
@@ -90,7 +93,8 @@ def examine(*, cameras: bool = True) -> list[Finding]:
     'processor'
     """
     findings = [*machine_findings(), *package_findings()]
-    findings += [*engine_findings(), *provider_findings(), *scorer_findings()]
+    findings += [*engine_findings(), *builder_findings(), *provider_findings()]
+    findings += scorer_findings()
     return [*findings, *video_findings(), *camera_findings(try_them=cameras)]
 
 
@@ -139,9 +143,26 @@ def package_findings(packages: Sequence[_Package] = _PACKAGES) -> Iterator[Findi
 
 
 def engine_findings() -> Iterator[Finding]:
-    """Engines, each tried with a small graph."""
+    """Engines, tried with a small graph; those that run plans say why they cannot."""
+    from anoco_edge.engines.tensorrt import why_not
+
     for name in ENGINES:
-        yield _try("engines", name, _run_small_graph)
+        if name == "onnxruntime":
+            yield _try("engines", name, _run_small_graph)
+        elif name == "openvino":
+            yield _optional(_try("engines", name, _run_openvino))
+        elif reason := why_not(name):
+            yield Finding("engines", name, "absent", reason)
+        else:
+            yield Finding("engines", name, "ok", "runs plans, made with: anoco-edge build BUNDLE")
+
+
+def builder_findings() -> Iterator[Finding]:
+    """What can build plans here; TensorRT-RTX needs no GPU for that."""
+    from anoco_edge.plans.flavours import FLAVOURS
+
+    for name in FLAVOURS:
+        yield _optional(_try("builders", name, partial(_make_builder, name)))
 
 
 def scorer_findings() -> Iterator[Finding]:
@@ -215,19 +236,53 @@ def _one_frame(device: str) -> str:
 def _run_small_graph() -> str:
     ort = _onnxruntime()
     session = _session(ort, "CPUExecutionProvider")
-    feeds = {
+    (anchor,) = session.run(["anchor"], _small_feeds())
+    _check_anchor("ONNX Runtime", anchor)
+    return f"ONNX Runtime {ort.__version__} ran a graph on the processor"
+
+
+def _run_openvino() -> str:
+    from anoco_edge.engines.openvino import found_devices, load_core, options
+
+    core = load_core()
+    model = core.compile_model(core.read_model(scoring_model()), "CPU", options("CPU"))
+    _check_anchor("OpenVINO", model(_small_feeds())["anchor"])
+    names = [f"{d} ({core.get_property(d, 'FULL_DEVICE_NAME')})" for d in found_devices(core)]
+    return f"OpenVINO {package_version('openvino')} ran a graph; devices: {', '.join(names)}"
+
+
+def _small_feeds() -> dict[str, np.ndarray]:
+    return {
         "query": np.array([[2.0, 0.0]], np.float32),
-        "reference_units": np.array([[1.0, 0.0]], np.float32),
-        "reference_norms": np.ones(1, np.float32),
+        "reference_units": np.array([[0.0, 1.0], [1.0, 0.0]], np.float32),
+        "reference_norms": np.ones(2, np.float32),
         "lambda": np.array(1.0, np.float32),
         "floor": np.array(0.05, np.float32),
     }
-    (anchor,) = session.run(["anchor"], feeds)
-    if anchor.tolist() != [0]:
+
+
+def _check_anchor(what: str, anchor: np.ndarray) -> None:
+    if anchor.tolist() != [1]:
         raise EnvironmentMissingError(
-            "ONNX Runtime computes nonsense here", hint="install another version of it"
+            f"{what} computes nonsense here", hint="install another version of it"
         )
-    return f"ONNX Runtime {ort.__version__} ran a graph on the processor"
+
+
+def _make_builder(flavour: Flavour) -> str:
+    from anoco_edge.plans.device import current_device
+    from anoco_edge.plans.flavours import collecting_log, load_module, title
+
+    trt = load_module(flavour)
+    if not hasattr(trt, "Builder"):
+        raise EnvironmentMissingError(
+            f"this {title(flavour)} runs plans but does not build them",
+            hint="install the full package, not the lean one",
+        )
+    where = "with no GPU too"
+    if flavour == "tensorrt":
+        where = f"for {current_device().name}"
+    trt.Builder(collecting_log(trt))
+    return f"{title(flavour)} {trt.__version__} builds plans {where}"
 
 
 def _score_three(scorer: str) -> str:
@@ -281,6 +336,11 @@ def _try(group: str, name: str, trial: Callable[[], str]) -> Finding:
         return _failed(group, name, error)
     except Exception as error:  # noqa: BLE001 (a trial may fail in any way: that is the finding)
         return Finding(group, name, "broken", _one_line(error))
+
+
+def _optional(finding: Finding) -> Finding:
+    """What need not be installed is not missing."""
+    return replace(finding, state="absent") if finding.state == "missing" else finding
 
 
 def _failed(group: str, name: str, error: AnocoError) -> Finding:

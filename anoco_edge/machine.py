@@ -13,6 +13,7 @@ from pathlib import Path
 from anoco_edge import __version__
 
 _STATUS = Path("/proc/self/status")
+_MEMINFO = Path("/proc/meminfo")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
@@ -45,6 +46,18 @@ def total_memory_mb() -> float:
     True
     """
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e6
+
+
+def available_memory_mb() -> float:
+    """Memory that can be had without swapping; all of it where the kernel does not say.
+
+    >>> available_memory_mb() > 1
+    True
+    """
+    for line in _lines(_MEMINFO):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return total_memory_mb()
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
@@ -127,6 +140,16 @@ def give_back_memory() -> None:
         trim(0)
 
 
+def cache_folder() -> Path:
+    """Where machine-bound results live.
+
+    >>> cache_folder().name
+    'anoco-edge'
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "anoco-edge"
+
+
 def _status_mb(field: str) -> float | None:
     for line in _lines(_STATUS):
         if line.startswith(f"{field}:"):
@@ -143,13 +166,3 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(errors="replace").splitlines()
     except OSError:
         return []
-
-
-def cache_folder() -> Path:
-    """Where machine-bound results live.
-
-    >>> cache_folder().name
-    'anoco-edge'
-    """
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "anoco-edge"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import BundleError, missing
 
 
 def open_session(
-    model: bytes,
+    model: bytes | Path,
     name: str,
     *,
     threads: int = 0,
     arena: bool = True,
     patterns: bool = True,
 ) -> Any:
-    """A session for a serialised graph; `name` is what an error calls it.
+    """A session for a serialised graph, or for a file; `name` is what an error calls it.
 
+    A graph whose weights lie in a file of their own must come as a path: they are found beside it.
     `arena` keeps memory between runs; `patterns` plans it ahead, at the price of about twice the
     peak.
     """
@@ -33,7 +35,11 @@ def open_session(
     # their own turn keep the others from theirs: a frame took twice as long.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            str(model) if isinstance(model, Path) else model,
+            options,
+            providers=["CPUExecutionProvider"],
+        )
     except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
         raise BundleError(
             f"ONNX Runtime {onnxruntime.__version__} cannot load {name}: {error}",

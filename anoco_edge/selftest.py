@@ -40,7 +40,7 @@ class SelfTest:
 def check_engine(bundle: Bundle, engine: Engine, *, force: bool = False) -> SelfTest:
     """Run the self-test, or recall that it passed here; raises ParityError when it fails."""
     record = bundle.file("selftest.safetensors")
-    key = f"{bundle.file('backbone.onnx').sha256}|{record.sha256}|{engine.fingerprint}"
+    key = f"{bundle.graph_identity()}|{record.sha256}|{engine.fingerprint}"
     remembered = cache_folder() / "selftest" / f"{sha256_bytes(key.encode())}.json"
     if not force and remembered.is_file():
         try:

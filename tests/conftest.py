@@ -57,3 +57,20 @@ def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     shutil.copytree(template, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what this machine could not execute; a test says so by record_property."""
+    lines: dict[str, None] = {}
+    for outcome, reports in terminalreporter.stats.items():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name == "not executed":
+                    lines[f"{report.nodeid}: {value}"] = None
+            if outcome == "skipped" and isinstance(report.longrepr, tuple):
+                reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+                lines[f"{report.nodeid}: {reason}"] = None
+    if lines:
+        terminalreporter.section("not executed here")
+        for line in lines:
+            terminalreporter.line(line)

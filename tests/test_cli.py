@@ -17,6 +17,7 @@ from anoco_edge import __version__
 from anoco_edge.bundle import Bundle
 from anoco_edge.demo.render import render
 from anoco_edge.errors import ParityError
+from anoco_edge_export import ExportedBundle
 
 # --- help -----------------------------------------------------------------------------------------
 
@@ -42,7 +43,7 @@ def all_commands() -> list[tuple[str, ...]]:
 def test_every_command_of_the_design_is_there() -> None:
     first = {command[0] for command in all_commands()}
     assert first == {
-        *("demo", "export", "enroll", "infer", "bench", "info", "verify", "doctor"),
+        *("demo", "export", "build", "enroll", "infer", "bench", "info", "verify", "doctor"),
         *("references", "product"),
     }
     assert {c[1] for c in all_commands() if c[0] == "references"} == {
@@ -250,7 +251,7 @@ def test_export_and_teach_at_once(exported: tuple[Path, Ran], parts: Path) -> No
     report = ran.json
     assert report["bundle"] == str(target) and report["backbone"]["id"] == "efficientnet-lite0"
     assert (report["input"]["width"], report["input"]["rows"]) == (128, 8)
-    assert report["parity"]["measured"]["min_cosine"] > 0.999
+    assert report["parity"]["checks"][0]["measured"]["min_cosine"] > 0.999
     assert report["taught"]["product"] == "washer" and len(report["taught"]["added"]) == 4
     assert set(report["taught"]["added"]) < {f"{k}.png" for k in range(5)}
     ok("verify", target)
@@ -300,10 +301,10 @@ def test_references_that_do_not_fit_together(
 
     target = tmp_path / "new.anoco"
 
-    def without_torch(backbone: str, path: Path, **options: object) -> Bundle:
+    def without_torch(backbone: str, path: Path, **options: object) -> ExportedBundle:
         shutil.copytree(exported[0], path)
         shutil.rmtree(path / "products")
-        return Bundle.open(path)
+        return ExportedBundle(Bundle.open(path), terms="", variant="", plans=())
 
     monkeypatch.setattr(command, "export_bundle", without_torch)
     Image.new("RGB", (400, 100)).save(tmp_path / "wide.png")

@@ -30,17 +30,17 @@ def named(findings: Sequence[Finding], group: str) -> dict[str, Finding]:
     return {f.name: f for f in findings if f.group == group}
 
 
-def hide(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    """Make a module look as if it were not installed."""
+def hide(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Make modules look as if they were not installed."""
     real = builtins.__import__
 
     def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name.split(".")[0] == module:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=module)
+        if (top := name.split(".")[0]) in modules:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=top)
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    for loaded in [name for name in sys.modules if name.split(".")[0] == module]:
+    for loaded in [name for name in sys.modules if name.split(".")[0] in modules]:
         monkeypatch.delitem(sys.modules, loaded)
 
 
@@ -81,11 +81,13 @@ def test_what_is_not_installed_comes_with_a_command() -> None:
     assert (second.state, second.help) == ("absent", "pip install 'anoco-edge[export]'")
 
 
-def test_without_onnxruntime_nothing_can_be_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
-    hide(monkeypatch, "onnxruntime")
+def test_without_an_engine_nothing_can_be_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, "onnxruntime", "openvino")
     findings = doctor.examine(cameras=False)
-    engine = named(findings, "engines")["onnxruntime"]
+    engines = named(findings, "engines")
+    engine, optional = engines["onnxruntime"], engines["openvino"]
     assert (engine.state, engine.help) == ("missing", "pip install 'anoco-edge[cpu]'")
+    assert (optional.state, optional.help) == ("absent", "pip install 'anoco-edge[openvino]'")
     scorers = named(findings, "scorers")
     assert (scorers["onnx"].state, scorers["reference"].state) == ("missing", "ok")
     assert not named(findings, "providers")
@@ -95,6 +97,53 @@ def test_without_onnxruntime_nothing_can_be_inspected(monkeypatch: pytest.Monkey
     assert isinstance(result.exception, EnvironmentMissingError)
     assert result.exception.exit_code == 3
     assert json.loads(result.stdout)  # the table comes first
+
+
+def test_openvino_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, "onnxruntime")
+    findings = doctor.examine(cameras=False)
+    engine = named(findings, "engines")["openvino"]
+    assert engine.state == "ok" and "devices: CPU (" in engine.detail
+    assert doctor.usable(findings)
+
+
+def test_openvino_that_computes_nonsense_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = doctor._small_feeds()
+    swapped = {**real, "reference_units": real["reference_units"][::-1].copy()}
+    monkeypatch.setattr(doctor, "_small_feeds", lambda: swapped)
+    found = named(list(doctor.engine_findings()), "engines")
+    assert {found["onnxruntime"].state, found["openvino"].state} == {"broken"}
+    assert found["openvino"].help
+
+
+def test_engines_of_plans_say_why_they_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons = {"tensorrt": "there is no NVIDIA driver", "tensorrt-rtx": ""}
+    monkeypatch.setattr("anoco_edge.engines.tensorrt.why_not", lambda name: reasons[name])
+    found = named(list(doctor.engine_findings()), "engines")
+    assert found["tensorrt"].state == "absent"
+    assert found["tensorrt"].detail == "there is no NVIDIA driver"
+    assert found["tensorrt-rtx"].state == "ok"
+    assert "anoco-edge build" in found["tensorrt-rtx"].detail
+
+
+def test_builders_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rtx:
+        __version__ = "1.7"
+        ILogger = object
+
+        class Builder:
+            def __init__(self, log: object) -> None: ...
+
+    class Lean:
+        __version__ = "10.3"
+
+    def load_module(flavour: str) -> Any:
+        return Rtx if flavour == "tensorrt-rtx" else Lean
+
+    monkeypatch.setattr("anoco_edge.plans.flavours.load_module", load_module)
+    found = named(list(doctor.builder_findings()), "builders")
+    assert found["tensorrt-rtx"].state == "ok" and "1.7" in found["tensorrt-rtx"].detail
+    assert found["tensorrt"].state == "broken" and "lean" in found["tensorrt"].help
 
 
 def test_a_provider_that_is_listed_and_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

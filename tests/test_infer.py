@@ -255,7 +255,7 @@ def test_engine_settings_arrive(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("anoco_edge.detector.open_engine", listening)
     ok("infer", "parts", "--threads", "1", "--no-arena", "--engine", "onnxruntime")
     ok("infer", "parts", "--scorer", "reference")
-    assert asked == [("onnxruntime", 1, False), ("auto", 0, True)]
+    assert asked == [("onnxruntime", 1, False), ("onnxruntime", 0, True)]
 
 
 # --- videos ---------------------------------------------------------------------------------------

@@ -141,6 +141,7 @@ def _effective(detector: Detector, settings: EngineSettings) -> dict[str, Any]:
     return {
         "engine": f"{engine} ({why_engine})",
         "scorer": f"{scorer} ({why_scorer})",
+        "device": settings.device,
         "threads": settings.threads or cores(),
         "arena": settings.arena,
         "bundle": detector.bundle.path.name,

@@ -29,6 +29,8 @@ from anoco_edge.bundle.schema import (
 from anoco_edge.errors import BundleError, StorageError, UsageError
 
 SUFFIX = ".anoco"
+GRAPH = "backbone.onnx"
+LARGE_GRAPH = 256 * 2**20  # bytes; larger ones are not held in memory beside the engine's own copy
 DEFAULT_PRODUCT = "default"
 _NUMBERED = re.compile(r"(?:product|bank)-([0-9]+)\.(?:json|safetensors)")
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -97,6 +99,25 @@ class Bundle:
             if record.path == name:
                 return record
         raise BundleError(f"{self.path / 'manifest.json'} does not list {name}")
+
+    # ---- the backbone
+
+    def graph_files(self) -> tuple[FileRecord, ...]:
+        """backbone.onnx, and backbone.onnx.data, which holds the weights of graphs over 2 GB."""
+        return tuple(r for r in self.manifest.files if r.path.startswith(GRAPH))
+
+    def graph_identity(self) -> str:
+        """Graph and weights by their hashes: what was tested or built holds for these only."""
+        return "|".join(record.sha256 for record in self.graph_files())
+
+    def graph(self) -> bytes | Path:
+        """What to open, its hash checked: the bytes, or a path where they are many or in two."""
+        record, *data = self.graph_files() or (self.file(GRAPH),)
+        if not data and record.size <= LARGE_GRAPH:
+            return self.read(record)
+        for part in (record, *data):
+            self._verified(part, self.path)
+        return self.locate(record)
 
     # ---- products
 

@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from anoco_edge import __version__
-from anoco_edge.cli import bench, demo, doctor, enroll, export, infer, info, product, references
+from anoco_edge.cli import (
+    bench,
+    build,
+    demo,
+    doctor,
+    enroll,
+    export,
+    infer,
+    info,
+    product,
+    references,
+)
 
 app = typer.Typer(
     name="anoco-edge",
@@ -35,7 +46,7 @@ def _root(
     """Few-shot visual inspection: teach it a few good parts, then let it watch the line."""
 
 
-for module in (demo, export, enroll, infer, bench, info, doctor):
+for module in (demo, export, build, enroll, infer, bench, info, doctor):
     module.register(app)
 app.add_typer(references.app, name="references")
 app.add_typer(product.app, name="product")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from anoco_edge.cli import console
 from anoco_edge.cli.options import (
     ArenaOption,
+    DeviceOption,
     EngineOption,
     JsonOption,
     ProductOption,
@@ -20,6 +21,9 @@ from anoco_edge.cli.options import (
     example,
 )
 from anoco_edge.errors import BudgetMissedError, UsageError
+
+if TYPE_CHECKING:
+    from anoco_edge.engines import EngineSettings
 
 
 class Format(str, Enum):
@@ -46,6 +50,7 @@ def bench(
     ] = None,
     product: ProductOption = None,
     engine: EngineOption = "auto",
+    device: DeviceOption = "CPU",
     scorer: ScorerOption = "auto",
     threads: ThreadsOption = 0,
     arena: ArenaOption = True,
@@ -79,6 +84,8 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure a frame stage by stage, or with --scoring the scorers beside their rivals."""
+    from anoco_edge.engines import EngineSettings
+
     if as_json:
         form = Format.json
     if scoring is not None:
@@ -100,8 +107,7 @@ def bench(
         product,
         engine,
         scorer,
-        threads,
-        arena,
+        EngineSettings(threads=threads, arena=arena, device=device),
         frames,
         warmup,
         profile,
@@ -120,8 +126,7 @@ def _bench_frames(
     product: str | None,
     engine: str,
     scorer: str,
-    threads: int,
-    arena: bool,
+    settings: EngineSettings,
     frames: int,
     warmup: int,
     profile: bool,
@@ -133,9 +138,7 @@ def _bench_frames(
     from anoco_edge.bench.tables import csv_text, facts, frame_rows, markdown, rich_table
     from anoco_edge.bundle import find_bundle
     from anoco_edge.detector import Detector
-    from anoco_edge.engines import EngineSettings
 
-    settings = EngineSettings(threads=threads, arena=arena)
     # Random weights compute nothing of use, but they do it in the same time.
     detector = Detector.open(
         path or find_bundle(), product, engine, scorer, settings=settings, allow_random=True

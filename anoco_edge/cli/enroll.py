@@ -10,6 +10,7 @@ import typer
 from anoco_edge.cli.console import emit_json, note, out, progress, warn
 from anoco_edge.cli.options import (
     BundleArgument,
+    DeviceOption,
     EngineOption,
     JsonOption,
     ProductOption,
@@ -28,6 +29,7 @@ from anoco_edge.cli.settings import (
     RoiOption,
     read_settings,
 )
+from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 from anoco_edge.teaching import NewPicture, Taught, Teacher
 
@@ -61,6 +63,7 @@ def enroll(
     floor: FloorOption = None,
     bank_dtype: BankOption = None,
     engine: EngineOption = "auto",
+    device: DeviceOption = "CPU",
     scorer: ScorerOption = "auto",
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for another process that enrols.")
@@ -89,7 +92,15 @@ def enroll(
         for path in paths:
             new.append(NewPicture.from_file(path))
             step(Path(path).name)
-        teacher = Teacher.open(bundle, engine, scorer, wait=wait, progress=step, on_wait=note)
+        teacher = Teacher.open(
+            bundle,
+            engine,
+            scorer,
+            settings=EngineSettings(device=device),
+            wait=wait,
+            progress=step,
+            on_wait=note,
+        )
         taught = teacher.enroll(new, product, settings)
     for name in taught.duplicates:
         warn(f"refused a picture that is there already: {name}")

@@ -1,20 +1,35 @@
-"""anoco-edge export: a backbone becomes a bundle."""
+"""anoco-edge export: a backbone becomes a bundle, a bundle one file for other runtimes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 
+from anoco_edge.cli.backbones import show_backbones
 from anoco_edge.cli.console import emit_json, err, note, out, progress, warn
 from anoco_edge.cli.enroll import show_taught, taught_report
-from anoco_edge.cli.options import JsonOption, check_product_name, example, parse_size
+from anoco_edge.cli.handover import hand_over, show_handed_over
+from anoco_edge.cli.options import (
+    JsonOption,
+    check_product_name,
+    example,
+    parse_layers,
+    parse_size,
+)
+from anoco_edge.cli.parity import parity_remarks, parity_table
 from anoco_edge.errors import AnocoError, UsageError, missing
 
 if TYPE_CHECKING:
+    from anoco_edge.bundle import Bundle
     from anoco_edge.teaching import NewPicture, Taught
+    from anoco_edge_export import ExportedBundle
+
+DEFAULT_BACKBONE = "dinov3-l"
+ENGINES = ("onnxruntime", "openvino", "tensorrt", "tensorrt-rtx")
 
 
 def register(app: typer.Typer) -> None:
@@ -26,15 +41,42 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    backbone: Annotated[str, typer.Option(help="Backbone; --list shows all.")] = "",
+    backbone: Annotated[
+        str | None, typer.Option(help=f"Backbone; default: {DEFAULT_BACKBONE}. --list shows all.")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the backbones.")] = False,
     out_: Annotated[
         Path | None, typer.Option("--out", "-o", help="Bundle to write; default: BACKBONE.anoco.")
     ] = None,
     size: Annotated[str | None, typer.Option(help="Input size: 384, or 640x896.")] = None,
+    layer: Annotated[
+        int | None, typer.Option(help="Block whose end is tapped, counted from 1.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Several of them, concatenated: 12,18.")
+    ] = None,
+    tap_norm: Annotated[
+        Literal["none", "layernorm", "model"] | None,
+        typer.Option(help="Norm after the tap: the model's final one, a plain one, or none."),
+    ] = None,
     weights: Annotated[
         str | None, typer.Option(help="Weights file, or random:SEED; default: the recipe's own.")
     ] = None,
+    precision: Annotated[
+        Literal["fp32", "fp16"], typer.Option(help="Arithmetic of the backbone.")
+    ] = "fp32",
+    islands: Annotated[
+        str | None,
+        typer.Option(help="For fp16, what stays FP32: softmax,layernorm,...; default: as proven."),
+    ] = None,
+    engine: Annotated[
+        Literal["onnxruntime", "openvino", "tensorrt", "tensorrt-rtx"],
+        typer.Option(help="Build for this engine at once; the first two need nothing built."),
+    ] = "onnxruntime",
+    target: Annotated[
+        str | None, typer.Option(help="GPUs to build tensorrt-rtx plans for: sm86,sm89.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Most pictures at once, for plans.")] = 1,
     fit: Annotated[
         Literal["stretch", "letterbox"],
         typer.Option(help="How a picture is brought to the input size."),
@@ -47,6 +89,15 @@ def export(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of that draw.")] = 0,
     product: Annotated[str | None, typer.Option(help="Name of the product for --refs.")] = None,
+    bundle: Annotated[
+        Path | None, typer.Option(help="For the next two: from this bundle, nothing exported anew.")
+    ] = None,
+    single_file: Annotated[
+        Path | None, typer.Option(help="Write the whole detector of the product as one ONNX file.")
+    ] = None,
+    triton: Annotated[
+        Path | None, typer.Option(help="Write a Triton model repository around that file.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace an existing bundle.")] = False,
     json_: JsonOption = False,
 ) -> None:
@@ -56,86 +107,129 @@ def export(
     does not compute what torch computes (exit 5).
     """
     if list_:
-        _show_list(json_)
+        show_backbones(json_)
         return
-    if not backbone:
-        raise UsageError("no backbone was named", hint="pass --backbone; --list shows all")
+    check_product_name(product)
+    if bundle is not None:
+        if backbone is not None or refs:
+            raise UsageError(
+                "--bundle takes a bundle as it is", hint="leave out --backbone and --refs"
+            )
+        handed = _hand_over_from(bundle, product, single_file, triton)
+        emit_json({"bundle": str(bundle), **handed}) if json_ else show_handed_over(handed)
+        return
+    if (single_file or triton) and not refs:
+        raise UsageError(
+            "a single file holds references, and none were given",
+            hint="pass --refs PICTURES, or --bundle with a product that has some",
+        )
+    if islands is not None and precision != "fp16":
+        raise UsageError("--islands is for --precision fp16", hint="pass that, or leave it out")
+    targets = _targets(engine, target)
+    chosen = backbone or DEFAULT_BACKBONE
+    path = _bundle_path(out_, chosen)
+    tapped = parse_layers(layer, layers)
+    pictures = _pictures(refs, shots, seed)  # bad references should cost seconds, not an export
+    exported = export_bundle(
+        chosen,
+        path,
+        size=parse_size(size),
+        layers=tapped,
+        tap_norm=tap_norm,
+        weights=weights,
+        precision=precision,
+        islands=islands.split(",") if islands is not None else None,
+        fit=fit,
+        pictures=[picture.rgb for picture in pictures[:3]],
+        targets=targets,
+        batch=batch,
+        overwrite=overwrite,
+    )
+    report = _report(exported)
+    if not json_:
+        _show(exported)
+    if engine == "tensorrt":
+        report["plan"] = _build_here(exported.bundle, batch)
+    if pictures:
+        taught = _enroll(path, pictures, product)
+        report["taught"] = taught_report(taught)
+        if not json_:
+            show_taught(taught, path)
+    handed = {}
+    if single_file or triton:
+        handed = hand_over(exported.bundle, product, single_file, triton)
+    if json_:
+        emit_json({**report, **handed})
+        return
+    show_handed_over(handed)
+    next_step = "infer {} PICTURES --out out" if pictures else "enroll {} PICTURES_OF_GOOD_PARTS"
+    note(f"next: anoco-edge {next_step.format(path)}")
+
+
+def export_bundle(backbone: str, target: Path, **options: Any) -> ExportedBundle:
+    """Export and write; progress on stderr."""
+    try:
+        from anoco_edge_export import export_bundle
+    except ImportError:
+        raise missing("anoco_edge_export", "export", "to export a backbone") from None
+    with err.status(f"exporting {backbone}") as status:
+
+        def show(text: str) -> None:
+            status.update(escape(f"exporting {backbone}: {text}"))
+
+        def building(phase: str, step: int, total: int) -> None:
+            show(f"building a plan: {phase.lower()}, {step} of {total}")
+
+        return export_bundle(backbone, target, progress=show, building=building, **options)
+
+
+def _targets(engine: str, target: str | None) -> Sequence[str]:
+    from anoco_edge.plans.builder import parse_targets
+
+    if engine == "tensorrt-rtx":
+        if target is None:
+            raise UsageError(
+                "--engine tensorrt-rtx builds for a GPU that is named",
+                hint="pass --target sm86, or several: sm86,sm89",
+            )
+        return parse_targets(target)
+    if target is not None:
+        raise UsageError("--target is for --engine tensorrt-rtx", hint="pass that, or leave it out")
+    if engine == "tensorrt":  # its absence should cost a second, not an export
+        from anoco_edge.plans.device import current_device
+        from anoco_edge.plans.flavours import load_module
+
+        load_module("tensorrt")
+        current_device()
+    return ()
+
+
+def _bundle_path(out_: Path | None, backbone: str) -> Path:
     from anoco_edge.bundle.store import SUFFIX
 
     target = out_ or Path(f"{backbone}{SUFFIX}")
     if not target.name:
         raise UsageError(f"--out {target} is no name for a bundle", hint="give NAME.anoco")
-    check_product_name(product)
-    if target.suffix != SUFFIX:
-        target = target.with_name(target.name + SUFFIX)
-    pictures = _pictures(refs, shots, seed)  # bad references should cost seconds, not an export
-    bundle = export_bundle(
-        backbone,
-        target,
-        size=parse_size(size),
-        weights=weights,
-        fit=fit,
-        pictures=pictures,
-        overwrite=overwrite,
-    )
-    taught = None
-    if pictures:
-        taught = _enroll(target, pictures, product)
-    if json_:
-        emit_json(_report(bundle, taught))
-    else:
-        _show(bundle, taught)
+    return target if target.suffix == SUFFIX else target.with_name(target.name + SUFFIX)
 
 
-def export_bundle(
-    backbone: str,
-    target: Path,
-    *,
-    size: tuple[int, int] | None = None,
-    weights: str | None = None,
-    fit: Literal["stretch", "letterbox"] = "stretch",
-    pictures: list[NewPicture] | tuple[()] = (),
-    overwrite: bool = False,
-) -> Any:
-    """Export and write; progress on stderr."""
-    try:
-        from anoco_edge_export import export_backbone, load_recipe
-    except ImportError:
-        raise missing("anoco_edge_export", "export", "to export a backbone") from None
-    from anoco_edge.bundle import InputContract, create_bundle
-    from anoco_edge.preprocess import prepare
-    from anoco_edge.scoring.onnx_scorer import scoring_model
+def _hand_over_from(
+    bundle: Path, product: str | None, single_file: Path | None, triton: Path | None
+) -> dict[str, Any]:
+    from anoco_edge.bundle import Bundle
 
-    if target.exists() and not overwrite:  # before minutes of work
-        raise UsageError(f"{target} exists already", hint="choose another --out, or --overwrite")
-    recipe = load_recipe(backbone)
-    width, height = size or tuple(recipe.size)
-    checked = []
-    if width % recipe.stride == 0 and height % recipe.stride == 0:
-        rows, cols = height // recipe.stride, width // recipe.stride
-        contract = InputContract(
-            width=width, height=height, fit=fit, stride=recipe.stride, rows=rows, cols=cols, dim=1
+    if single_file is None and triton is None:
+        raise UsageError(
+            "--bundle alone exports nothing", hint="say --single-file out.onnx or --triton DIR"
         )
-        checked = [prepare(p.rgb, contract)[0] for p in pictures[:3]]
-    with err.status(f"exporting {backbone}") as status:
-        exported = export_backbone(
-            backbone,
-            size=(width, height),
-            weights=weights,
-            fit=fit,
-            pictures=checked,
-            progress=lambda text: status.update(f"exporting {backbone}: {text}"),
-        )
-        status.update("writing the bundle")
-        return create_bundle(
-            target,
-            backbone=exported.backbone,
-            contract=exported.input,
-            parity=exported.parity,
-            tools=exported.tools,
-            files={**exported.files, "scoring.onnx": scoring_model()},
-            overwrite=overwrite,
-        )
+    return hand_over(Bundle.open(bundle), product, single_file, triton)
+
+
+def _build_here(bundle: Bundle, batch: int) -> str:
+    from anoco_edge.plans.ahead import build_ahead
+
+    with err.status("building a plan for this GPU"):
+        return str(build_ahead(bundle, "tensorrt", batch=batch).record.path)
 
 
 def _pictures(refs: list[str] | None, shots: int | None, seed: int) -> list[NewPicture]:
@@ -171,54 +265,48 @@ def _enroll(target: Path, pictures: list[NewPicture], product: str | None) -> Ta
     return taught
 
 
-def _report(bundle: Any, taught: Taught | None) -> dict[str, Any]:
-    report: dict[str, Any] = {
-        "bundle": str(bundle.path),
-        "backbone": bundle.manifest.backbone.model_dump(),
-        "input": bundle.manifest.input.model_dump(),
-        "parity": bundle.manifest.parity,
+def _report(exported: ExportedBundle) -> dict[str, Any]:
+    manifest = exported.bundle.manifest
+    return {
+        "bundle": str(exported.bundle.path),
+        "backbone": manifest.backbone.model_dump(),
+        "input": manifest.input.model_dump(),
+        "parity": manifest.parity,
+        "terms": exported.terms,
+        "plans": [
+            {
+                **plan.model_dump(),
+                "size": exported.bundle.file(plan.path).size,
+                "seconds": built.seconds,
+                "peak_memory_mb": built.peak_memory_mb,
+            }
+            for plan, built in zip(manifest.plans, exported.plans, strict=True)
+        ],
     }
-    if taught:
-        report["taught"] = taught_report(taught)
-    return report
 
 
-def _show(bundle: Any, taught: Taught | None) -> None:
-    contract, measured = bundle.manifest.input, bundle.manifest.parity["measured"]
+def _show(exported: ExportedBundle) -> None:
+    bundle = exported.bundle
+    contract, backbone = bundle.manifest.input, bundle.manifest.backbone
+    megabytes = sum(file.size for file in bundle.graph_files()) / 1e6
+    out.print(parity_table(bundle.manifest.parity))
+    for remark in parity_remarks(bundle.manifest.parity):
+        note(remark)
     out.print(
-        f"[bold]{escape(str(bundle.path))}[/bold]: {bundle.manifest.backbone.id}, "
-        f"{contract.width}x{contract.height}, {contract.rows} x {contract.cols} patches; "
-        f"equal to torch (worst cosine {measured['min_cosine']:.7f})",
+        f"[bold]{escape(str(bundle.path))}[/bold]: {backbone.id} cut after {backbone.tap}, "
+        f"{contract.width}x{contract.height}, {contract.rows} x {contract.cols} patches, "
+        f"{backbone.precision}, {megabytes:.1f} MB; equal to torch",
         soft_wrap=True,
     )
-    if bundle.manifest.backbone.weights.random:
-        warn("the weights are random: this bundle is for tests, its verdicts mean nothing")
-    if taught is None:
-        note(f"next: anoco-edge enroll {bundle.path} PICTURES_OF_GOOD_PARTS")
-        return
-    show_taught(taught, bundle.path)
-    note(f"next: anoco-edge infer {bundle.path} PICTURES --out out")
-
-
-def _show_list(json_: bool) -> None:
-    try:
-        from anoco_edge_export import list_recipes, load_recipe
-    except ImportError:
-        raise missing("anoco_edge_export", "export", "to list the backbones") from None
-    recipes = [load_recipe(name) for name in list_recipes()]
-    if json_:
-        emit_json([recipe.model_dump(mode="json") for recipe in recipes])
-        return
-    from rich.table import Column, Table
-
-    table = Table(Column("backbone", no_wrap=True), "what", "size", "stride", "tap", "licence")
-    for recipe in recipes:
-        table.add_row(
-            recipe.id,
-            recipe.title,
-            "x".join(str(v) for v in recipe.size),
-            str(recipe.stride),
-            f"layer {recipe.layer}",
-            recipe.weights.license,
+    for plan, built in zip(bundle.manifest.plans, exported.plans, strict=True):
+        out.print(
+            f"plan for {plan.target}: {len(built.content) / 1e6:.1f} MB, {built.seconds:.1f} s, "
+            f"{built.peak_memory_mb:.0f} MB of memory, {plan.engine} {plan.version}; not run here",
+            soft_wrap=True,
         )
-    out.print(table)
+    if exported.variant:
+        note(exported.variant)
+    if backbone.weights.random:
+        warn("the weights are random: this bundle is for tests, its verdicts mean nothing")
+    if exported.terms:
+        warn(exported.terms)

@@ -13,6 +13,7 @@ import typer
 from anoco_edge.cli.console import emit_json, note, progress, warn
 from anoco_edge.cli.options import (
     ArenaOption,
+    DeviceOption,
     EngineOption,
     JsonOption,
     ProductOption,
@@ -25,6 +26,7 @@ from anoco_edge.errors import BundleError, PictureError, UsageError
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Detector
+    from anoco_edge.engines import EngineSettings
     from anoco_edge.results import ResultFolder, Summary
     from anoco_edge.sources import Source
 
@@ -88,6 +90,7 @@ def infer(
         bool, typer.Option(help="Accept a bundle with random weights.", hidden=True)
     ] = False,
     engine: EngineOption = "auto",
+    device: DeviceOption = "CPU",
     scorer: ScorerOption = "auto",
     threads: ThreadsOption = 0,
     arena: ArenaOption = True,
@@ -106,7 +109,7 @@ def infer(
     bundle, pictures = _split(inputs or [], camera)
     if not teach:
         _needs_references(bundle, product, camera)
-    settings = EngineSettings(threads=threads, arena=arena)
+    settings = EngineSettings(threads=threads, arena=arena, device=device)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def open_detector() -> Detector:
@@ -124,7 +127,7 @@ def infer(
     early = None if teach else open_detector()
     with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
         if teach:
-            _teach(bundle, product, source, teach, teach_every, engine, scorer)
+            _teach(bundle, product, source, teach, teach_every, engine, scorer, settings)
         detector = early or open_detector()
         folder = None
         if out_ is not None:
@@ -171,13 +174,14 @@ def _teach(
     every: float,
     engine: str,
     scorer: str,
+    settings: EngineSettings,
 ) -> None:
     from anoco_edge.errors import SourceError
     from anoco_edge.teaching import NewPicture, Teacher
 
     pictures: list[NewPicture] = []
     with progress("teaching", count * 2 + 1) as step:
-        teacher = Teacher.open(bundle, engine, scorer, progress=step)
+        teacher = Teacher.open(bundle, engine, scorer, settings=settings, progress=step)
         for frame in islice(source, count):
             if frame.rgb is None:
                 raise frame.error or SourceError(f"{frame.source} could not be read")

@@ -9,8 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from anoco_edge.bundle import Bundle, Product
+from anoco_edge.bundle.schema import Backbone
 from anoco_edge.cli.console import emit_json, out, progress, warn
 from anoco_edge.cli.options import BundleArgument, JsonOption, example
+from anoco_edge.cli.parity import parity_remarks, parity_table
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +33,7 @@ def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
     table = Table(show_header=False, title=escape(str(opened.path)))
     weights = manifest.backbone.weights
     table.add_row("backbone", f"{manifest.backbone.id} ({manifest.backbone.architecture})")
-    table.add_row("tap", f"{manifest.backbone.tap}, feature norm {manifest.backbone.feature_norm}")
+    table.add_row("tap", _tap(manifest.backbone))
     table.add_row("precision", manifest.backbone.precision)
     table.add_row(
         "weights", ("[red]RANDOM[/red] " if weights.random else "") + escape(weights.source)
@@ -42,12 +44,23 @@ def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
         f"{contract.width}x{contract.height} ({contract.fit}), {contract.rows} x {contract.cols} "
         f"patches of {contract.stride} px, {contract.dim} numbers each",
     )
-    for key, value in manifest.parity.get("measured", {}).items():
-        table.add_row(f"parity {key}", f"{value:.8g}")
+    for plan in manifest.plans:
+        size = opened.file(plan.path).size / 1e6
+        table.add_row("plan", f"{plan.engine} {plan.version} for {plan.target}, {size:.1f} MB")
     table.add_row("made", f"{manifest.created} with anoco-edge {manifest.tools.get('anoco-edge')}")
     table.add_row("size", f"{sum(f.size for f in manifest.files) / 1e6:.1f} MB")
     out.print(table)
+    if manifest.parity.get("checks"):
+        out.print(parity_table(manifest.parity))
+        for remark in parity_remarks(manifest.parity):
+            out.print(remark, markup=False)
     show_products(products)
+
+
+def _tap(backbone: Backbone) -> str:
+    scales = ", ".join(f"{scale:.4g}" for scale in backbone.tap_scales)
+    scaled = f", scaled by {scales}" if scales else ""
+    return f"{backbone.tap}, feature norm {backbone.feature_norm}{scaled}"
 
 
 def verify(bundle: BundleArgument, json_: JsonOption = False) -> None:

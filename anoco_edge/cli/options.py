@@ -13,7 +13,11 @@ BundleArgument = Annotated[Path, typer.Argument(help="Bundle directory (NAME.ano
 ProductOption = Annotated[
     str | None, typer.Option("--product", "-p", help="Product; default: the only one there is.")
 ]
-EngineOption = Annotated[str, typer.Option(help="What runs the backbone: auto, onnxruntime.")]
+EngineOption = Annotated[
+    str,
+    typer.Option(help="What runs the backbone: auto, onnxruntime, openvino, tensorrt[-rtx]."),
+]
+DeviceOption = Annotated[str, typer.Option(help="With openvino: CPU, GPU, NPU or AUTO.")]
 ScorerOption = Annotated[str, typer.Option(help="What scores: auto, onnx, reference.")]
 ThreadsOption = Annotated[int, typer.Option(min=0, help="Threads; 0 uses every core.")]
 ArenaOption = Annotated[
@@ -65,6 +69,22 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
     if len(sides) not in (1, 2) or min(sides) <= 0:
         raise UsageError(f"{text!r} is not a size", hint="give 384, or 640x896 (width x height)")
     return sides[0], sides[-1]
+
+
+def parse_layers(layer: int | None, layers: str | None) -> tuple[int, ...] | None:
+    """`--layer 18` or `--layers 12,18`, not both.
+
+    >>> parse_layers(None, "12,18"), parse_layers(9, None), parse_layers(None, None)
+    ((12, 18), (9,), None)
+    """
+    if layer is not None and layers is not None:
+        raise UsageError("--layer and --layers exclude each other", hint="pass one of them")
+    if layers is None:
+        return None if layer is None else (layer,)
+    try:
+        return tuple(int(part) for part in layers.split(","))
+    except ValueError:
+        raise UsageError(f"{layers!r} are not layers", hint="write numbers: 12,18") from None
 
 
 def parse_region(text: str | None) -> list[tuple[float, float]] | None:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.errors import UsageError, missing
+from anoco_edge.errors import BundleError, UsageError, missing
 
 __all__ = ["ENGINES", "Engine", "EngineSettings", "choose_engine", "open_engine"]
 
-ENGINES = ("onnxruntime",)
+ENGINES = ("onnxruntime", "openvino", "tensorrt", "tensorrt-rtx")
+_PLANNED: tuple[Literal["tensorrt", "tensorrt-rtx"], ...] = ("tensorrt", "tensorrt-rtx")
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Threads (0: all cores) and memory: an arena is faster, and keeps what it once held."""
+    """Threads (0: all cores), memory (an arena is faster, and keeps what it once held), and for
+    openvino its device: CPU, GPU, NPU or AUTO."""
 
     threads: int = 0
     arena: bool = True
+    device: str = "CPU"
 
 
 class Engine(Protocol):
@@ -34,16 +37,14 @@ class Engine(Protocol):
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]: ...
 
 
-def choose_engine(name: str = "auto") -> tuple[str, str]:
-    """The engine that will run, and why.
+def choose_engine(name: str = "auto", bundle: Bundle | None = None) -> tuple[str, str]:
+    """The engine that will run, and why; plans are looked for when the bundle is known.
 
     >>> choose_engine("onnxruntime")
     ('onnxruntime', 'asked for')
     """
     if name == "auto":
-        if find_spec("onnxruntime") is None:
-            raise missing("onnxruntime", "cpu", "to run the backbone")
-        return "onnxruntime", "the only engine of this version"
+        return _best_engine(bundle)
     if name not in ENGINES:
         raise UsageError(
             f"unknown engine {name!r}", hint=f"use auto or one of {', '.join(ENGINES)}"
@@ -51,9 +52,49 @@ def choose_engine(name: str = "auto") -> tuple[str, str]:
     return name, "asked for"
 
 
+def _best_engine(bundle: Bundle | None) -> tuple[str, str]:
+    if bundle is not None:
+        from anoco_edge.engines.tensorrt import why_not
+
+        for flavour in _PLANNED:
+            if not why_not(flavour, bundle):
+                return flavour, "a plan of this bundle runs on this machine's GPU"
+    # On processors the two are as fast as each other within 10 %: no reason to try both.
+    if find_spec("onnxruntime") is not None:
+        return "onnxruntime", "it is installed, and no plan for a GPU runs here"
+    if find_spec("openvino") is not None:
+        return "openvino", "onnxruntime is not installed, and no plan for a GPU runs here"
+    raise missing("onnxruntime", "cpu", "to run the backbone")
+
+
 def open_engine(name: str, bundle: Bundle, settings: EngineSettings | None = None) -> Engine:
     """Load the bundle's backbone into an engine."""
-    choose_engine(name)
+    settings = settings or EngineSettings()
+    chosen, _ = choose_engine(name, bundle)
+    if settings.device != "CPU" and chosen != "openvino":
+        raise UsageError(
+            f"device {settings.device} was asked for, which {chosen} does not know",
+            hint="devices are openvino's: add --engine openvino",
+        )
+    if chosen == "openvino":
+        from anoco_edge.engines.openvino import OpenVinoEngine
+
+        return OpenVinoEngine(bundle, settings)
+    for flavour in _PLANNED:
+        if chosen == flavour:
+            from anoco_edge.engines.tensorrt import TensorRtEngine
+
+            return TensorRtEngine(flavour, bundle, settings)
     from anoco_edge.engines.ort import OnnxRuntimeEngine
 
-    return OnnxRuntimeEngine(bundle, settings or EngineSettings())
+    return OnnxRuntimeEngine(bundle, settings)
+
+
+def check_shape(bundle: Bundle, shape: tuple[int, ...]) -> None:
+    """Patches and numbers a patch as the manifest promises them."""
+    contract = bundle.manifest.input
+    wanted = (contract.rows * contract.cols, contract.dim)
+    if shape != wanted:
+        raise BundleError(
+            f"backbone.onnx gives features of shape {shape}, the manifest says {wanted}"
+        )

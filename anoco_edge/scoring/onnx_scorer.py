@@ -78,7 +78,7 @@ class OnnxScorer:
             open_session(scoring_model(half), f"the {half} graph", threads=1, patterns=False)
             for half in ("retrieval", "solve")
         )
-        self._units = _directions(bank)
+        self._units = directions(bank)
         self._norms = bank.norms
         self._settings = {
             "lambda": np.array(parameters.lam, np.float32),
@@ -149,7 +149,7 @@ class OnnxScorer:
         )
 
 
-def _directions(bank: References) -> NDArray[np.float32]:
+def directions(bank: References) -> NDArray[np.float32]:
     """The references at length one, rounded once; float64 only in small pieces."""
     units = np.empty(bank.features.shape, np.float32)
     for start in range(0, len(units), 1024):

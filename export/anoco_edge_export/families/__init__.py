@@ -1,31 +1,74 @@
-"""What differs between architectures: where to cut the model, and how weight files name things.
+"""What differs between architectures: where to tap the model, and how weight files name things.
 
 A new family is one module here with the functions of `Family`, and one line in `FAMILIES`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-FAMILIES = {"efficientnet": "anoco_edge_export.families.efficientnet"}
+
+@dataclass(frozen=True)
+class Member:
+    """Where a family's module is, and the norms its taps can be given."""
+
+    module: str
+    norms: tuple[str, ...]
+
+
+_CNN = ("none", "layernorm")
+_VIT = ("none", "model")
+
+FAMILIES = {
+    "efficientnet": Member("anoco_edge_export.families.efficientnet", _CNN),
+    "mobilenet": Member("anoco_edge_export.families.mobilenet", _CNN),
+    "resnet": Member("anoco_edge_export.families.resnet", _CNN),
+    "vit": Member("anoco_edge_export.families.vit", _VIT),
+}
 
 
 class Family(Protocol):
     """A module of this package, seen as a value."""
 
-    def cut(self, model: Any, tap: str) -> Any:
-        """A torch module: normalised NCHW in, NCHW output of `tap` out, nothing after it."""
+    def official(self, model: Any, taps: Sequence[str], norm: bool) -> Any:
+        """timm's model, untouched, as a torch module: normalised NCHW in, the taps out.
 
-    def rename(self, layout: str, key: str, wanted: Sequence[str]) -> str:
-        """The model's name for a weights file's `key`; a key without a rule stays as it is."""
+        A tap is [batch, d, rows, cols] (CNN) or [batch, rows * cols, d] (ViT); with `norm` the
+        model's own final norm is applied to each.
+        """
+
+    def rewritten(
+        self,
+        model: Any,
+        taps: Sequence[str],
+        norm: bool,
+        mean: Sequence[float],
+        std: Sequence[float],
+    ) -> Any:
+        """The same computation in the form that exports best: raw pixels (0..255) NCHW in.
+
+        Gives the taps, then every layer up to the last tap by name. May change `model`.
+        """
+
+    def convert(
+        self, layout: str, state: Mapping[str, Any], wanted: Sequence[str]
+    ) -> dict[str, Any]:
+        """A weights file of `layout` under timm's names; keys without a rule stay as they are.
+
+        `wanted` are the names of the model that is to be filled.
+        """
+
+    def draw(self, state: dict[str, Any], generator: Any) -> None:
+        """Redraw in place what timm initialises far from a trained model's scale."""
 
 
 def family(name: str) -> Family:
     """The family a recipe names.
 
-    >>> family("efficientnet").rename("timm", "bn1.bias", [])
-    'bn1.bias'
+    >>> list(family("efficientnet").convert("timm", {"bn1.bias": 0}, []))
+    ['bn1.bias']
     """
-    return cast(Family, import_module(FAMILIES[name]))
+    return cast(Family, import_module(FAMILIES[name].module))

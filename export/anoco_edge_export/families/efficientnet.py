@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anoco_edge_export.heavy import load
+from anoco_edge_export.families import cnn
 
 # efficientnet_lite_pytorch numbers the blocks through and its norms from 0; timm groups the blocks
 # by stage and numbers the norms from 1. The first block expands nothing, so its norms are one less.
@@ -35,30 +34,43 @@ _SEPARABLE = {
 _BLOCK = re.compile(r"blocks\.(\d+)\.(\d+)\.")
 
 
-def cut(model: Any, tap: str) -> Any:
-    """Stem and stages up to and with `tap` ("blocks.4"); the head never runs."""
-    last = int(tap.removeprefix("blocks."))
-    nn = load("torch.nn")
-    return nn.Sequential(model.conv_stem, model.bn1, *model.blocks[: last + 1])
+def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
+    """Stem and stages up to and with the last tap; the head never runs."""
+    stages = {f"blocks.{i}": stage for i, stage in enumerate(model.blocks)}
+    return cnn.official((model.conv_stem, model.bn1), stages, taps)
 
 
-def rename(layout: str, key: str, wanted: Sequence[str]) -> str:
-    """timm's name for a key of `layout`; keys that no rule knows come back unchanged.
+def rewritten(
+    model: Any, taps: Sequence[str], norm: bool, mean: Sequence[float], std: Sequence[float]
+) -> Any:
+    """The same, with raw pixels in."""
+    return cnn.rewritten(official(model, taps, norm), mean, std)
+
+
+def draw(state: dict[str, Any], generator: Any) -> None:
+    """As every CNN."""
+    cnn.draw(state, generator)
+
+
+def convert(layout: str, state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """timm's names for the keys of `layout`.
 
     >>> wanted = ["blocks.0.0.conv_pw.weight", "blocks.1.0.conv_pwl.weight"]
-    >>> rename("efficientnet_lite_pytorch", "_blocks.1._bn0.bias", wanted)
-    'blocks.1.0.bn1.bias'
-    >>> rename("efficientnet_lite_pytorch", "_fc.bias", wanted)
-    'classifier.bias'
+    >>> convert("efficientnet_lite_pytorch", {"_blocks.1._bn0.bias": 1, "_fc.bias": 2}, wanted)
+    {'blocks.1.0.bn1.bias': 1, 'classifier.bias': 2}
     """
     if layout != "efficientnet_lite_pytorch":
-        return key
+        return dict(state)
+    blocks = _blocks(tuple(wanted))
+    return {_rename(key, blocks): value for key, value in state.items()}
+
+
+def _rename(key: str, blocks: Sequence[tuple[str, bool]]) -> str:
     inside = re.fullmatch(r"_blocks\.(\d+)\.(\w+)\.(\w+)", key)
     if inside is None:
         module, _, leaf = key.partition(".")
         return f"{_OUTSIDE[module]}.{leaf}" if module in _OUTSIDE else key
     number, module, leaf = int(inside[1]), inside[2], inside[3]
-    blocks = _blocks(tuple(wanted))
     if number >= len(blocks):
         return key
     prefix, expands = blocks[number]
@@ -66,7 +78,6 @@ def rename(layout: str, key: str, wanted: Sequence[str]) -> str:
     return f"{prefix}.{names[module]}.{leaf}" if module in names else key
 
 
-@cache
 def _blocks(wanted: tuple[str, ...]) -> list[tuple[str, bool]]:
     """Every block of the model in order: its prefix, and whether it expands."""
     found = {tuple(map(int, m.groups())) for k in wanted if (m := _BLOCK.match(k))}

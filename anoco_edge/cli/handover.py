@@ -1,0 +1,49 @@
+"""export --single-file and --triton: a product's detector for runtimes that are not ours."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anoco_edge.cli.console import out
+from anoco_edge.errors import missing
+
+if TYPE_CHECKING:
+    from anoco_edge.bundle import Bundle
+
+
+def hand_over(
+    bundle: Bundle, product: str | None, single_file: Path | None, triton: Path | None
+) -> dict[str, Any]:
+    """Write what was asked for; paths by what they are."""
+    try:
+        from anoco_edge_export.single_file import write_single_file
+        from anoco_edge_export.triton import write_triton_repository
+    except ImportError:
+        raise missing("anoco_edge_export", "export", "to write a single file") from None
+    handed: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        path = single_file or Path(scratch) / "model.onnx"
+        written = write_single_file(bundle, product, path)
+        if single_file is not None:
+            handed["single_file"] = str(written)
+        if triton is not None:
+            files = write_triton_repository(
+                triton, written, name=bundle.product(product).name, contract=bundle.manifest.input
+            )
+            handed["triton"] = [str(file) for file in files]
+    return handed
+
+
+def show_handed_over(handed: dict[str, Any]) -> None:
+    """What was written, and how it is used."""
+    if "single_file" in handed:
+        out.print(
+            f"{handed['single_file']}: pixels in, score, energy and map out; the threshold and how "
+            "to prepare a picture are in its metadata",
+            soft_wrap=True,
+            markup=False,
+        )
+    if "triton" in handed:
+        out.print("Triton: " + ", ".join(handed["triton"]), soft_wrap=True, markup=False)

@@ -1,0 +1,100 @@
+"""Quick-GELU or GELU: no key of a weights file tells, a config beside it may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anoco_edge.errors import UsageError
+from anoco_edge_export.heavy import load
+from anoco_edge_export.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Stated:
+    """An activation in transformers' words (`gelu`, `quick_gelu`, `silu`), and who says it."""
+
+    name: str
+    where: str
+
+
+def fitting_architecture(recipe: Recipe, names: Mapping[str, Any], file: Path) -> tuple[str, str]:
+    """timm's model for this file's activation, and why if it is not the recipe's own.
+
+    `names` are the keys of the recipe's own model.
+    """
+    stated = stated_activation(file)
+    own = _own(recipe.architecture, names)
+    if stated is None or stated.name == own:
+        return recipe.architecture, ""
+    if stated.name == "gelu" and "gelu" in recipe.variants:
+        return recipe.variants["gelu"], f"{stated.where} says gelu, not {own}"
+    raise UsageError(
+        f"{stated.where} beside {file.name} says its activation is {stated.name}, "
+        f"{recipe.id} has {own}",
+        hint=f"pass weights of {recipe.architecture}",
+    )
+
+
+def stated_activation(file: Path) -> Stated | None:
+    """What the config beside a weights file says: of transformers, timm or open_clip."""
+    names = ["config.json", "open_clip_config.json"]
+    if file.name.startswith("open_clip"):  # timm's repositories hold both, for two files
+        names.reverse()
+    for name in names:
+        config = _read(file.with_name(name))
+        found = _of_transformers(config) or _of_timm(config) or _of_open_clip(config)
+        if found is not None:
+            return Stated(found, name)
+    return None
+
+
+def _own(architecture: str, names: Mapping[str, Any]) -> str:
+    if "quickgelu" in architecture:
+        return "quick_gelu"
+    return "silu" if "blocks.0.mlp.fc1_g.weight" in names else "gelu"
+
+
+def _of_transformers(config: Mapping[str, Any]) -> str | None:
+    kind = config.get("model_type")
+    if not isinstance(kind, str):
+        return None
+    tower = config.get("vision_config")
+    stated = (tower if isinstance(tower, dict) else config).get("hidden_act")
+    if isinstance(stated, str):
+        return stated
+    return "quick_gelu" if kind.startswith("clip") else None  # transformers' default
+
+
+def _of_timm(config: Mapping[str, Any]) -> str | None:
+    """timm's plain name does not mean GELU: it stores OpenAI's weights under it, with a note."""
+    name = config.get("architecture")
+    if not isinstance(name, str) or "clip" not in name:
+        return None
+    if "quickgelu" in name:
+        return "quick_gelu"
+    own = config.get("pretrained_cfg")
+    tag = own.get("tag") if isinstance(own, dict) else None
+    if not isinstance(tag, str):
+        return None
+    known = load("timm.models").get_pretrained_cfg(f"{name}.{tag}")
+    notes = known.notes or () if known is not None else ()
+    return "quick_gelu" if any("quickgelu" in note for note in notes) else "gelu"
+
+
+def _of_open_clip(config: Mapping[str, Any]) -> str | None:
+    model = config.get("model_cfg")
+    if not isinstance(model, dict):
+        return None
+    return "quick_gelu" if model.get("quick_gelu") else "gelu"
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        config = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}

@@ -1,0 +1,109 @@
+"""A backbone exported, checked, and written as a bundle; plans for other machines go with it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anoco_edge.bundle import Bundle, create_bundle
+from anoco_edge.bundle.disk import TEMPORARY, writing
+from anoco_edge.bundle.schema import Plan
+from anoco_edge.errors import UsageError
+from anoco_edge.plans.builder import BuiltPlan, Progress, backbone_profile, build_plan
+from anoco_edge.plans.flavours import load_module
+from anoco_edge.scoring.onnx_scorer import scoring_model
+from anoco_edge_export.export import ExportedBackbone, export_backbone
+
+
+@dataclass(frozen=True)
+class ExportedBundle:
+    """The bundle, what its weights' owner asks of whoever passes it on, and the plans built."""
+
+    bundle: Bundle
+    terms: str
+    variant: str
+    plans: tuple[BuiltPlan, ...]
+
+
+def export_bundle(
+    backbone_id: str,
+    target: Path,
+    *,
+    targets: Sequence[str] = (),
+    batch: int = 1,
+    overwrite: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+    building: Progress | None = None,
+    **options: Any,
+) -> ExportedBundle:
+    """`export_backbone` with its `options`, then plans for `targets`, then the bundle.
+
+    Everything is made in a folder beside `target` that goes away again whatever happens; the
+    bundle appears by one rename or not at all.
+    """
+    if target.exists() and not overwrite:  # before minutes of work
+        raise UsageError(f"{target} exists already", hint="choose another --out, or --overwrite")
+    if targets:
+        load_module("tensorrt-rtx")
+    with _workspace(target) as workspace:
+        exported = export_backbone(backbone_id, workspace, progress=progress, **options)
+        files: dict[str, bytes | Path] = {**exported.files, "scoring.onnx": scoring_model()}
+        plans, built = [], []
+        for name in targets:
+            progress(f"building a plan for {name}")
+            one = _plan(exported, workspace, name, batch, building)
+            plans.append(_record(one, name, batch))
+            files[plans[-1].path] = one.content
+            built.append(one)
+        progress("writing the bundle")
+        bundle = create_bundle(
+            target,
+            backbone=exported.backbone,
+            contract=exported.input,
+            parity=exported.parity,
+            tools=exported.tools,
+            files=files,
+            plans=plans,
+            overwrite=overwrite,
+        )
+    return ExportedBundle(bundle, exported.terms, exported.variant, tuple(built))
+
+
+def _plan(
+    exported: ExportedBackbone, workspace: Path, target: str, batch: int, building: Progress | None
+) -> BuiltPlan:
+    return build_plan(
+        workspace / "backbone.onnx",
+        backbone_profile(exported.input, batch),
+        flavour="tensorrt-rtx",
+        targets=(target,),
+        name="the exported graph",
+        progress=building,
+    )
+
+
+def _record(built: BuiltPlan, target: str, batch: int) -> Plan:
+    return Plan(
+        path=f"plans/backbone-{target}.plan",
+        engine="tensorrt-rtx",
+        version=built.version,
+        target=target,
+        max_batch=batch,
+    )
+
+
+@contextmanager
+def _workspace(target: Path) -> Iterator[Path]:
+    """A folder on the same disk as `target`, so that moving a file there costs nothing."""
+    folder = target.with_name(f"{TEMPORARY}export-{target.name}-{os.getpid()}")
+    with writing(str(target)):
+        folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

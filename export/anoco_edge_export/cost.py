@@ -1,0 +1,75 @@
+"""What a backbone costs: numbers in it, arithmetic a picture, memory while it is exported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anoco_edge.errors import EnvironmentMissingError
+from anoco_edge.machine import available_memory_mb
+from anoco_edge_export.backbone import create_model, official_backbone, set_size
+from anoco_edge_export.heavy import load
+from anoco_edge_export.recipe import Recipe, Taps
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`parameters` of the whole model and of what is left after the cut; one multiply-add is two
+    operations."""
+
+    parameters: int
+    kept_parameters: int
+    gflops: float
+
+
+def cost(recipe: Recipe, taps: Taps, width: int, height: int) -> Cost:
+    """Counted on tensors without content, so a model of any size takes a second."""
+    torch = load("torch")
+    flop_counter = load("torch.utils.flop_counter")
+    with torch.device("meta"):
+        model = create_model(recipe)
+        set_size(model, width, height)
+        module = official_backbone(recipe, taps, model)
+        pixels = torch.zeros((1, height, width, 3), dtype=torch.uint8)
+        with torch.no_grad(), flop_counter.FlopCounterMode(display=False) as counter:
+            used = _used(module, pixels)
+    total = sum(p.numel() for p in model.parameters())
+    return Cost(total, used, counter.get_total_flops() / 1e9)
+
+
+def check_memory(recipe: Recipe, taps: Taps, width: int, height: int) -> None:
+    """Refuse before the start what would not fit into memory, and say how much it takes."""
+    needed, available = memory_mb(recipe, taps, width, height), available_memory_mb()
+    if needed > available:
+        raise EnvironmentMissingError(
+            f"exporting {recipe.id} at {width}x{height} takes about {needed / 1e3:.1f} GB of "
+            f"memory, and {available / 1e3:.1f} GB are free",
+            hint="stop what else runs, or choose a smaller backbone or --size",
+        )
+
+
+def memory_mb(recipe: Recipe, taps: Taps, width: int, height: int) -> float:
+    """About the most that an export holds at once, as measured on five backbones.
+
+    The libraries; the weights read, in the graph, in the file's making and in ONNX Runtime; for a
+    transformer the attention of one block, which ONNX Runtime writes out.
+    """
+    counted = cost(recipe, taps, width, height)
+    tokens = (width // taps.stride) * (height // taps.stride)
+    attention = 3 * (taps.dim // 64) * tokens**2 if recipe.family == "vit" else 0
+    floats = counted.parameters + 4 * counted.kept_parameters + attention + 40 * tokens * taps.dim
+    return 1000 + 4 * floats / 1e6
+
+
+def _used(module: object, pixels: object) -> int:
+    """Parameters of the modules that run; the others are not in the exported graph."""
+    seen: dict[int, int] = {}
+
+    def note(part: object, *_: object) -> None:
+        for parameter in part.parameters(recurse=False):  # type: ignore[attr-defined]
+            seen[id(parameter)] = parameter.numel()
+
+    hooks = [m.register_forward_pre_hook(note) for m in module.modules()]  # type: ignore[attr-defined]
+    module(pixels)  # type: ignore[operator]
+    for hook in hooks:
+        hook.remove()
+    return sum(seen.values())

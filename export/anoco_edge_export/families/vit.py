@@ -1,0 +1,221 @@
+"""timm's vision transformers (DINOv3, DINOv2, CLIP): a tap is the end of a block.
+
+The exported form differs from timm's in writing, not in what it computes: constant positions,
+attention spelled out with one fused projection, prefix tokens added by a constant table so that
+no shape depends on the batch, pixels normalised by the patch embedding itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from anoco_edge_export.families import vit_keys
+from anoco_edge_export.heavy import load
+
+convert = vit_keys.convert
+
+
+def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
+    """timm's own `forward_intermediates`, cut after the last tap."""
+    torch = load("torch")
+    base: Any = torch.nn.Module
+    indices = [_index(tap) for tap in taps]
+
+    class Official(base):  # type: ignore[misc]  # torch is Any to mypy
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Any) -> tuple[list[Any], dict[str, Any]]:
+            ends: dict[str, Any] = {}
+            hooks = [
+                block.register_forward_hook(
+                    lambda _module, _inputs, output, name=f"blocks.{i}": ends.update({name: output})
+                )
+                for i, block in enumerate(self.model.blocks[: indices[-1] + 1])
+            ]
+            try:
+                tapped = self.model.forward_intermediates(
+                    x,
+                    indices=indices,
+                    norm=norm,
+                    stop_early=True,
+                    output_fmt="NLC",
+                    intermediates_only=True,
+                )
+            finally:
+                for hook in hooks:
+                    hook.remove()
+            return tapped, ends
+
+    return Official()
+
+
+def rewritten(
+    model: Any, taps: Sequence[str], norm: bool, mean: Sequence[float], std: Sequence[float]
+) -> Any:
+    """Raw pixels in; the model's blocks keep all but their attention."""
+    torch = load("torch")
+    base: Any = torch.nn.Module
+    last = max(_index(tap) for tap in taps)
+    rope = _rope(model)
+
+    class Rewritten(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = _folded(model.patch_embed.proj, mean, std)
+            self.register_buffer("table", _table(model))
+            self.prefix = model.num_prefix_tokens
+            self.norm_pre = model.norm_pre
+            self.blocks = model.blocks[: last + 1]
+            self.norm = model.norm if norm else torch.nn.Identity()
+            for block in self.blocks:
+                block.attn = _attention(block.attn, rope)
+
+        def forward(self, pixels: Any) -> tuple[list[Any], dict[str, Any]]:
+            x = self.embed(pixels).flatten(2).transpose(1, 2)
+            # Room for the prefix tokens, which the table then holds: no shape of the batch needed.
+            x = torch.nn.functional.pad(x, (0, 0, self.prefix, 0)) + self.table
+            x = self.norm_pre(x)
+            ends = {}
+            for i, block in enumerate(self.blocks):
+                ends[f"blocks.{i}"] = x = block(x)
+            return [self.norm(ends[tap])[:, self.prefix :] for tap in taps], ends
+
+    return Rewritten()
+
+
+def draw(state: dict[str, Any], generator: Any) -> None:
+    """A trained model's scales: LayerScale that counts, attention that prefers some patches.
+
+    timm starts LayerScale at 1e-5, where destroying a whole block changes the output by 1e-7, and
+    attention so flat that its logits hardly matter: neither would test anything.
+    """
+    torch = load("torch")
+
+    def normal(value: Any, std: float, mean: float = 0.0) -> None:
+        value.copy_(torch.empty_like(value).normal_(mean, std, generator=generator))
+
+    for key, value in state.items():
+        if "gamma" in key:
+            value.copy_(torch.empty_like(value).uniform_(0.05, 0.5, generator=generator))
+        elif key.endswith(("attn.qkv.weight", "mlp.fc1.weight", "fc1_g.weight", "fc1_x.weight")):
+            normal(value, 1.3 / value.shape[1] ** 0.5)
+        elif key.endswith(("attn.proj.weight", "mlp.fc2.weight")):
+            normal(value, 0.7 / value.shape[1] ** 0.5)
+        elif "norm" in key:
+            normal(value, 0.2, 1.0 if key.endswith("weight") else 0.0)
+        elif key.endswith("bias"):
+            normal(value, 0.1)
+        elif key in ("cls_token", "reg_token", "pos_embed"):
+            normal(value, 0.3)
+        elif key == "patch_embed.proj.weight":
+            normal(value, 1.0 / value[0].numel() ** 0.5)
+
+
+def _index(tap: str) -> int:
+    return int(tap.removeprefix("blocks."))
+
+
+def _folded(proj: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
+    """The patch embedding with the normalisation inside: exact, because it pads nothing."""
+    torch = load("torch")
+    weight = proj.weight.double()
+    m = torch.tensor(mean, dtype=torch.float64).reshape(1, 3, 1, 1)
+    s = torch.tensor(std, dtype=torch.float64).reshape(1, 3, 1, 1)
+    bias = -(weight * (m / s)).sum(dim=(1, 2, 3))
+    if proj.bias is not None:
+        bias = bias + proj.bias.double()
+    folded = torch.nn.Conv2d(
+        proj.in_channels, proj.out_channels, proj.kernel_size, stride=proj.stride, bias=True
+    )
+    folded.weight.data = (weight / (255 * s)).float()
+    folded.bias.data = bias.float()
+    return folded
+
+
+def _table(model: Any) -> Any:
+    """[1, prefix + patches, d]: what is added to padded patches, prefix tokens included."""
+    torch = load("torch")
+    rows, cols = model.patch_embed.grid_size
+    prefix = [t for t in (model.cls_token, model.reg_token) if t is not None]
+    tokens = torch.cat([*prefix, torch.zeros(1, rows * cols, model.embed_dim)], dim=1)
+    position = model.pos_embed
+    if position is not None:
+        missing = tokens.shape[1] - position.shape[1]
+        if missing not in (0, model.num_prefix_tokens):
+            raise ValueError(f"{position.shape[1]} positions for {tokens.shape[1]} tokens")
+        tokens = tokens + torch.nn.functional.pad(position, (0, 0, missing, 0))
+    return tokens.detach().clone()
+
+
+def _rope(model: Any) -> Any:
+    """Constant [2, prefix + patches, head]: sine (signed for swapped halves) and cosine, or None.
+
+    Prefix tokens are not rotated: sine 0, cosine 1.
+    """
+    rope = getattr(model, "rope", None)
+    if rope is None:
+        return None
+    torch = load("torch")
+    if not model.blocks[0].attn.rotate_half:
+        raise ValueError("only rotary embeddings that swap halves are known")
+    sin, cos = rope.get_embed(shape=model.patch_embed.grid_size).detach().chunk(2, dim=-1)
+    half = sin.shape[-1] // 2
+    signed = torch.cat([-sin[:, :half], sin[:, half:]], dim=-1)
+    pad = (0, 0, model.num_prefix_tokens, 0)
+    functional = torch.nn.functional
+    return torch.stack([functional.pad(signed, pad), functional.pad(cos, pad, value=1.0)])
+
+
+def _attention(source: Any, rope: Any) -> Any:
+    """timm's attention with one fused projection, constant rotation, and nothing optional."""
+    torch = load("torch")
+    base: Any = torch.nn.Module
+    _plain(source)
+
+    class Attention(base):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.heads, self.scale = source.num_heads, source.scale
+            self.qkv = torch.nn.Linear(1, 1)
+            self.qkv.weight.data = source.qkv.weight.data
+            self.qkv.bias = _qkv_bias(source)
+            self.proj = source.proj
+            if rope is not None:
+                self.register_buffer("sin", rope[0])
+                self.register_buffer("cos", rope[1])
+
+        def rotated(self, x: Any) -> Any:
+            if rope is None:
+                return x
+            first, second = x.chunk(2, dim=-1)
+            return x * self.cos + torch.cat([second, first], dim=-1) * self.sin
+
+        def forward(self, x: Any, **_unused: Any) -> Any:  # rope, masks: timm passes them
+            batch, tokens, dim = x.shape
+            qkv = self.qkv(x).reshape(batch, tokens, 3, self.heads, dim // self.heads)
+            q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+            logits = (self.rotated(q) * self.scale) @ self.rotated(k).transpose(-2, -1)
+            mixed = logits.softmax(dim=-1) @ v
+            return self.proj(mixed.transpose(1, 2).reshape(batch, tokens, dim))
+
+    return Attention()
+
+
+def _qkv_bias(source: Any) -> Any:
+    torch = load("torch")
+    if getattr(source, "q_bias", None) is not None:
+        return torch.nn.Parameter(torch.cat((source.q_bias, source.k_bias, source.v_bias)).detach())
+    return source.qkv.bias
+
+
+def _plain(source: Any) -> None:
+    """Refuse what the exported form would leave out."""
+    torch = load("torch")
+    for name in ("q_norm", "k_norm", "norm"):
+        if not isinstance(getattr(source, name), torch.nn.Identity):
+            raise ValueError(f"attention with {name} is not known")
+    if source.gate is not None or source.qkv is None:
+        raise ValueError("gated attention, or one without a fused projection, is not known")

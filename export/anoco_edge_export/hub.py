@@ -1,0 +1,151 @@
+"""The hub: one file of one repository, or a message that says what to fetch and where to put it."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from anoco_edge.errors import AnocoError, EnvironmentMissingError, StorageError
+from anoco_edge.machine import cache_folder
+from anoco_edge_export.heavy import load
+from anoco_edge_export.recipe import HubWeights
+
+_WAIT = 5.0  # seconds for an answer; the library alone would try for minutes
+_TERMS = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "README.MD")
+_SUFFIXES = (".safetensors", ".pth")
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def kept_file(backbone_id: str) -> Path | None:
+    """The file that was put where `hub_file` says, if one is there."""
+    for suffix in _SUFFIXES:
+        file = _place(backbone_id).with_suffix(suffix)
+        if file.is_file():
+            return file
+    return None
+
+
+def hub_file(
+    backbone_id: str, wanted: HubWeights, progress: Callable[[str], None] = lambda _: None
+) -> Path:
+    """The recipe's file, from the library's own cache or the network, its terms beside it."""
+    hub = load("huggingface_hub")
+    cached = hub.try_to_load_from_cache(wanted.repository, wanted.file)
+    if isinstance(cached, str):
+        return Path(cached)
+    trouble = _trouble()
+    with _quiet():
+        try:
+            # Asked first and once, because the download itself repeats a failing question.
+            url = hub.hf_hub_url(wanted.repository, wanted.file)
+            hub.get_hf_file_metadata(url, timeout=_WAIT)
+        except trouble as error:
+            raise _explained(error, backbone_id, wanted, "cannot be reached for") from error
+        try:
+            file = Path(_download(hub, wanted, progress))
+        except trouble as error:
+            raise _explained(error, backbone_id, wanted, "broke off sending") from error
+        _fetch_terms(hub, wanted.repository, trouble)
+    return file
+
+
+def _download(hub: Any, wanted: HubWeights, progress: Callable[[str], None]) -> str:
+    options: dict[str, Any] = {"etag_timeout": _WAIT}
+    if "tqdm_class" in inspect.signature(hub.hf_hub_download).parameters:
+        options["tqdm_class"] = _watch(f"fetching {wanted.file} of {wanted.repository}", progress)
+    return str(hub.hf_hub_download(wanted.repository, wanted.file, **options))
+
+
+def _watch(what: str, progress: Callable[[str], None]) -> Any:
+    """A progress bar that shows nothing itself, and ends a download that starts over for ever."""
+    base: Any = load("huggingface_hub.utils").tqdm
+
+    class Watch(base):  # type: ignore[misc]  # the library is Any to mypy
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "disable": True})
+            self.received = 0
+            self.told = ""
+
+        def update(self, n: float | None = 1) -> Any:
+            self.received += max(int(n or 0), 0)
+            if self.total:
+                if self.received > 3 * self.total:
+                    raise OSError(f"{self.received} bytes came for a file of {self.total}")
+                text = f"{what}: {min(100 * self.received // int(self.total), 100)} %"
+                if text != self.told:
+                    progress(text)
+                self.told = text
+            return super().update(n)
+
+    return Watch
+
+
+def _fetch_terms(hub: Any, repository: str, trouble: tuple[type[Exception], ...]) -> None:
+    """Licence files of the repository into the same folder; the weights are there without too."""
+    try:
+        listed = hub.HfApi().model_info(repository, timeout=_WAIT).siblings or []
+        for name in [entry.rfilename for entry in listed]:
+            if name.upper().startswith(_TERMS):
+                hub.hf_hub_download(repository, name, etag_timeout=_WAIT)
+    except trouble:
+        return
+
+
+def _trouble() -> tuple[type[Exception], ...]:
+    """What the library raises when files cannot be had, with whichever HTTP client it has."""
+    errors = load("huggingface_hub.errors")
+    transport = errors.HfHubHTTPError.__bases__[0]
+    # RuntimeError: its accelerated transfer reports a broken network so.
+    return (OSError, ValueError, RuntimeError, errors.EntryNotFoundError, transport)
+
+
+def _explained(
+    error: Exception, backbone_id: str, wanted: HubWeights, otherwise: str
+) -> AnocoError:
+    """The library's error in our words; `otherwise` is what the hub did if it is none we know."""
+    errors = load("huggingface_hub.errors")
+    what = f"{wanted.file} of {wanted.repository}"
+    place = _place(backbone_id)
+    if isinstance(error, OSError) and error.errno in _DISK:
+        return StorageError(
+            f"{what} cannot be stored: {error.strerror}", hint="make room, or set HF_HOME"
+        )
+    by_hand = f"fetch {what} and put it at {place}, or pass it with --weights FILE"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.GatedRepoError) or status in (401, 403):
+        return EnvironmentMissingError(
+            f"the hub gives {what} only to those who accepted its terms",
+            hint="accept them on that repository's page and log in with `hf auth login`; "
+            f"or {by_hand}",
+        )
+    if status == 404:
+        return EnvironmentMissingError(f"the hub has no {what}", hint=by_hand)
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return EnvironmentMissingError(
+            f"{what} is not here, and HF_HUB_OFFLINE forbids to fetch it", hint=by_hand
+        )
+    return EnvironmentMissingError(f"the hub {otherwise} {what}", hint=by_hand)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Our message is the one a user reads; the library's own warnings would stand around it."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+def _place(backbone_id: str) -> Path:
+    return cache_folder() / "weights" / f"{backbone_id}{_SUFFIXES[0]}"

@@ -1,0 +1,183 @@
+"""What an FP16 graph gives when every tensor really is FP16: drift and overflow without a GPU.
+
+ONNX Runtime's CPU kernels compute FP16 graphs in FP32 and round little. The walk runs the graph in
+FP32 with a Cast to FP16 and back behind every node that computes an FP16 tensor, so that each is
+rounded and overflows to infinity. Products still accumulate in FP32, as tensor cores do; it is
+stricter than a GPU that fuses nodes, and it is not the GPU's own arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.errors import AnocoError, UsageError
+from anoco_edge_export.half import HALF_MAX
+from anoco_edge_export.heavy import load
+from anoco_edge_export.islands import MOVES, tensor_types
+from anoco_edge_export.onnx_graph import frame
+
+_FLOAT, _HALF = 1, 10  # TensorProto's numbers
+_PROBES = ("ReduceMax", "ReduceMin", "ReduceSum")  # the sum, because the others pass over NaN
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Features [pictures, N, d], the watched tensors, and how large each FP16 tensor became.
+
+    `peaks` is in graph order and holds NaN for a tensor that had one.
+
+    >>> walk = Walk(np.zeros((1, 1, 1), np.float32), {}, {"a": 2.0, "b": 32752.0})
+    >>> walk.closest, walk.headroom, walk.first_non_finite
+    ('b', 2.0, None)
+    """
+
+    features: NDArray[np.float32]
+    watched: Mapping[str, NDArray[np.float32]]
+    peaks: Mapping[str, float]
+
+    @property
+    def first_non_finite(self) -> str | None:
+        """The first FP16 tensor, in graph order, with infinity or NaN in it."""
+        return next((name for name, peak in self.peaks.items() if not np.isfinite(peak)), None)
+
+    @property
+    def closest(self) -> str | None:
+        """The FP16 tensor that came closest to 65504, or first went beyond."""
+        largest = max(self.peaks, key=lambda name: self.peaks[name], default=None)
+        return self.first_non_finite or largest
+
+    @property
+    def headroom(self) -> float:
+        """How many times larger `closest` could be; 0 where something overflowed."""
+        if self.closest is None:
+            return float("inf")
+        peak = self.peaks[self.closest]
+        return HALF_MAX / max(peak, 2.0**-24) if np.isfinite(peak) else 0.0
+
+
+def rounding_walk(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) -> Walk:
+    """Run the typed FP16 `model` on `pixels` [pictures, ...], one picture at a time.
+
+    `watch` names tensors whose values are wanted, such as the boundaries of blocks.
+    """
+    rounded, probed = rounding_graph(model, watch)
+    session = _open(rounded)
+    name = model.graph.input[0].name
+    wanted = [model.graph.output[0].name, *watch]
+    probes = [f"{tensor}:{probe}" for tensor in probed for probe in _PROBES]
+    kept: list[list[NDArray[np.float32]]] = []
+    peaks = np.zeros(len(probed))
+    for picture in pixels:
+        found = session.run([*wanted, *probes], {name: picture[None]})
+        kept.append(found[: len(wanted)])
+        high, low, total = np.array(found[len(wanted) :], np.float64).reshape(-1, 3).T
+        # maximum() carries NaN on, so a tensor that was broken once stays so.
+        peaks = np.maximum(peaks, np.maximum(high, -low))
+        peaks[np.isnan(total) & np.isfinite(peaks)] = np.nan
+    features, *rest = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    return Walk(
+        features=features,
+        watched=dict(zip(watch, rest, strict=True)),
+        peaks=dict(zip(probed, peaks.tolist(), strict=True)),
+    )
+
+
+def rounding_graph(model: Any, watch: Sequence[str] = ()) -> tuple[Any, list[str]]:
+    """The graph that the walk runs, and the FP16 tensors whose extremes it also gives.
+
+    What only moves numbers of an FP16 tensor about is not rounded again, nor probed.
+    """
+    types = tensor_types(model)
+    made = {output for node in model.graph.node for output in node.output}
+    strange = [name for name in watch if types.get(name) not in (_FLOAT, _HALF) or name not in made]
+    if strange:
+        raise UsageError(
+            f"the graph computes no float tensor {strange[0]!r}", hint="name one that a node makes"
+        )
+    writer = _Writer(types)
+    for tensor in model.graph.initializer:
+        writer.weight(tensor)
+    for node in model.graph.node:
+        writer.node(node)
+    return writer.graph(model, watch), writer.probed
+
+
+class _Writer:
+    """Every tensor keeps its name and is FP32; what was FP16 holds rounded numbers."""
+
+    def __init__(self, types: Mapping[str, int]) -> None:
+        self.types, self.onnx = types, load("onnx")
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self.probed: list[str] = []
+
+    def weight(self, tensor: Any) -> None:
+        """FP16 weights stay FP16 and are cast up when used: the graph does not grow."""
+        self.weights.append(tensor)
+        if tensor.data_type == _HALF:
+            self.weights[-1] = self.onnx.TensorProto()
+            self.weights[-1].CopyFrom(tensor)
+            self.weights[-1].name = f"{tensor.name}:fp16"
+            self._add("Cast", f"{tensor.name}:fp16", tensor.name, to=_FLOAT)
+
+    def node(self, original: Any) -> None:
+        node = self.onnx.NodeProto.FromString(original.SerializeToString())
+        self.nodes.append(node)
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _HALF:
+                attribute.i = _FLOAT  # rounded below, like every other
+            if attribute.t.data_type == _HALF:
+                value = self.onnx.numpy_helper.to_array(attribute.t).astype(np.float32)
+                attribute.t.CopyFrom(self.onnx.numpy_helper.from_array(value))
+        if node.op_type in MOVES or node.op_type.startswith("Constant"):
+            return
+        for slot, name in enumerate(original.output):
+            if self.types.get(name) == _HALF:
+                node.output[slot] = f"{name}:exact"
+                self._add("Cast", f"{name}:exact", f"{name}:fp16", to=_HALF)
+                self._add("Cast", f"{name}:fp16", name, to=_FLOAT)
+                self.probed.append(name)
+                for probe in _PROBES:
+                    self._add(probe, name, f"{name}:{probe}", keepdims=0)
+
+    def graph(self, model: Any, watch: Sequence[str]) -> Any:
+        rounded = frame(model)
+        rounded.graph.node.extend(self.nodes)
+        rounded.graph.initializer.extend(self.weights)
+        info = self.onnx.helper.make_tensor_value_info
+        probes = [f"{tensor}:{probe}" for tensor in self.probed for probe in _PROBES]
+        for value in rounded.graph.output:
+            value.type.tensor_type.elem_type = _FLOAT
+        given = {value.name for value in rounded.graph.output}
+        rounded.graph.output.extend(info(t, _FLOAT, None) for t in watch if t not in given)
+        rounded.graph.output.extend(info(t, _FLOAT, []) for t in probes)
+        return rounded
+
+    def _add(self, op: str, source: str, target: str, **attributes: int) -> None:
+        self.nodes.append(self.onnx.helper.make_node(op, [source], [target], **attributes))
+
+
+def _open(model: Any) -> Any:
+    """A session that optimises nothing: no Cast may be taken away or moved."""
+    ort = load("onnxruntime")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # File order: by default ONNX Runtime leaves all probes to the end and keeps what they look at.
+    options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
+    options.enable_mem_pattern = False  # planning ahead about doubles the peak
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return ort.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
+        raise AnocoError(
+            f"ONNX Runtime {ort.__version__} cannot run the rounding walk: {error}",
+            hint="export with --precision fp32",
+        ) from None

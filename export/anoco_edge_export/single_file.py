@@ -1,0 +1,284 @@
+"""One ONNX file for other runtimes: pixels in; score, energy grid and map out; the bank inside.
+
+It computes what the detector does, densely: about six matrices of inspected patches x bank rows
+are alive at once, for every picture of the batch. The threshold is not part of the graph, since
+it may change; metadata_props carry it, with everything a caller must know to prepare a picture.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge import __version__
+from anoco_edge.bundle import Bundle, InputContract, Product
+from anoco_edge.bundle.disk import TEMPORARY, sync_folder, writing
+from anoco_edge.errors import BundleError, UsageError
+from anoco_edge.geometry import Geometry
+from anoco_edge.onnx_session import open_session
+from anoco_edge.preprocess import Placement, place
+from anoco_edge.scoring import Parameters
+from anoco_edge.scoring.onnx_scorer import directions
+from anoco_edge_export.heavy import load
+from anoco_edge_export.map_graph import query_part, result_part
+from anoco_edge_export.onnx_graph import (
+    DATA_SUFFIX,
+    EXTERNAL_ABOVE,
+    IR_VERSION,
+    OPSET,
+    OUTPUT,
+    save,
+)
+from anoco_edge_export.scoring_graph import Nodes, scoring_graph
+
+_RESIZE = (
+    "Pillow's BILINEAR (antialiased) of the EXIF-oriented 8-bit RGB picture; "
+    "16-bit pictures are shifted right by 8 first"
+)
+
+
+def single_file(bundle: Bundle, product: Product | str | None = None) -> bytes:
+    """The detector of a product as one graph; above 2 GB it takes `write_single_file`.
+
+    >>> single_file(Bundle.open("missing.anoco"))
+    Traceback (most recent call last):
+        ...
+    anoco_edge.errors.BundleError: there is no bundle at missing.anoco; make one with: ...
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_single_file(bundle, product, Path(folder) / "detector.onnx")
+        if _data_of(path).exists():
+            raise UsageError(
+                "the detector is over 2 GB, which no single ONNX message can hold",
+                hint="write it to a file: the tensors go into a second one beside it",
+            )
+        return path.read_bytes()
+
+
+def write_single_file(bundle: Bundle, product: Product | str | None, path: Path) -> Path:
+    """Write the graph to `path`, whole or not at all; above 2 GB its tensors lie in `path`.data."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", hint="name a file, such as detector.onnx")
+    model = _compose(bundle, product)
+    building = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    try:
+        with writing(str(path)):
+            building.mkdir(parents=True)
+            files = save(model, building / path.name, EXTERNAL_ABOVE)
+            _check(files[0])
+            _move_in(files, path)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return path
+
+
+def metadata(bundle: Bundle, product: Product) -> dict[str, str]:
+    """What the file says of itself, as text: where it comes from, how to prepare a picture for it
+    and when its score means an anomalous part."""
+    manifest, weights = bundle.manifest, bundle.manifest.backbone.weights
+    contract, placement = manifest.input, _placement(manifest.input, product)
+    backbone, threshold = manifest.backbone, product.threshold
+    first = product.references[0]
+    facts: dict[str, Any] = {
+        "version": __version__,
+        "tools": json.dumps(manifest.tools, sort_keys=True),
+        "created": manifest.created,
+        "recipe": backbone.id,
+        "architecture": backbone.architecture,
+        "tap": backbone.tap,
+        "feature_norm": backbone.feature_norm,
+        "feature_pooling": backbone.pooling,
+        "precision": backbone.precision,
+        "backbone_sha256": bundle.file("backbone.onnx").sha256,
+        "weights_source": weights.source,
+        "weights_sha256": weights.sha256,
+        "weights_license": weights.license,
+        "weights_random": str(weights.random).lower(),
+        "product": product.name,
+        "generation": product.generation,
+        "bank_sha256": product.bank.sha256 if product.bank else "",
+        "lambda": product.lam,
+        "floor": product.floor,
+        "metric": product.metric,
+        "pooling": product.pooling,
+        "min_area": product.min_area,
+        "threshold": "" if threshold.value is None else threshold.value,
+        "threshold_kind": threshold.kind,
+        "input": f"uint8 RGB, batch x {contract.height} x {contract.width} x 3",
+        "resize": _RESIZE,
+        "fit": contract.fit,
+        "fill": ",".join(map(str, contract.fill)),
+        "placement": f"{placement.left},{placement.top},{placement.width},{placement.height}",
+        "assumes": f"pictures of the shape of the references, {first.width}x{first.height}, "
+        "resized to the width and height of the placement (left,top,width,height); "
+        "float32 products without TF32; a score of NaN is an error, not a verdict",
+    }
+    return {f"anoco_edge.{name}": str(fact) for name, fact in facts.items()}
+
+
+# ---- the graph
+
+
+def _compose(bundle: Bundle, product: Product | str | None) -> Any:
+    if not isinstance(product, Product):
+        product = bundle.product(product)
+    if product.tta == "paper":
+        raise UsageError(
+            f"product {product.name!r} looks at every picture in many views, a single file at one",
+            hint="choose test-time augmentation 'none' or 'references' for it",
+        )
+    references = bundle.bank(product).references
+    _check_bank(references.features.shape)
+    contract = bundle.manifest.input
+    counted = Geometry.of(bundle, product).counted(_placement(contract, product))
+    settings = Parameters(product.lam, product.metric, product.floor)
+
+    model = _backbone(bundle)
+    scoring = _scoring({f"scoring/{settings.metric}", "scoring/q_norm"})
+    before = query_part(contract, counted, f"backbone/{OUTPUT}")
+    after = result_part(
+        contract, counted, product.pooling, f"scoring/{settings.metric}", "scoring/q_norm"
+    )
+    graph = model.graph
+    graph.name = "anoco_detector"
+    graph.node.extend([*_nodes(before[0]), *scoring.node, *_nodes(after[0])])
+    graph.initializer.extend(scoring.initializer)
+    baked = {
+        "reference_units": directions(references),
+        "reference_norms": references.norms,
+        "lambda": np.array(settings.lam, np.float32),
+        "floor": np.array(settings.floor, np.float32),
+    }
+    graph.initializer.extend(_tensors({**baked, **before[1], **after[1]}))
+    _set_outputs(graph, contract)
+    own = {p.key: p.value for p in model.metadata_props}
+    props = {**own, **metadata(bundle, product)}
+    load("onnx").helper.set_model_props(model, dict(sorted(props.items())))
+    model.producer_name, model.producer_version = "anoco-edge", __version__
+    return model
+
+
+def _check_bank(shape: tuple[int, ...]) -> None:
+    """One tensor is one message, wherever its numbers lie; so large a bank is no use densely."""
+    rows, dim = shape
+    if 4 * rows * dim > EXTERNAL_ABOVE:
+        raise UsageError(
+            f"the bank of {rows} patches is {4e-9 * rows * dim:.1f} GB in float32, "
+            "more than a tensor of an ONNX file can hold",
+            hint="enrol fewer references, or use the bundle itself",
+        )
+
+
+def _placement(contract: InputContract, product: Product) -> Placement:
+    """Where every picture lies in the input; the graph's patches are chosen for this one place."""
+    places = [place(contract, r.width, r.height) for r in product.references]
+    if len({(p.left, p.top, p.width, p.height) for p in places}) > 1:
+        sizes = sorted({f"{r.width}x{r.height}" for r in product.references})
+        raise UsageError(
+            f"with letterbox the fill depends on the picture's shape, and product "
+            f"{product.name!r} has references of {', '.join(sizes)}",
+            hint="enrol pictures of one size, or export the backbone with --fit stretch",
+        )
+    return places[0]
+
+
+def _backbone(bundle: Bundle) -> Any:
+    """The bundle's backbone with its names out of the way, whatever they are."""
+    onnx = load("onnx")
+    graph = bundle.graph()
+    model = onnx.load_from_string(graph) if isinstance(graph, bytes) else onnx.load(graph)
+    opsets = {o.domain: o.version for o in model.opset_import}
+    if model.ir_version != IR_VERSION or opsets != {"": OPSET}:
+        raise BundleError(
+            f"backbone.onnx has IR {model.ir_version} and operators {opsets}, "
+            f"not IR {IR_VERSION} and opset {OPSET}",
+            hint="export the bundle again",
+        )
+    onnx.compose.add_prefix(model, "backbone/", rename_inputs=False, inplace=True)
+    return model
+
+
+def _scoring(wanted: set[str]) -> Any:
+    """The scoring graph, its own names under `scoring/`, without what leads to nothing wanted."""
+    onnx = load("onnx")
+    graph = onnx.load_from_string(scoring_graph()).graph
+    onnx.compose.add_prefix_graph(graph, "scoring/", rename_inputs=False, inplace=True)
+    needed, kept = set(wanted), []
+    for node in reversed(graph.node):
+        if needed & set(node.output):
+            needed |= set(node.input)
+            kept.append(node)
+    initializers = [tensor for tensor in graph.initializer if tensor.name in needed]
+    return onnx.helper.make_graph(kept[::-1], "scoring", [], [], initializers)
+
+
+def _nodes(steps: Nodes) -> list[Any]:
+    make = load("onnx").helper.make_node
+    return [
+        make(op, list(sources), targets.split(), name=targets.split()[0], **attributes)
+        for op, sources, targets, attributes in steps
+    ]
+
+
+def _tensors(constants: Mapping[str, NDArray[Any]]) -> list[Any]:
+    make = load("onnx").numpy_helper.from_array
+    return [make(value, name) for name, value in constants.items()]
+
+
+def _set_outputs(graph: Any, contract: InputContract) -> None:
+    onnx = load("onnx")
+    batch = graph.input[0].type.tensor_type.shape.dim[0]
+    batch.dim_param = batch.dim_param or "batch"
+    shapes: dict[str, tuple[int, ...]] = {
+        "score": (),
+        "energy": (contract.rows, contract.cols),
+        "map": (contract.height, contract.width),
+    }
+    del graph.output[:]
+    for name, shape in shapes.items():
+        dims = [batch.dim_param, *shape]
+        value = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+        graph.output.append(value)
+
+
+# ---- checking and writing
+
+
+def _check(path: Path) -> None:
+    """What onnx's checker or ONNX Runtime refuses is not handed out."""
+    onnx = load("onnx")
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise BundleError(
+            f"the backbone and the scoring do not make one valid graph: {error}",
+            hint="export the bundle again",
+        ) from None
+    open_session(path, "the single file")
+
+
+def _data_of(path: Path) -> Path:
+    return path.with_name(path.name + DATA_SUFFIX)
+
+
+def _move_in(files: list[Path], path: Path) -> None:
+    """Graph and tensors must belong together: an old graph goes before its tensors change."""
+    for file in files:
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    model, *data = files
+    if data:
+        path.unlink(missing_ok=True)
+        data[0].replace(_data_of(path))
+    model.replace(path)
+    if not data:
+        _data_of(path).unlink(missing_ok=True)
+    sync_folder(path.parent)

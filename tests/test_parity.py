@@ -1,0 +1,152 @@
+"""The gate: what it lets through, what it names when it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from command_line import fails
+from numpy.typing import NDArray
+
+from anoco_edge.errors import ParityError
+from anoco_edge_export import export_backbone, load_recipe
+from anoco_edge_export.onnx_graph import trace
+from anoco_edge_export.parity import DiffersError, compare, first_drift, spearman
+from anoco_edge_export.recipe import ParityLimits
+
+VIT = ("dinov3-s", (96, 64))
+CNN = ("efficientnet-lite0", (160, 128))
+
+
+@pytest.fixture(scope="module")
+def limits() -> ParityLimits:
+    return load_recipe("dinov3-s").parity["fp32"]
+
+
+def broken_trace(weight: str, change: Any) -> Any:
+    """`trace`, with one of the graph's weights changed afterwards."""
+
+    def broken(*arguments: Any) -> Any:
+        graph = trace(*arguments)
+        (tensor,) = (t for t in graph.graph.initializer if t.name == weight)
+        values = change(onnx.numpy_helper.to_array(tensor).copy())
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values.astype(np.float32), weight))
+        return graph
+
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("weight", "block"),
+    [("trunk.blocks.5.norm2.bias", "blocks.5"), ("trunk.blocks.0.gamma_1", "blocks.0")],
+)
+def test_a_broken_block_ends_the_export_and_is_named(
+    weight: str, block: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("anoco_edge_export.export.trace", broken_trace(weight, lambda v: v[::-1]))
+    monkeypatch.chdir(tmp_path)
+    line = fails(5, "export", "--backbone", VIT[0], "--weights", "random:0", "--size", "96x64")
+    assert "differs from torch (ONNX Runtime, CPU): min cosine is" in line
+    assert f"the first layer that drifts is {block};" in line and "no bundle was written" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("stage", [0, 4])
+def test_a_broken_convolution_is_named_by_its_stage(
+    stage: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*arguments: Any) -> Any:
+        graph = trace(*arguments)
+        ends = [n for n in graph.graph.node if f"blocks.{stage}" in n.output]
+        (conv,) = (n for n in graph.graph.node if n.op_type == "Conv" and _feeds(graph, n, ends[0]))
+        weight = next(i for i in graph.graph.initializer if i.name == conv.input[1])
+        values = onnx.numpy_helper.to_array(weight).copy()
+        values[0] += 1.0
+        weight.CopyFrom(onnx.numpy_helper.from_array(values, weight.name))
+        return graph
+
+    monkeypatch.setattr("anoco_edge_export.export.trace", broken)
+    with pytest.raises(ParityError, match=f"first layer that drifts is blocks.{stage};"):
+        export_backbone(CNN[0], tmp_path, size=CNN[1])
+
+
+def _feeds(graph: Any, node: Any, end: Any) -> bool:
+    return node is end or bool(set(node.output) & set(end.input))
+
+
+def test_an_overflow_in_half_precision_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """ONNX Runtime computes it in FP32 and sees nothing; only the walk does."""
+    from anoco_edge_export import parity
+
+    monkeypatch.setattr(parity, "rounding_walk", _overflowing(parity.rounding_walk))
+    with pytest.raises(ParityError, match=r"every tensor rounded to FP16.*linear_3 overflows"):
+        export_backbone(VIT[0], tmp_path, size=VIT[1], weights="random:0", precision="fp16")
+
+
+def _overflowing(walk: Any) -> Any:
+    from dataclasses import replace
+
+    def run(*arguments: Any) -> Any:
+        found = walk(*arguments)
+        return replace(found, peaks={**found.peaks, "linear_3": float("inf")})
+
+    return run
+
+
+def _features() -> NDArray[np.float32]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(2, 200, 16)).astype(np.float32)
+
+
+def test_gate_names_the_patch_and_the_limit(limits: ParityLimits) -> None:
+    names, good = ["a", "b"], _features()
+    assert compare(good, good.copy(), limits, names, 20)["measured"]["energy_spearman"] == 1.0
+    turned, longer, wild = good.copy(), good.copy(), good.copy()
+    turned[1, 47] = turned[1, 47, ::-1]
+    with pytest.raises(DiffersError, match=r"min cosine is .* at b row 2 column 7"):
+        compare(good, turned, limits, names, 20)
+    longer[0, 21] *= 1.01
+    with pytest.raises(DiffersError, match=r"max norm error is 0.01 at a row 1 column 1"):
+        compare(good, longer, limits, names, 20)
+    wild[1, 3, 2] = np.nan
+    with pytest.raises(DiffersError, match="NaN or infinity at b row 0 column 3"):
+        compare(good, wild, limits, names, 20)
+    with pytest.raises(DiffersError, match="shape"):
+        compare(good, good[:, :100], limits, names, 20)
+
+
+def test_gate_also_looks_at_energies(limits: ParityLimits) -> None:
+    good = _features()
+    noisy = good + np.random.default_rng(1).normal(scale=0.05, size=good.shape).astype(np.float32)
+    loose = {"min_cosine": 0.9, "mean_cosine": 0.9, "max_norm_error": 1.0}
+    strict = limits.model_copy(update=loose)
+    with pytest.raises(DiffersError, match=r"energy spearman is 0\.8.*, and top energy error is"):
+        compare(good, noisy, strict, ["a", "b"], 20)
+
+
+def test_first_drift_is_the_first_and_may_be_none(limits: ParityLimits) -> None:
+    rng = np.random.default_rng(3)
+    ends = {f"blocks.{i}": rng.normal(size=(30, 8)).astype(np.float32) for i in range(4)}
+    assert first_drift(ends, {k: v.copy() for k, v in ends.items()}, limits) == ""
+    later = {k: v + (0.1 if k >= "blocks.2" else 0.0) for k, v in ends.items()}
+    assert first_drift(ends, later, limits) == "blocks.2"
+    wild = {**later, "blocks.1": np.full((30, 8), np.nan, np.float32)}
+    assert first_drift(ends, wild, limits) == "blocks.1"
+    # A CNN's layer is channels first: a place, not a channel, is compared.
+    maps = {"layer1": rng.normal(size=(8, 5, 6)).astype(np.float32)}
+    moved = maps["layer1"].copy()
+    moved[:, 4, 5] *= -1
+    assert first_drift(maps, {"layer1": moved}, limits) == "layer1"
+
+
+def test_spearman_shares_ranks_among_ties() -> None:
+    a = np.array([1.0, 1.0, 2.0, 5.0])
+    assert spearman(a, np.array([3.0, 3.0, 9.0, 10.0])) == pytest.approx(1.0)
+    assert spearman(a, -a) == pytest.approx(-1.0)
+    assert spearman(np.ones(4), np.ones(4)) == 1.0
+    assert spearman(np.ones(4), a) == 0.0

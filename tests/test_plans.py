@@ -1,0 +1,310 @@
+"""Plans: built by the real TensorRT-RTX, which needs no GPU, and by a double of TensorRT."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import tree
+from doubles.fake_cuda import FakeCuda, cudaError_t, install_cuda
+from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
+from tiny_bundle import make_tiny_bundle, tiny_backbone
+
+from anoco_edge.bundle import Bundle, InputContract
+from anoco_edge.errors import (
+    AnocoError,
+    EnvironmentMissingError,
+    UsageError,
+)
+from anoco_edge.plans import cache
+from anoco_edge.plans.ahead import build_ahead, clean_cache
+from anoco_edge.plans.builder import (
+    BuiltPlan,
+    Profile,
+    backbone_profile,
+    build_plan,
+    parse_targets,
+    scoring_profile,
+)
+from anoco_edge.plans.flavours import is_installed
+from anoco_edge.scoring.onnx_scorer import scoring_model
+
+rtx = pytest.mark.skipif(
+    not is_installed("tensorrt-rtx"),
+    reason="tensorrt_rtx is not installed (pip install tensorrt-rtx-cu13)",
+)
+CONTRACT = InputContract(width=64, height=64, stride=16, rows=4, cols=4, dim=8)
+TARGETS = ("sm86", "sm89")
+
+
+@pytest.fixture(autouse=True)
+def no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def build(
+    model: bytes | Path | None = None, profile: Profile | None = None, **options: Any
+) -> BuiltPlan:
+    model = tiny_backbone(64, 64, 8) if model is None else model
+    profile = backbone_profile(CONTRACT, 4) if profile is None else profile
+    return build_plan(model, profile, flavour="tensorrt-rtx", **{"targets": TARGETS, **options})
+
+
+def graph(op: str, kind: int, shape: list[Any], **attributes: Any) -> bytes:
+    """One node named `culprit`, from x of shape [b, 4]."""
+    from onnx import helper
+
+    nodes = [helper.make_node(op, ["x"], ["y"], name="culprit", **attributes)]
+    inputs = [helper.make_tensor_value_info("x", 1, ["b", 4])]
+    outputs = [helper.make_tensor_value_info("y", kind, shape)]
+    made = helper.make_graph(nodes, "g", inputs, outputs)
+    opset = [helper.make_opsetid("", 18)]
+    content: bytes = helper.make_model(made, opset_imports=opset, ir_version=10).SerializeToString()
+    return content
+
+
+# ---- the real builder
+
+
+@rtx
+def test_a_backbone_builds_and_two_builds_are_the_same() -> None:
+    seen: list[tuple[str, int, int]] = []
+    first = build(progress=lambda *step: seen.append(step))
+    assert first.size == len(first.content) > 10_000
+    assert (first.flavour, first.targets) == ("tensorrt-rtx", TARGETS)
+    assert first.version.startswith("1.") and first.timing_cache == b""
+    assert 0 < first.seconds < 60 and first.peak_memory_mb > 10
+    assert seen[0] == ("Building engine", 0, seen[0][2]) and len(seen) > 20
+    assert all(0 <= step <= total for _, step, total in seen)
+    assert build().content == first.content
+
+
+@rtx
+def test_the_batch_and_the_targets_are_in_the_plan() -> None:
+    plans = [build(), build(targets=["sm86"]), build(profile=backbone_profile(CONTRACT, 2))]
+    assert len({plan.content for plan in plans}) == 3
+
+
+@rtx
+def test_the_scoring_graph_builds_for_any_bank() -> None:
+    profile = scoring_profile(CONTRACT)
+    assert profile["reference_units"] == ((1, 8), (9216, 8), (100_000, 8))
+    assert build(scoring_model(), profile, workspace_mb=512).size > 100_000
+
+
+@rtx
+def test_a_graph_with_external_data_builds_from_its_file(tmp_path: Path) -> None:
+    import onnx
+
+    model = onnx.load_from_string(tiny_backbone(64, 64, 8))
+    onnx.save_model(
+        model,
+        tmp_path / "backbone.onnx",
+        save_as_external_data=True,
+        location="backbone.onnx.data",
+        size_threshold=0,
+    )
+    assert (tmp_path / "backbone.onnx.data").stat().st_size > 1000
+    assert build(tmp_path / "backbone.onnx").size == build().size
+
+
+@rtx
+def test_a_graph_that_is_refused_is_one_line_with_the_node(capfd: Any) -> None:
+    model = graph("NonZero", 7, [2, "n"])
+    shapes = {"x": ((1, 4), (1, 4), (2, 4))}
+    with pytest.raises(AnocoError) as caught:
+        build(model, shapes, name="line.anoco")
+    text = str(caught.value)
+    assert caught.value.exit_code == 1 and "\n" not in text and len(text) < 400
+    assert (
+        text.startswith("TensorRT-RTX 1.") and "refuses line.anoco at NonZero 'culprit': " in text
+    )
+    assert capfd.readouterr() == ("", "")
+
+
+@rtx
+def test_a_graph_that_parses_and_does_not_build() -> None:
+    """FACTS: SM75 has no float32 matrix product."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    value = helper.make_tensor_value_info
+    made = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="culprit")],
+        "g",
+        [value("x", TensorProto.FLOAT, ["b", 4])],
+        [value("y", TensorProto.FLOAT, ["b", 4])],
+        [weights],
+    )
+    opset = [helper.make_opsetid("", 18)]
+    model = helper.make_model(made, opset_imports=opset, ir_version=10).SerializeToString()
+    with pytest.raises(AnocoError, match=r"refuses the graph: .*Error Code") as caught:
+        build(model, {"x": ((1, 4), (1, 4), (2, 4))}, targets=["sm75"])
+    assert caught.value.exit_code == 1
+
+
+@rtx
+@pytest.mark.parametrize(
+    ("model", "profile", "words"),
+    [
+        (b"garbage", None, "Failed to parse the ONNX model"),
+        (None, {}, r"has dynamic inputs \['pixels'\], shapes were given for \[\]"),
+        (None, {"pixls": ((1,), (1,), (1,))}, r"shapes were given for \['pixls'\]"),
+        (None, {"pixels": ((2, 64, 64, 3), (1, 64, 64, 3), (4, 64, 64, 3))}, "MIN<=OPT<=MAX|order"),
+    ],
+)
+def test_what_cannot_be_built_is_said(model: Any, profile: Any, words: str) -> None:
+    with pytest.raises(AnocoError, match=words):
+        build(model, profile)
+
+
+@rtx
+def test_ctrl_c_ends_the_build_and_leaves_nothing(tmp_path: Path) -> None:
+    bundle = make_tiny_bundle(tmp_path / "tiny.anoco")
+    steps = 0
+
+    def interrupt(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        time.sleep(0.03)  # so that the signal is noticed long before the build could end
+        if steps == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = tree(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        build_ahead(bundle, "tensorrt-rtx", targets=TARGETS, progress=interrupt)
+    assert steps < 30, "the build went on"
+    assert tree(tmp_path) == before and cache.list_plans() == []
+    assert build_ahead(bundle, "tensorrt-rtx", targets=TARGETS).built
+
+
+def broken(*_: object) -> None:
+    raise BrokenPipeError("nobody looks")
+
+
+@rtx
+def test_a_progress_bar_that_fails_is_told() -> None:
+    with pytest.raises(BrokenPipeError, match="nobody looks"):
+        build(progress=broken)
+
+
+def test_targets() -> None:
+    for text in ("sm87", "sm110", "86", "", "sm86,"):
+        with pytest.raises(UsageError, match=r"sm75, sm80, .*built on it with: anoco-edge build"):
+            parse_targets(text)
+    with pytest.raises(UsageError, match="leave out --target"):
+        build_plan(b"", {}, flavour="tensorrt", targets=["sm86"])
+    with pytest.raises(UsageError, match="a batch of 0"):
+        backbone_profile(CONTRACT, 0)
+
+
+# ---- the same code with TensorRT, by a double
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    return install_cuda(monkeypatch)
+
+
+@pytest.fixture
+def trt(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeTensorRt:
+    return install_tensorrt(monkeypatch, cuda)
+
+
+def test_tensorrt_builds_for_its_own_gpu(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
+    ahead = build_ahead(tiny_bundle, "tensorrt", batch=3, workspace_mb=64)
+    assert ahead.built and ahead.record.max_batch == 3 and ahead.record.targets == ()
+    assert ahead.record.fingerprint.model_dump() == {
+        "version": "10.3.0",
+        "gpu": "Orin",
+        "capability": "sm87",
+        "driver": "cuda 12060",
+    }
+    assert trt.config.pools == {"workspace": 64 << 20}
+    again = build_ahead(tiny_bundle, "tensorrt", batch=3)
+    assert not again.built and again.record == ahead.record
+    assert build_ahead(tiny_bundle, "tensorrt", batch=3, force=True).built
+
+
+def test_a_progress_bar_that_fails_ends_the_build(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
+    with pytest.raises(BrokenPipeError):
+        build_ahead(tiny_bundle, "tensorrt", progress=broken)
+    assert trt.steps == 1
+
+
+def test_what_was_measured_helps_the_next_build(
+    cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
+) -> None:
+    build_ahead(tiny_bundle, "tensorrt")
+    assert trt.config.timing.content == b""
+    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    assert trt.config.timing.content == b"10.3.0+"
+    build_ahead(tiny_bundle, "tensorrt", batch=3)
+    assert trt.config.timing.content == b"10.3.0++"
+    cuda.driver = 13000
+    build_ahead(tiny_bundle, "tensorrt")
+    assert trt.config.timing.content == b"", "measured with another driver"
+
+
+def test_a_spoilt_timing_cache_is_left_aside(trt: FakeTensorRt) -> None:
+    profile = backbone_profile(CONTRACT)
+    built = build_plan(
+        tiny_backbone(64, 64, 8), profile, flavour="tensorrt", timing_cache=b"of 9.0"
+    )
+    assert built.timing_cache == b"10.3.0+"
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "words"),
+    [
+        ("Error Code 2: OutOfMemory (Requested 9 GB)", EnvironmentMissingError, "out of memory"),
+        ("Error Code 1: Cuda Runtime (no device)", EnvironmentMissingError, "cannot use the GPU"),
+        ("Error Code 10: no implementation for node /a", AnocoError, "refuses .*for node /a"),
+    ],
+)
+def test_what_the_builder_complains_of(
+    said: str, error: type[AnocoError], words: str, trt: FakeTensorRt, tiny_bundle: Bundle
+) -> None:
+    trt.refusal = said
+    with pytest.raises(AnocoError, match=words) as caught:
+        build_ahead(tiny_bundle, "tensorrt")
+    assert type(caught.value) is error and "what follows" not in str(caught.value)
+    assert cache.list_plans() == []
+
+
+def test_tensorrt_needs_a_gpu_to_build(
+    cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_builder(*_: object) -> None:
+        raise TypeError("factory function returned nullptr")
+
+    monkeypatch.setattr(FakeTensorRt, "Builder", no_builder)
+    with pytest.raises(EnvironmentMissingError, match="TensorRT cannot build here: factory"):
+        build_ahead(tiny_bundle, "tensorrt")
+    cuda.count = 0
+    with pytest.raises(EnvironmentMissingError, match="there is no NVIDIA GPU"):
+        build_ahead(tiny_bundle, "tensorrt")
+
+
+def test_a_device_that_rtx_does_not_name_gets_a_plan_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tiny_bundle: Bundle
+) -> None:
+    cuda = install_cuda(monkeypatch, gpu="H100", capability=(9, 0))
+    install_tensorrt(monkeypatch, cuda, "tensorrt_rtx", "1.7.1")
+    record = build_ahead(tiny_bundle, "tensorrt-rtx").record
+    assert record.targets == () and record.fingerprint.gpu == "H100"
+    cuda.fail["cudaGetDeviceCount"] = cudaError_t.cudaErrorNoDevice
+    with pytest.raises(EnvironmentMissingError, match="say with --target"):
+        build_ahead(tiny_bundle, "tensorrt-rtx")
+
+
+def test_cleaning_looks_at_what_is_installed(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
+    record = build_ahead(tiny_bundle, "tensorrt").record
+    assert clean_cache() == []
+    trt.__version__ = "11.0.0"
+    assert record.path in clean_cache() and cache.list_plans() == []
