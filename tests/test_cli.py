@@ -17,7 +17,7 @@ from anoco_edge import __version__
 from anoco_edge.bundle import Bundle
 from anoco_edge.demo.render import render
 from anoco_edge.errors import ParityError
-from anoco_edge_export import ExportedBundle
+from anoco_edge_export import ExportedBackbone, ExportedBundle
 
 # --- help -----------------------------------------------------------------------------------------
 
@@ -304,7 +304,12 @@ def test_references_that_do_not_fit_together(
     def without_torch(backbone: str, path: Path, **options: object) -> ExportedBundle:
         shutil.copytree(exported[0], path)
         shutil.rmtree(path / "products")
-        return ExportedBundle(Bundle.open(path), terms="", variant="", plans=())
+        bundle = Bundle.open(path)
+        manifest = bundle.manifest
+        made = ExportedBackbone(
+            manifest.backbone, manifest.input, manifest.parity, {}, {}, "", "", (5, 7)
+        )
+        return ExportedBundle(bundle, made, ())
 
     monkeypatch.setattr(command, "export_bundle", without_torch)
     Image.new("RGB", (400, 100)).save(tmp_path / "wide.png")

@@ -160,7 +160,7 @@ def test_a_transformer_rewritten_computes_what_it_did(name: str) -> None:
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
         assert list(ends) == [f"blocks.{i}" for i in range(layers[-1])]
         for block, end in zip(blocks, ends.values(), strict=True):
-            torch.testing.assert_close(block, end, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(block.reshape(end.shape), end, rtol=1e-4, atol=1e-4)
 
 
 def test_random_weights_are_at_a_trained_scale() -> None:
@@ -246,7 +246,8 @@ def test_a_transformers_graph_is_plain(vit_graph: Any) -> None:
     projections, decomposed norms, shapes that depend on the batch."""
     ops = Counter(node.op_type for node in vit_graph.graph.node)
     assert ops["LayerNormalization"] == 2 * 3 + 1 and ops["Softmax"] == 3 and ops["Erf"] == 3
-    assert ops["MatMul"] == 6 * 3 and ops["Conv"] == 1  # one projection for q, k and v
+    # One projection for q, k and v; products that take their bias along.
+    assert ops["Gemm"] == 4 * 3 and ops["MatMul"] == 2 * 3 and ops["Conv"] == 1
     assert not ops.keys() & {
         "Sin",
         "Cos",
@@ -356,3 +357,23 @@ def test_an_interrupt_leaves_nothing_behind(
     with pytest.raises(KeyboardInterrupt):
         export_bundle(ID, tmp_path / "a.anoco", size=(64, 64))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_long_attention_is_written_in_pieces_and_computes_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from anoco_edge_export.families import vit
+
+    recipe = load_recipe("dinov3-s")
+    loaded = load_weights(recipe, "random:1")
+    taps = recipe.tapped((2,))
+    pixels = rendered_picture(96, 64, seed=3)[None]
+    found = []
+    for long in (1024, 8):  # 29 tokens
+        monkeypatch.setattr(vit, "_LONG", long)
+        monkeypatch.setattr(vit, "_ROWS", 8)
+        model = create_model(recipe)
+        model.load_state_dict(loaded.state)
+        set_size(model, 96, 64)
+        found.append(run_torch(exported_backbone(recipe, taps, model, ()), pixels)[0])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)

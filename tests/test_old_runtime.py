@@ -13,6 +13,7 @@ import numpy as np
 import old_runtime
 import pytest
 from command_line import environment
+from exported_families import CASES, export_case
 from old_runtime import NotAvailableError, OldRuntime, expect, make_old_runtime, run_graphs
 from tiny_bundle import make_tiny_bundle, textured_picture, tiny_backbone, write_good_pictures
 
@@ -71,6 +72,25 @@ def test_graphs_that_we_write_run_there(old: OldRuntime, tmp_path: Path) -> None
     assert set(report) == {"backbone", "scoring"}
     for name, found in report.items():
         assert found.get("error", 1) < LIMIT, (name, found)
+
+
+@pytest.mark.full
+@pytest.mark.xdist_group("old-runtime")
+def test_every_familys_graph_runs_there(old: OldRuntime, tmp_path: Path) -> None:
+    """fp16 too: today's ONNX Runtime and that one both compute it in FP32 on a CPU."""
+    graphs = tmp_path / "graphs"
+    graphs.mkdir()
+    for name in CASES:
+        for precision in ("fp32", "fp16"):
+            bundle = export_case(name, tmp_path, precision).bundle
+            contract = bundle.manifest.input
+            picture = textured_picture(1, contract.width, contract.height)
+            content = (bundle.path / "backbone.onnx").read_bytes()
+            write(graphs, f"{name}-{precision}", content, {"pixels": picture[None]})
+    report = run_graphs(old, graphs)
+    assert set(report) == {f"{name}-{p}" for name in CASES for p in ("fp32", "fp16")}
+    for name, found in report.items():
+        assert found.get("error", 1) < (LIMIT if name.endswith("fp32") else 5e-3), (name, found)
 
 
 @pytest.mark.full

@@ -271,8 +271,9 @@ def _report(exported: ExportedBundle) -> dict[str, Any]:
         "bundle": str(exported.bundle.path),
         "backbone": manifest.backbone.model_dump(),
         "input": manifest.input.model_dump(),
+        "layers": list(exported.exported.layers),
         "parity": manifest.parity,
-        "terms": exported.terms,
+        "terms": exported.exported.terms,
         "plans": [
             {
                 **plan.model_dump(),
@@ -288,12 +289,14 @@ def _report(exported: ExportedBundle) -> dict[str, Any]:
 def _show(exported: ExportedBundle) -> None:
     bundle = exported.bundle
     contract, backbone = bundle.manifest.input, bundle.manifest.backbone
+    kept, of = exported.exported.layers
     megabytes = sum(file.size for file in bundle.graph_files()) / 1e6
     out.print(parity_table(bundle.manifest.parity))
     for remark in parity_remarks(bundle.manifest.parity):
         note(remark)
     out.print(
-        f"[bold]{escape(str(bundle.path))}[/bold]: {backbone.id} cut after {backbone.tap}, "
+        f"[bold]{escape(str(bundle.path))}[/bold]: {backbone.id} cut after {backbone.tap} "
+        f"({kept} of {of} layers), "
         f"{contract.width}x{contract.height}, {contract.rows} x {contract.cols} patches, "
         f"{backbone.precision}, {megabytes:.1f} MB; equal to torch",
         soft_wrap=True,
@@ -304,9 +307,9 @@ def _show(exported: ExportedBundle) -> None:
             f"{built.peak_memory_mb:.0f} MB of memory, {plan.engine} {plan.version}; not run here",
             soft_wrap=True,
         )
-    if exported.variant:
-        note(exported.variant)
+    if exported.exported.variant:
+        note(exported.exported.variant)
     if backbone.weights.random:
         warn("the weights are random: this bundle is for tests, its verdicts mean nothing")
-    if exported.terms:
-        warn(exported.terms)
+    if exported.exported.terms:
+        warn(exported.exported.terms)

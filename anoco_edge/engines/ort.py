@@ -12,6 +12,8 @@ from anoco_edge.engines import EngineSettings, check_shape
 from anoco_edge.machine import cpu_model, package_version
 from anoco_edge.onnx_session import open_session
 
+_LARGE = 16_000_000  # bytes; transformers and wide CNNs are above, the small CNNs below
+
 
 class OnnxRuntimeEngine:
     """The backbone in an ONNX Runtime session."""
@@ -25,6 +27,7 @@ class OnnxRuntimeEngine:
             str(bundle.path / "backbone.onnx"),
             threads=settings.threads,
             arena=settings.arena,
+            spin=sum(file.size for file in bundle.graph_files()) > _LARGE,
         )
         # What a self-test result is valid for: another version or processor may compute otherwise.
         providers = self._session.get_providers()

@@ -22,11 +22,10 @@ from anoco_edge_export.export import ExportedBackbone, export_backbone
 
 @dataclass(frozen=True)
 class ExportedBundle:
-    """The bundle, what its weights' owner asks of whoever passes it on, and the plans built."""
+    """The bundle, how it was exported, and the plans built."""
 
     bundle: Bundle
-    terms: str
-    variant: str
+    exported: ExportedBackbone
     plans: tuple[BuiltPlan, ...]
 
 
@@ -71,7 +70,7 @@ def export_bundle(
             plans=plans,
             overwrite=overwrite,
         )
-    return ExportedBundle(bundle, exported.terms, exported.variant, tuple(built))
+    return ExportedBundle(bundle, exported, tuple(built))
 
 
 def _plan(

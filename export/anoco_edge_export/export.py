@@ -48,6 +48,7 @@ class ExportedBackbone:
     tools: dict[str, str]
     terms: str
     variant: str
+    layers: tuple[int, int]  # how many are in the graph, of how many
 
 
 def export_backbone(
@@ -131,6 +132,7 @@ def export_backbone(
         tools=tools,
         terms="" if loaded.record.random else recipe.weights.terms,
         variant=loaded.reason,
+        layers=(len(expected.ends), len(recipe.layers)),
     )
 
 

@@ -13,7 +13,7 @@ from anoco_edge_export.onnx_graph import frame
 
 FLOAT, HALF = 1, 10  # TensorProto's numbers
 _SMALL = 1024  # initializers up to this many bytes may be shapes, which type inference reads
-_STEEP = 8.0
+_STEEP = 4.0
 _GEMM = frozenset({"Conv", "Einsum", "Gemm", "MatMul"})
 # What only moves numbers about is exact in either type, so it takes that of its neighbours.
 MOVES = frozenset(
@@ -206,7 +206,7 @@ def _residual(g: Graph) -> set[int]:
 
 
 def _steep(g: Graph) -> set[int]:
-    """Products with a weight or bias above 8: a batch norm was folded in whose numbers cancel.
+    """Products with a weight or bias above 4: a batch norm was folded in whose numbers cancel.
 
     Measured: MobileNetV2 has one with a bias of 1974, and rounding it to FP16 moved the layer's
     output by 1.4 %, forty times more than the layers before it together.

@@ -161,7 +161,7 @@ def run_ends(
     finally:
         for file in files:
             file.unlink()
-    return {name: value[0] for name, value in zip(ends, values, strict=True)}
+    return dict(zip(ends, values, strict=True))
 
 
 def _check_value(values: Any, name: str, dtype: int, fixed: tuple[int, ...]) -> None:

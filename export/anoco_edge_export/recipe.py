@@ -71,18 +71,13 @@ class WeightsSource(_Model):
 
 
 class ParityLimits(_Model):
-    """How far the exported graph may be from torch, patch by patch.
-
-    A patch whose neighbours are decided by less than `undecided_below` may rightly decide
-    otherwise (DESIGN section 3), and its energy then jumps: it does not count for the last limit.
-    """
+    """How far the exported graph may be from torch, patch by patch."""
 
     min_cosine: float = Field(gt=0, le=1)
     mean_cosine: float = Field(gt=0, le=1)
     max_norm_error: float = Field(gt=0)
     min_energy_spearman: float = Field(gt=0, le=1)
     max_top_energy_error: float = Field(gt=0)
-    undecided_below: float = Field(gt=0)
 
 
 class Measured(_Model):

@@ -1,0 +1,124 @@
+"""How fast an exported backbone is beside torch, in one run.
+
+    python -m anoco_edge_export.latency dinov3-s@448 wrn50@256
+
+Random weights, one picture, the same threads for all; every round asks each of them once, so that
+whatever else the machine does meets them alike. Medians, and their ratio to torch eager.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from anoco_edge.engines import EngineSettings, open_engine
+from anoco_edge.errors import UsageError
+from anoco_edge.machine import cores, machine
+from anoco_edge.selftest import check_engine
+from anoco_edge_export.backbone import filled_model, official_backbone, run_torch, set_size
+from anoco_edge_export.bundle import export_bundle
+from anoco_edge_export.heavy import load
+from anoco_edge_export.pictures import rendered_picture
+from anoco_edge_export.recipe import load_recipe
+from anoco_edge_export.weights import load_weights
+
+ENGINES = ("onnxruntime", "openvino")
+RIVAL = "torch"
+_WEIGHTS = "random:0"
+_PAUSE = 0.3  # seconds; the threads of the one before spin for a while, and would slow this one
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Medians in milliseconds by runner, and their ratios to torch."""
+
+    backbone: str
+    size: int
+    threads: int
+    rounds: int
+    milliseconds: Mapping[str, float]
+    ratios: Mapping[str, float]
+
+
+def measure(backbone: str, size: int, threads: int, rounds: int) -> Latency:
+    """Export, open every engine, check that it computes the same, and time them in turn."""
+    recipe = load_recipe(backbone)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "latency.anoco"
+        bundle = export_bundle(backbone, target, size=(size, size), weights=_WEIGHTS).bundle
+        pixels = rendered_picture(size, size, seed=1)[None]
+        runners: dict[str, Callable[[], Any]] = {}
+        for name in ENGINES:
+            engine = open_engine(name, bundle, EngineSettings(threads=threads))
+            check_engine(bundle, engine, force=True)
+            runners[name] = lambda engine=engine: engine.features(pixels)  # type: ignore[misc]
+        loaded = load_weights(recipe, _WEIGHTS)
+        model = filled_model(recipe, loaded.architecture, loaded.state)
+        set_size(model, size, size)
+        module = official_backbone(recipe, recipe.tapped(), model)
+        load("torch").set_num_threads(threads)
+        runners[RIVAL] = lambda: run_torch(module, pixels)
+        taken = in_turn(runners, rounds)
+    medians = {name: 1e3 * statistics.median(times) for name, times in taken.items()}
+    ratios = {name: medians[name] / medians[RIVAL] for name in ENGINES}
+    return Latency(backbone, size, threads, rounds, medians, ratios)
+
+
+def in_turn(
+    runners: Mapping[str, Callable[[], Any]], rounds: int, pause: float = _PAUSE
+) -> dict[str, list[float]]:
+    """Seconds of each runner, one call a round, after one that does not count.
+
+    >>> taken = in_turn({"a": lambda: None, "b": lambda: None}, 3, pause=0)
+    >>> [len(times) for times in taken.values()]
+    [3, 3]
+    """
+    taken: dict[str, list[float]] = {name: [] for name in runners}
+    for round_ in range(rounds + 1):
+        for name, run in runners.items():
+            time.sleep(pause)
+            start = time.perf_counter()
+            run()
+            if round_:
+                taken[name].append(time.perf_counter() - start)
+    return taken
+
+
+def main(
+    backbones: Annotated[list[str], typer.Argument(help="BACKBONE@SIZE, as dinov3-s@448.")],
+    rounds: Annotated[int, typer.Option(min=1)] = 15,
+    threads: Annotated[int, typer.Option(min=1)] = cores(),
+    json_: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Time exported backbones in ONNX Runtime and OpenVINO beside torch eager."""
+    from rich.console import Console
+    from rich.table import Table
+
+    found = []
+    for text in backbones:
+        name, _, size = text.partition("@")
+        if not size.isdigit():
+            raise UsageError(f"{text!r} has no size", hint="write dinov3-s@448")
+        found.append(measure(name, int(size), threads, rounds))
+    if json_:
+        typer.echo(json.dumps({"machine": machine(), "latency": [asdict(f) for f in found]}))
+        return
+    title = f"median of {rounds} frames, {threads} threads, {machine()['cpu']}"
+    table = Table("backbone", "torch", *ENGINES, title=title)
+    for one in found:
+        ms, ratio = one.milliseconds, one.ratios
+        cells = [f"{ms[name]:.1f} ms, {ratio[name]:.2f}" for name in ENGINES]
+        table.add_row(f"{one.backbone} {one.size} px", f"{ms[RIVAL]:.1f} ms", *cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
