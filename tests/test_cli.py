@@ -16,7 +16,11 @@ from tiny_bundle import make_tiny_bundle, write_good_pictures
 from anoco_edge import __version__
 from anoco_edge.bundle import Bundle
 from anoco_edge.demo.render import render
+from anoco_edge.detector import Detector
 from anoco_edge.errors import ParityError
+from anoco_edge.onnx_session import open_session
+from anoco_edge.pictures import read_picture
+from anoco_edge.preprocess import prepare
 from anoco_edge_export import ExportedBackbone, ExportedBundle
 
 # --- help -----------------------------------------------------------------------------------------
@@ -318,6 +322,34 @@ def test_references_that_do_not_fit_together(
     assert ran.code == 1 and "wide.png is 400x100" in ran.complaint
     assert f"{target} was written, but without references" in ran.err
     assert Bundle.open(target).products() == []
+
+
+def test_one_file_and_a_repository_of_a_bundle(
+    exported: tuple[Path, Ran], parts: Path, tmp_path: Path
+) -> None:
+    file, models = tmp_path / "washer.onnx", tmp_path / "models"
+    report = ok(
+        "export", "--bundle", exported[0], "--single-file", file, "--triton", models, "--json"
+    ).json
+    assert report["single_file"] == str(file) and file.is_file()
+    assert (models / "washer" / "config.pbtxt").is_file()
+    assert (models / "washer" / "1" / "model.onnx").read_bytes() == file.read_bytes()
+    session = open_session(file, "the file")
+    detector = Detector.open(exported[0])
+    for picture in (parts / "scratch.png", parts / "good" / "4.png"):
+        pixels, _ = prepare(read_picture(picture), detector.bundle.manifest.input)
+        (score,) = session.run(["score"], {"pixels": pixels[None]})
+        assert float(score[0]) == pytest.approx(detector.inspect(picture).score, rel=1e-3)
+    said = ok("export", "--bundle", exported[0], "--single-file", tmp_path / "again.onnx")
+    assert "pixels in, score, energy and map out" in said.out
+    assert "--single-file" in fails(2, "export", "--bundle", exported[0])
+
+
+def test_export_with_references_hands_over_at_once(parts: Path, tmp_path: Path) -> None:
+    target, file = tmp_path / "a.anoco", tmp_path / "a.onnx"
+    refs = ("--refs", parts / "good", "--shots", "2")
+    ran = ok("export", *BACKBONE, "--size", "64", *refs, "--out", target, "--single-file", file)
+    assert file.is_file() and "cos min" in ran.out and "2 references" in ran.out + ran.err
 
 
 def test_export_list() -> None:

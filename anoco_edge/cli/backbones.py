@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.table import Column, Table
 
 from anoco_edge.cli.console import emit_json, out
@@ -20,13 +19,14 @@ def show_backbones(json_: bool) -> None:
         emit_json([recipe.model_dump(mode="json") for recipe in recipes])
         return
     right = [Column(name, justify="right") for name in ("params", "patch", "size", "tap", "GFLOPs")]
-    table = Table("backbone", *right, "licence", "weights", box=box.SIMPLE_HEAD, pad_edge=False)
+    name = Column("backbone", no_wrap=True)
+    table = Table(name, *right, "licence", "from", box=None, padding=(0, 2, 0, 0))
     for recipe in recipes:
         width, height = recipe.size
         source = recipe.weights
         table.add_row(
             recipe.id,
-            f"{recipe.parameters / 1e6:.1f} M",
+            f"{recipe.parameters / 1e6:.1f}M",
             f"{recipe.tapped().stride}",
             str(width) if width == height else f"{width}x{height}",
             f"{','.join(map(str, recipe.taps))}/{len(recipe.layers)}",
@@ -35,4 +35,4 @@ def show_backbones(json_: bool) -> None:
             "PyPI" if source.package else "hub",
         )
     out.print(table)
-    out.print("tap: block of how many; GFLOPs: of the graph cut there, at that size", markup=False)
+    out.print("tap: layer of how many; GFLOPs of the graph cut there, at that size", markup=False)

@@ -55,8 +55,8 @@ def check_parity(
             if walk.first_non_finite is not None:
                 raise DiffersError(f"{walk.first_non_finite} overflows FP16")
         except DiffersError as difference:
-            got = rounding_walk(graph, one[None], ends).watched
-            raise _failed(WALK, difference, first_drift(expected.ends, got, limits)) from None
+            walked = rounding_walk(graph, one[None], ends).watched
+            raise _failed(WALK, difference, first_drift(expected.ends, walked, limits)) from None
         largest = {"tensor": walk.closest, "times_to_overflow": walk.headroom}
         checks.append({"runtime": WALK, **check, "largest": largest})
     return {
