@@ -280,7 +280,7 @@ def test_an_existing_bundle_is_replaced_only_when_asked(
     assert "--overwrite" in fails(2, *small)
     assert tree(bundle) == before
     ran = ok(*small, "--overwrite")
-    assert "64x64" in ran.out and "equal to torch" in ran.out and "anoco-edge enroll" in ran.err
+    assert "64x64" in ran.out and "torch agrees" in ran.out and "anoco-edge enroll" in ran.err
     assert Bundle.open(bundle).products() == [] and Bundle.open(bundle).manifest.input.width == 64
     assert [path.name for path in tmp_path.iterdir()] == ["washer.anoco"]
 
@@ -340,6 +340,17 @@ def test_one_file_and_a_repository_of_a_bundle(
         pixels, _ = prepare(read_picture(picture), detector.bundle.manifest.input)
         (score,) = session.run(["score"], {"pixels": pixels[None]})
         assert float(score[0]) == pytest.approx(detector.inspect(picture).score, rel=1e-3)
+    assert "anoco_edge.threshold" in (models / "washer" / "config.pbtxt").read_text()
+    before = tree(exported[0])
+    for options, words in (
+        (("--single-file", exported[0] / "backbone.onnx"), "inside a bundle"),
+        (("--single-file", file), "exists already"),
+        (("--single-file", tmp_path), "is a folder"),
+        (("--single-file", tmp_path / "b.onnx", "--precision", "fp16"), "leave out --precision"),
+        (("--single-file", tmp_path / "b.onnx", "--size", "64"), "leave out --size"),
+    ):
+        assert words in fails(2, "export", "--bundle", exported[0], *options)
+    assert tree(exported[0]) == before and not (tmp_path / "b.onnx").exists()
     said = ok("export", "--bundle", exported[0], "--single-file", tmp_path / "again.onnx")
     assert "pixels in, score, energy and map out" in said.out
     assert "--single-file" in fails(2, "export", "--bundle", exported[0])

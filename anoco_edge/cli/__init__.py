@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
 
 
@@ -13,13 +14,10 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A file name need not be UTF-8, nor the terminal; \udcXX is what JSON reads back.
         sys.stdout.reconfigure(errors="backslashreplace")
-    from anoco_edge.cli.app import app
-    from anoco_edge.errors import AnocoError
-
+    # Asked to end is asked to stop: what was begun is put away first.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        app(prog_name="anoco-edge")
-    except AnocoError as error:
-        _leave(str(error), error.exit_code)
+        _run()
     except KeyboardInterrupt:
         _leave("stopped", 130)
     except BrokenPipeError:
@@ -42,6 +40,16 @@ def main() -> None:
             "(ANOCO_DEBUG=1 shows where)",
             1,
         )
+
+
+def _run() -> None:
+    from anoco_edge.cli.app import app
+    from anoco_edge.errors import AnocoError
+
+    try:
+        app(prog_name="anoco-edge")
+    except AnocoError as error:
+        _leave(str(error), error.exit_code)
 
 
 def _leave(message: str, code: int) -> None:

@@ -13,7 +13,8 @@ from rich.markup import escape
 
 from anoco_edge.cli.console import emit_json, err, note, out
 from anoco_edge.cli.options import JsonOption, example
-from anoco_edge.errors import ParityError
+from anoco_edge.cli.randomness import warn_if_random
+from anoco_edge.errors import ParityError, UsageError
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
@@ -59,7 +60,7 @@ def build(
 
     report: dict[str, Any] = {}
     if bundle is not None or not clean:
-        report = _build(bundle, engine, target, batch, workspace, force)
+        report = build_report(bundle, engine, target, batch, workspace, force)
     if clean:
         report["removed"] = [str(path) for path in clean_cache()]
     if json_:
@@ -68,7 +69,7 @@ def build(
         _show(report)
 
 
-def _build(
+def build_report(
     path: Path | None,
     engine: Literal["tensorrt", "tensorrt-rtx"] | None,
     target: str | None,
@@ -76,6 +77,7 @@ def _build(
     workspace: int | None,
     force: bool,
 ) -> dict[str, Any]:
+    """Build, run the self-test where that is possible, and say what came of it."""
     from anoco_edge.bundle import Bundle, find_bundle
     from anoco_edge.plans.ahead import build_ahead, default_flavour
     from anoco_edge.plans.builder import parse_targets
@@ -83,6 +85,9 @@ def _build(
     targets = parse_targets(target) if target is not None else ()
     bundle = Bundle.open(path or find_bundle())
     flavour = engine or default_flavour(for_targets=bool(targets))
+    if targets and flavour == "tensorrt":
+        raise UsageError("TensorRT builds for the GPU that it runs on", hint="leave out --target")
+    warn_if_random(bundle)
     with _bar(f"building {bundle.path.name} for {flavour}") as progress:
         ahead = build_ahead(
             bundle,
@@ -147,14 +152,15 @@ def _report(bundle: Bundle, ahead: Ahead) -> dict[str, Any]:
 
 def _show(report: dict[str, Any]) -> None:
     if "plan" in report:
-        _show_plan(report)
+        show_plan(report)
     for path in report.get("removed", ()):
         note(f"removed {path}")
     if "removed" in report and not report["removed"]:
         note("no stale plans")
 
 
-def _show_plan(report: dict[str, Any]) -> None:
+def show_plan(report: dict[str, Any]) -> None:
+    """The plan and what it took, as a table."""
     from rich.table import Table
 
     if not report["built"]:

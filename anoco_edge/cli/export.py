@@ -10,9 +10,10 @@ import typer
 from rich.markup import escape
 
 from anoco_edge.cli.backbones import show_backbones
+from anoco_edge.cli.build import build_report, show_plan
 from anoco_edge.cli.console import emit_json, err, note, out, progress, warn
 from anoco_edge.cli.enroll import show_taught, taught_report
-from anoco_edge.cli.handover import hand_over, show_handed_over
+from anoco_edge.cli.handover import check_hand_over, hand_over, show_handed_over
 from anoco_edge.cli.options import (
     JsonOption,
     check_product_name,
@@ -21,15 +22,14 @@ from anoco_edge.cli.options import (
     parse_size,
 )
 from anoco_edge.cli.parity import parity_remarks, parity_table
+from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.errors import AnocoError, UsageError, missing
 
 if TYPE_CHECKING:
-    from anoco_edge.bundle import Bundle
     from anoco_edge.teaching import NewPicture, Taught
     from anoco_edge_export import ExportedBundle
 
 DEFAULT_BACKBONE = "dinov3-l"
-ENGINES = ("onnxruntime", "openvino", "tensorrt", "tensorrt-rtx")
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +41,7 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
+    context: typer.Context,
     backbone: Annotated[
         str | None, typer.Option(help=f"Backbone; default: {DEFAULT_BACKBONE}. --list shows all.")
     ] = None,
@@ -111,11 +112,8 @@ def export(
         return
     check_product_name(product)
     if bundle is not None:
-        if backbone is not None or refs:
-            raise UsageError(
-                "--bundle takes a bundle as it is", hint="leave out --backbone and --refs"
-            )
-        handed = _hand_over_from(bundle, product, single_file, triton)
+        _only_hand_over(context)
+        handed = _hand_over_from(bundle, product, single_file, triton, overwrite)
         emit_json({"bundle": str(bundle), **handed}) if json_ else show_handed_over(handed)
         return
     if (single_file or triton) and not refs:
@@ -123,6 +121,9 @@ def export(
             "a single file holds references, and none were given",
             hint="pass --refs PICTURES, or --bundle with a product that has some",
         )
+    if product is not None and not refs:
+        raise UsageError("--product names what --refs teaches", hint="pass --refs, or leave it out")
+    check_hand_over(single_file, triton, overwrite)
     if islands is not None and precision != "fp16":
         raise UsageError("--islands is for --precision fp16", hint="pass that, or leave it out")
     targets = _targets(engine, target)
@@ -149,7 +150,9 @@ def export(
     if not json_:
         _show(exported)
     if engine == "tensorrt":
-        report["plan"] = _build_here(exported.bundle, batch)
+        report["plan"] = build_report(path, "tensorrt", None, batch, None, force=False)
+        if not json_:
+            show_plan(report["plan"])
     if pictures:
         taught = _enroll(path, pictures, product)
         report["taught"] = taught_report(taught)
@@ -213,8 +216,22 @@ def _bundle_path(out_: Path | None, backbone: str) -> Path:
     return target if target.suffix == SUFFIX else target.with_name(target.name + SUFFIX)
 
 
+def _only_hand_over(context: typer.Context) -> None:
+    """A bundle is taken as it is: what would change it is refused, not left out."""
+    with_bundle = {"bundle", "product", "single_file", "triton", "overwrite", "json_"}
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = {name for name, source in sources.items() if source and source.name != "DEFAULT"}
+    for name in sorted(given - with_bundle):
+        option = "--" + name.rstrip("_").replace("_", "-")
+        raise UsageError("--bundle takes a bundle as it is", hint=f"leave out {option}")
+
+
 def _hand_over_from(
-    bundle: Path, product: str | None, single_file: Path | None, triton: Path | None
+    bundle: Path,
+    product: str | None,
+    single_file: Path | None,
+    triton: Path | None,
+    overwrite: bool,
 ) -> dict[str, Any]:
     from anoco_edge.bundle import Bundle
 
@@ -222,14 +239,8 @@ def _hand_over_from(
         raise UsageError(
             "--bundle alone exports nothing", hint="say --single-file out.onnx or --triton DIR"
         )
+    check_hand_over(single_file, triton, overwrite)
     return hand_over(Bundle.open(bundle), product, single_file, triton)
-
-
-def _build_here(bundle: Bundle, batch: int) -> str:
-    from anoco_edge.plans.ahead import build_ahead
-
-    with err.status("building a plan for this GPU"):
-        return str(build_ahead(bundle, "tensorrt", batch=batch).record.path)
 
 
 def _pictures(refs: list[str] | None, shots: int | None, seed: int) -> list[NewPicture]:
@@ -298,7 +309,7 @@ def _show(exported: ExportedBundle) -> None:
         f"[bold]{escape(str(bundle.path))}[/bold]: {backbone.id} cut after {backbone.tap} "
         f"({kept} of {of} layers), "
         f"{contract.width}x{contract.height}, {contract.rows} x {contract.cols} patches, "
-        f"{backbone.precision}, {megabytes:.1f} MB; equal to torch",
+        f"{backbone.precision}, {megabytes:.1f} MB; torch agrees within the limits",
         soft_wrap=True,
     )
     for plan, built in zip(bundle.manifest.plans, exported.plans, strict=True):
@@ -309,7 +320,11 @@ def _show(exported: ExportedBundle) -> None:
         )
     if exported.exported.variant:
         note(exported.exported.variant)
-    if backbone.weights.random:
-        warn("the weights are random: this bundle is for tests, its verdicts mean nothing")
+    warn_if_random(bundle)
+    half = bundle.manifest.parity.get("half", {}).get("islands", {})
+    for island in (name for name, found in half.items() if not found):
+        note(f"island {island}: this backbone has none")
     if exported.exported.terms:
+        if not any(file.path.startswith("LICENSES/beside") for file in bundle.manifest.files):
+            warn("no copy of the licence lay beside the weights: put LICENSE there, export again")
         warn(exported.exported.terms)

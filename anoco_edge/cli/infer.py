@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from itertools import islice
 from pathlib import Path
@@ -110,7 +109,6 @@ def infer(
     if not teach:
         _needs_references(bundle, product, camera)
     settings = EngineSettings(threads=threads, arena=arena, device=device)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def open_detector() -> Detector:
         return Detector.open(

@@ -138,21 +138,21 @@ def _here(flavour: Flavour) -> Fingerprint:
 
 
 def _choose(flavour: Flavour, bundle: Bundle, here: Fingerprint) -> _Choice:
-    """A plan that came with the bundle, else one of the cache."""
+    """A plan that was built here, which the self-test has seen, else the bundle's own."""
+    found = find_plan(bundle.graph_identity(), flavour, here)
+    if found is not None:
+        return _cached(found)
     for plan in bundle.manifest.plans:
         fits = (plan.engine, plan.version, plan.target)
         if fits == (flavour, here.version, here.capability):
             record = bundle.file(plan.path)
             path = str(bundle.path / plan.path)
             return _Choice(path, record.sha256, plan.max_batch, partial(bundle.read, record))
-    found = find_plan(bundle.graph_identity(), flavour, here)
-    if found is None:
-        raise BundleError(
-            f"there is no plan of {bundle.path} for {title(flavour)} {here.version} on "
-            f"{here.gpu} ({here.capability})",
-            hint=f"run: anoco-edge build {bundle.path} --engine {flavour}",
-        )
-    return _cached(found)
+    raise BundleError(
+        f"there is no plan of {bundle.path} for {title(flavour)} {here.version} on "
+        f"{here.gpu} ({here.capability})",
+        hint=f"run: anoco-edge build {bundle.path} --engine {flavour}",
+    )
 
 
 def _cached(plan: PlanRecord) -> _Choice:

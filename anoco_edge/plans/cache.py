@@ -260,7 +260,8 @@ def _read_trusted(path: Path) -> bytes:
 def _check_owner(path: Path, status: os.stat_result) -> None:
     if status.st_uid not in (os.geteuid(), 0):
         raise BundleError(
-            f"{path} belongs to another user, and a plan is executable code", hint=_AGAIN
+            f"{path} belongs to another user, and a plan is executable code",
+            hint=f"remove it, then {_AGAIN}",
         )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise BundleError(

@@ -28,6 +28,8 @@ def fitting_architecture(recipe: Recipe, names: Mapping[str, Any], file: Path) -
     """
     stated = stated_activation(file)
     own = _own(recipe.architecture, names)
+    if stated is None and "gelu" in recipe.variants:
+        return recipe.architecture, f"nothing beside {file.name} says which GELU: {own} is taken"
     if stated is None or stated.name == own:
         return recipe.architecture, ""
     if stated.name == "gelu" and "gelu" in recipe.variants:

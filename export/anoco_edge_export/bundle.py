@@ -17,7 +17,8 @@ from anoco_edge.errors import UsageError
 from anoco_edge.plans.builder import BuiltPlan, Progress, backbone_profile, build_plan
 from anoco_edge.plans.flavours import load_module
 from anoco_edge.scoring.onnx_scorer import scoring_model
-from anoco_edge_export.export import ExportedBackbone, export_backbone
+from anoco_edge_export.export import ExportedBackbone, check_size, export_backbone
+from anoco_edge_export.recipe import load_recipe
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,13 @@ def export_bundle(
     """
     if target.exists() and not overwrite:  # before minutes of work
         raise UsageError(f"{target} exists already", hint="choose another --out, or --overwrite")
+    if target.exists() and not (target / "manifest.json").is_file():
+        raise UsageError(f"{target} is there and is no bundle", hint="choose another --out")
     if targets:
         load_module("tensorrt-rtx")
+    recipe = load_recipe(backbone_id)
+    taps = recipe.tapped(options.get("layers"), options.get("tap_norm"))
+    check_size(taps, options.get("size") or recipe.size)
     with _workspace(target) as workspace:
         exported = export_backbone(backbone_id, workspace, progress=progress, **options)
         files: dict[str, bytes | Path] = {**exported.files, "scoring.onnx": scoring_model()}

@@ -55,7 +55,7 @@ def memory_mb(recipe: Recipe, taps: Taps, width: int, height: int) -> float:
     """
     counted = cost(recipe, taps, width, height)
     tokens = (width // taps.stride) * (height // taps.stride)
-    attention = 3 * (taps.dim // 64) * tokens**2 if recipe.family == "vit" else 0
+    attention = 3 * (taps.layers[0].dim // 64) * tokens**2 if recipe.family == "vit" else 0
     floats = counted.parameters + 4 * counted.kept_parameters + attention + 40 * tokens * taps.dim
     return 1000 + 4 * floats / 1e6
 

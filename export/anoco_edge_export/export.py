@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge import __version__
+from anoco_edge.bundle.disk import writing
 from anoco_edge.bundle.schema import Backbone, Fit, InputContract
 from anoco_edge.errors import UsageError
 from anoco_edge.pictures import check_rgb
@@ -34,6 +35,7 @@ Picture = NDArray[np.uint8]
 
 _TOOLS = ("torch", "timm", "onnx", "onnxscript", "onnxruntime", "numpy", "safetensors")
 _PARITY_PICTURES = 3
+_MAX_SIDE = 8192  # pixels; a larger picture is better looked at in tiles
 _MIN_PATCHES = 4  # a side; fewer leave the self-test nothing to compare
 
 
@@ -86,7 +88,7 @@ def export_backbone(
     check_memory(recipe, taps, width, height)
 
     progress(f"loading {recipe.title}")
-    loaded = load_weights(recipe, weights)
+    loaded = load_weights(recipe, weights, progress)
     model = filled_model(recipe, loaded.architecture, loaded.state)
     loaded = replace(loaded, state={})  # the model has it now, and large ones count
     set_size(model, width, height)
@@ -104,7 +106,8 @@ def export_backbone(
     if precision == "fp16":
         graph, done = convert(graph, recipe.islands if islands is None else islands)
         half = {"half": asdict(done)}
-    files = save(graph, workspace / "backbone.onnx")
+    with writing(str(workspace)):
+        files = save(graph, workspace / "backbone.onnx")
     check(files[0], width, height, (contract.rows * contract.cols, contract.dim))
 
     progress(f"comparing ONNX Runtime with torch on {len(names)} pictures")
@@ -140,6 +143,8 @@ def check_size(taps: Taps, size: tuple[int, int]) -> tuple[int, int]:
     """Width and height, if the taps' strides divide them."""
     stride, least = taps.step, taps.step * _MIN_PATCHES
     for name, side in zip(("width", "height"), size, strict=True):
+        if side > _MAX_SIDE:
+            raise UsageError(f"{name} {side} is too large", hint=f"use {_MAX_SIDE} or less")
         if side < least:
             raise UsageError(f"{name} {side} is too small", hint=f"use {least} or more")
         if side % stride:

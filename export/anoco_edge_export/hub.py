@@ -37,9 +37,12 @@ def hub_file(
     """The recipe's file, from the library's own cache or the network, its terms beside it."""
     hub = load("huggingface_hub")
     cached = hub.try_to_load_from_cache(wanted.repository, wanted.file)
-    if isinstance(cached, str):
-        return Path(cached)
     trouble = _trouble()
+    if isinstance(cached, str):
+        if not any(p.name.upper().startswith(_TERMS[:-1]) for p in Path(cached).parent.iterdir()):
+            with _quiet():  # another program fetched the weights, and left their terms
+                _fetch_terms(hub, wanted.repository, trouble)
+        return Path(cached)
     with _quiet():
         try:
             # Asked first and once, because the download itself repeats a failing question.

@@ -20,7 +20,6 @@ from typing import Annotated, Any
 import typer
 
 from anoco_edge.engines import EngineSettings, open_engine
-from anoco_edge.errors import UsageError
 from anoco_edge.machine import cores, machine
 from anoco_edge.selftest import check_engine
 from anoco_edge_export.backbone import filled_model, official_backbone, run_torch, set_size
@@ -106,7 +105,7 @@ def main(
     for text in backbones:
         name, _, size = text.partition("@")
         if not size.isdigit():
-            raise UsageError(f"{text!r} has no size", hint="write dinov3-s@448")
+            raise typer.BadParameter(f"{text!r} has no size; write dinov3-s@448")
         found.append(measure(name, int(size), threads, rounds))
     if json_:
         typer.echo(json.dumps({"machine": machine(), "latency": [asdict(f) for f in found]}))

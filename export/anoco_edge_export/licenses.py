@@ -23,10 +23,15 @@ def license_files(recipe: Recipe, weights: LoadedWeights) -> dict[str, bytes]:
     # Kept weights of all backbones share a folder: there a licence is named after its own.
     prefix = f"{recipe.id}." if weights.origin == "kept" else ""
     for path in sorted(weights.file.parent.iterdir()):
-        name = path.name.removeprefix(prefix)
-        if path.name.startswith(prefix) and name.upper().startswith(_NAMES) and path.is_file():
+        name = path.name.removeprefix(prefix).encode("ascii", "replace").decode().replace("?", "_")
+        if path.name.startswith(prefix) and name.upper().startswith(_NAMES) and _is_text(path):
             files.setdefault(f"LICENSES/beside-weights/{name}", path.read_bytes())
     return files
+
+
+def _is_text(path: Path) -> bool:
+    """A licence is a short file; whatever else is called so is not copied into every bundle."""
+    return path.is_file() and path.stat().st_size < 1_000_000
 
 
 def notice(recipe: Recipe, weights: LoadedWeights) -> str:

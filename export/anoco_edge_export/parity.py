@@ -46,7 +46,8 @@ def check_parity(
         check = compare(expected.features, run_onnx(path, pixels), limits, names, cols)
     except DiffersError as difference:
         got = run_ends(graph, path, one, ends)
-        raise _failed(ORT, difference, first_drift(expected.ends, got, limits)) from None
+        layer = first_drift(expected.ends, got, limits)
+        raise _failed(ORT, difference, layer, is_half(graph)) from None
     checks = [{"runtime": ORT, **check}]
     if is_half(graph):
         walk = rounding_walk(graph, pixels)
@@ -56,7 +57,8 @@ def check_parity(
                 raise DiffersError(f"{walk.first_non_finite} overflows FP16")
         except DiffersError as difference:
             walked = rounding_walk(graph, one[None], ends).watched
-            raise _failed(WALK, difference, first_drift(expected.ends, walked, limits)) from None
+            layer = first_drift(expected.ends, walked, limits)
+            raise _failed(WALK, difference, layer, half=True) from None
         largest = {"tensor": walk.closest, "times_to_overflow": walk.headroom}
         checks.append({"runtime": WALK, **check, "largest": largest})
     return {
@@ -189,13 +191,13 @@ def _enforce(measured: dict[str, float], limits: ParityLimits, worst: dict[str, 
         raise DiffersError(", and ".join(broken))
 
 
-def _failed(runtime: str, difference: DiffersError, layer: str) -> ParityError:
+def _failed(runtime: str, difference: DiffersError, layer: str, half: bool) -> ParityError:
     where = f"the first layer that drifts is {layer}" if layer else "no single layer drifts"
     versions = "try the torch, onnx and onnxruntime versions of the constraints file"
     other = "use --precision fp32, or keep more in FP32 with --islands"
     return ParityError(
         f"the exported graph differs from torch ({runtime}): {difference}; {where}",
-        hint=f"no bundle was written; {other if runtime == WALK else versions}",
+        hint=f"no bundle was written; {other if half else versions}",
     )
 
 

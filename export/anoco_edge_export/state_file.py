@@ -41,6 +41,8 @@ def read_state(file: Path) -> dict[str, Any]:
             f"{file.name} lists weights that are split over several files",
             hint=f"save them as one {_IN_A_FOLDER} and pass that",
         )
+    if not start:
+        raise UsageError(f"{file.name} is empty", hint="fetch it again")
     torch = load("torch")
     safetensors = load("safetensors")
     try:
@@ -64,6 +66,10 @@ def read_state(file: Path) -> dict[str, Any]:
     ) as error:
         if isinstance(error, UsageError):
             raise
+        if isinstance(error, safetensors.SafetensorError):
+            raise UsageError(
+                f"{file.name} is a broken safetensors file: {error}", hint="fetch it again"
+            ) from error
         # torch's own message explains how to switch the safety off: not what a user should do.
         raise UsageError(
             f"{file.name} cannot be read as weights without running code from it",

@@ -113,6 +113,7 @@ def match_keys(
             hint=f"pass weights of {recipe.architecture}, "
             f"keys as in {' or '.join(recipe.weights.layouts)}",
         )
+    _check_numbers(wanted, state, name)
     broken = [k for k in names if not bool(state[k].isfinite().all())]
     if broken:
         raise UsageError(
@@ -120,6 +121,21 @@ def match_keys(
         )
     # Contiguous: the strides a file happens to store would choose other kernels in torch.
     return {k: state[k].to(wanted[k].dtype).contiguous() for k in names}
+
+
+def _check_numbers(wanted: Mapping[str, Any], state: Mapping[str, Any], name: str) -> None:
+    """Quantised, complex or sparse numbers would be taken for others, and torch agree with them."""
+    torch = load("torch")
+    plain = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    for key, tensor in state.items():
+        if not wanted[key].is_floating_point():
+            continue
+        if tensor.dtype not in plain or tensor.layout != torch.strided:
+            kind = str(tensor.dtype if tensor.dtype not in plain else tensor.layout)
+            raise UsageError(
+                f"{name} holds {kind.removeprefix('torch.')} numbers in {key}",
+                hint="pass the weights as they were trained: float32, float16 or bfloat16",
+            )
 
 
 def _found(
