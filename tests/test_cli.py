@@ -383,6 +383,9 @@ def test_random_weights_are_refused_unless_allowed(parts: Path, tmp_path: Path) 
     assert "random weights" in fails(4, "infer", target, picture)
     assert ok("infer", target, picture, "--allow-random").code == 0
     assert "RANDOM" in ok("info", target).out
+    assert "weights are random" in ok("enroll", target, picture).err
+    handed = ok("export", "--bundle", target, "--single-file", tmp_path / "random.onnx")
+    assert "weights are random" in handed.err
 
 
 # --- demo -----------------------------------------------------------------------------------------

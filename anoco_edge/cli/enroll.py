@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import emit_json, note, out, progress, warn
 from anoco_edge.cli.options import (
     BundleArgument,
@@ -17,6 +18,7 @@ from anoco_edge.cli.options import (
     ScorerOption,
     example,
 )
+from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import (
     AnySizeOption,
     BankOption,
@@ -104,6 +106,7 @@ def enroll(
         taught = teacher.enroll(new, product, settings)
     for name in taught.duplicates:
         warn(f"refused a picture that is there already: {name}")
+    warn_if_random(Bundle.open(bundle))
     if json_:
         emit_json(taught_report(taught))
     else:
