@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bank, Bundle, Product
+from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import EngineSettings, choose_engine, open_engine
 from anoco_edge.errors import AnocoError, BundleError, UsageError
 from anoco_edge.geometry import Geometry
-from anoco_edge.inspection import Evidence, Inspection, Timings
-from anoco_edge.maps import MapMaker
+from anoco_edge.inspection import Evidence, Inspection
+from anoco_edge.judgement import Judgement
 from anoco_edge.pictures import check_rgb, decode_picture, read_picture
-from anoco_edge.preprocess import Box, Placement, patch_box, place, prepare
-from anoco_edge.regions import FoundRegion, find_regions
-from anoco_edge.scoring import Parameters, choose_scorer, open_scorer, pool
-from anoco_edge.scoring.types import Floats
+from anoco_edge.preprocess import Placement, patch_box, place
+from anoco_edge.scoring import Parameters, choose_scorer, open_scorer
 from anoco_edge.selftest import check_engine
+from anoco_edge.views import IDENTITY, box_in_source
 
 Pixels = NDArray[np.uint8]
 Picture: TypeAlias = "Pixels | str | os.PathLike[str]"
@@ -58,22 +58,27 @@ class Detector:
         self.threshold = self.product.threshold.value if threshold is None else threshold
         self.threshold_kind = self.product.threshold.kind if threshold is None else "manual"
         self.choices = {"engine": choose_engine(engine, bundle), "scorer": choose_scorer(scorer)}
-        self._contract = bundle.manifest.input
         self._geometry = Geometry.of(bundle, self.product)
-        self._map = MapMaker(self._contract)
+        baseline = bundle.baseline(self.product)
         self._witness = BankWitness(bundle, self.product, self.bank)
         folder = bundle.product_folder(self.product.name)
         self._references = {r.name: r for r in self.product.references}
         for reference in self._references.values():  # missing evidence shows now, not at a reject
             bundle.locate(reference.file, folder)
         self._read_reference = lru_cache(maxsize=4)(self._load_reference)
-        self._engine = open_engine(self.choices["engine"][0], bundle, settings)
-        self.selftest = check_engine(bundle, self._engine)
-        self._scorer = open_scorer(
+        self.engine = open_engine(self.choices["engine"][0], bundle, settings)
+        self.selftest = check_engine(bundle, self.engine)
+        opened = open_scorer(
             scorer,
             self.bank.references,
             Parameters(self.product.lam, self.product.metric, self.product.floor),
             threads=settings.threads,
+        )
+        self._energies = EnergyReader(
+            self.engine, bundle.manifest.input, self.product, self._geometry, opened, baseline
+        )
+        self._judgement = Judgement(
+            self._energies.canvas.contract, self.threshold, self.product.min_area
         )
 
     @classmethod
@@ -142,65 +147,33 @@ class Detector:
     def _inspect(
         self, loaded: Sequence[tuple[str, Pixels, float]]
     ) -> list[Inspection | AnocoError]:
-        if not loaded:
-            return []
-        start = time.perf_counter()
-        prepared = [prepare(rgb, self._contract) for _, rgb, _ in loaded]
-        ready = time.perf_counter()
-        features = self._engine.features(np.stack([pixels for pixels, _ in prepared]))
-        share = 1000 / len(loaded)
-        common = {
-            "preprocess": (ready - start) * share,
-            "backbone": (time.perf_counter() - ready) * share,
-        }
-        results: list[Inspection | AnocoError] = []
-        for (name, _, decode), (_, placement), grid in zip(loaded, prepared, features, strict=True):
-            try:
-                results.append(self._judge(name, placement, grid, {"decode": decode, **common}))
-            except AnocoError as error:  # of this picture: the others of the batch go on
-                results.append(error)
-        return results
+        energies = self._energies.read([rgb for _, rgb, _ in loaded])
+        return [
+            found if isinstance(found, AnocoError) else self._judge(name, found, decode)
+            for (name, _, decode), found in zip(loaded, energies, strict=True)
+        ]
 
-    def _judge(
-        self, name: str, placement: Placement, features: Floats, timings: Timings
-    ) -> Inspection:
+    def _judge(self, name: str, found: PictureEnergy, decode: float) -> Inspection:
         start = time.perf_counter()
-        counted = self._geometry.counted(placement)
-        scores = self._scorer.score(features[counted.reshape(-1)])
-        scored = time.perf_counter()
-        energy = np.zeros(counted.shape, np.float32)
-        energy[counted] = scores.energy
-        anchor = np.full(counted.shape, -1, np.int64)
-        anchor[counted] = scores.anchor
-        similarity = np.zeros(counted.shape, np.float32)
-        similarity[counted] = scores.similarity
-        score = pool(scores.energy, self.product.pooling)
-        input_map = self._map(energy, counted)
-        regions: list[FoundRegion] = []
-        outline = None
-        if self.threshold is not None and score > self.threshold:
-            regions, outline = find_regions(
-                energy, input_map, self.threshold, self._contract, placement, self.product.min_area
-            )
-        timings["scoring"] = (scored - start) * 1000
-        timings["map"] = (time.perf_counter() - scored) * 1000
+        judged = self._judgement.of(found)
+        timings = {"decode": decode, **found.stages, "map": (time.perf_counter() - start) * 1000}
         timings["total"] = sum(timings.values())
         return Inspection(
             source=name,
             product=self.product.name,
             generation=self.product.generation,
-            score=score,
+            score=found.score,
             threshold=self.threshold,
             threshold_kind=self.threshold_kind,
-            energy=energy,
-            counted=counted,
-            regions=tuple(regions),
+            energy=found.energy,
+            counted=found.counted,
+            regions=judged.regions,
             timings=timings,
-            placement=placement,
-            input_map=input_map,
-            outline=outline,
-            anchor=anchor,
-            similarity=similarity,
+            placement=found.placement,
+            input_map=judged.input_map,
+            outline=judged.outline,
+            anchor=found.anchor,
+            similarity=found.similarity,
             witness=self._witness,
         )
 
@@ -217,9 +190,10 @@ class BankWitness:
     """Finds the picture and the place behind a row of the bank."""
 
     def __init__(self, bundle: Bundle, product: Product, bank: Bank) -> None:
-        self._contract = bundle.manifest.input
+        self._contract = bundle.manifest.input.canvas(product.tiles)
         self._folder = bundle.product_folder(product.name)
         self._references = product.references
+        self._shared_views = product.views
         self._bank = bank
 
     def evidence(
@@ -228,18 +202,16 @@ class BankWitness:
         """Where the anchor of a query patch comes from."""
         reference = self._references[int(self._bank.reference[anchor])]
         there = place(self._contract, reference.width, reference.height)
+        view = (IDENTITY, *self._shared_views, *reference.views)[int(self._bank.view[anchor])]
         r, c = int(self._bank.row[anchor]), int(self._bank.col[anchor])
         return Evidence(
             reference=reference.name,
             file=self._folder / reference.file.path,
             row=r,
             col=c,
-            box=self._box(there, r, c),
+            box=there.to_picture(box_in_source(view, patch_box(self._contract, r, c))),
             similarity=similarity,
             query_row=row,
             query_col=col,
-            query_box=self._box(placement, row, col),
+            query_box=placement.to_picture(patch_box(self._contract, row, col)),
         )
-
-    def _box(self, placement: Placement, row: int, col: int) -> Box:
-        return placement.to_picture(patch_box(self._contract, row, col))

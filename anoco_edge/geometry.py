@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from anoco_edge.bundle import Bundle, InputContract, Product, Region
+from anoco_edge.bundle.schema import Affine
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.pictures import decode_picture
-from anoco_edge.preprocess import Mask, Placement, inspected_patches
+from anoco_edge.preprocess import Mask, Placement, inspected_patches, inspected_pixels
+from anoco_edge.views import IDENTITY, seen_patches
 
 # A hand-cropped picture is off by a few percent; 4:3 against 3:2 or 16:9 is another camera mode.
 ASPECT_TOLERANCE = 0.05
@@ -19,10 +21,11 @@ class Geometry:
     """Knows which patches of a picture count, for one generation of a product."""
 
     def __init__(self, contract: InputContract, product: Product, ignore: Mask | None) -> None:
+        """`contract` is that of the canvas."""
         self._contract = contract
         self._product = product
         self._ignore = ignore
-        self._counted: dict[Placement, Mask] = {}
+        self._counted: dict[tuple[Placement, Affine], Mask] = {}
 
     @staticmethod
     def of(bundle: Bundle, product: Product) -> Geometry:
@@ -31,21 +34,31 @@ class Geometry:
         if product.mask is not None:
             data = bundle.read(product.mask, bundle.product_folder(product.name))
             ignore = read_mask(data, product.mask.path)
-        return Geometry(bundle.manifest.input, product, ignore)
+        return Geometry(bundle.manifest.input.canvas(product.tiles), product, ignore)
 
-    def counted(self, placement: Placement) -> Mask:
-        """Which patches are enrolled and scored; none at all is an error."""
-        known = self._counted.get(placement)
+    def counted(self, placement: Placement, view: Affine = IDENTITY) -> Mask:
+        """Which patches of a picture, or of a view of it, are enrolled and scored.
+
+        None at all is an error; a view may see none.
+        """
+        known = self._counted.get((placement, view))
         if known is None:
-            known = inspected_patches(self._contract, placement, self._product.region, self._ignore)
-            if not known.any():
-                raise UsageError(
-                    "region of interest and mask leave no patch to inspect",
-                    hint="widen them with: anoco-edge product set",
-                )
-            if len(self._counted) > 64:  # a folder of pictures of many sizes
+            known = self._count(placement, view)
+            if len(self._counted) > 256:  # a folder of pictures of many sizes
                 self._counted.clear()
-            self._counted[placement] = known
+            self._counted[placement, view] = known
+        return known
+
+    def _count(self, placement: Placement, view: Affine) -> Mask:
+        what = (self._contract, placement, self._product.region, self._ignore)
+        if view != IDENTITY:
+            return seen_patches(self._contract, view, *inspected_pixels(*what))
+        known = inspected_patches(*what)
+        if not known.any():
+            raise UsageError(
+                "region of interest and mask leave no patch to inspect",
+                hint="widen them with: anoco-edge product set",
+            )
         return known
 
     def check_size(self, width: int, height: int, name: str) -> None:

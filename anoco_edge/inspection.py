@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,17 @@ from anoco_edge.regions import FoundRegion
 
 Verdict = Literal["good", "anomalous", "uncalibrated"]
 Timings = dict[str, float]
+
+
+def verdict(threshold: float | None, regions: Sequence[FoundRegion]) -> Verdict:
+    """`uncalibrated` without a threshold; otherwise whether a region is left that counts.
+
+    >>> verdict(None, []), verdict(1.0, [])
+    ('uncalibrated', 'good')
+    """
+    if threshold is None:
+        return "uncalibrated"
+    return "anomalous" if regions else "good"
 
 
 @dataclass(frozen=True)
@@ -65,10 +77,7 @@ class Inspection:
 
     @property
     def verdict(self) -> Verdict:
-        """`uncalibrated` without a threshold; otherwise whether a region is left that counts."""
-        if self.threshold is None:
-            return "uncalibrated"
-        return "anomalous" if self.regions else "good"
+        return verdict(self.threshold, self.regions)
 
     @property
     def ratio(self) -> float | None:

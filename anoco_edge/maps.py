@@ -47,7 +47,12 @@ def axis_matrix(patches: int, pixels: int) -> Map:
     >>> bool(np.allclose(axis_matrix(4, 64).sum(axis=1), 1))
     True
     """
-    return (_gaussian(pixels) @ _bilinear(patches, pixels)).astype(np.float32)
+    offsets = [k - KERNEL // 2 for k in range(KERNEL)]
+    taps = np.exp([-(k**2) / (2 * SIGMA**2) for k in offsets])
+    taps /= taps.sum()
+    rough = _bilinear(patches, pixels)
+    smooth = sum(t * rough[_reflected(pixels, k)] for k, t in zip(offsets, taps, strict=True))
+    return np.asarray(smooth, np.float32)
 
 
 def _bilinear(patches: int, pixels: int) -> NDArray[np.float64]:
@@ -63,19 +68,15 @@ def _bilinear(patches: int, pixels: int) -> NDArray[np.float64]:
     return matrix
 
 
-def _gaussian(pixels: int) -> NDArray[np.float64]:
-    """Reflected border, the edge pixel not repeated (dcb|abcd|cba)."""
-    offsets = np.arange(KERNEL) - KERNEL // 2
-    taps = np.exp(-(offsets**2) / (2 * SIGMA**2))
-    taps /= taps.sum()
+def _reflected(pixels: int, offset: int) -> NDArray[np.intp]:
+    """The pixel at `offset` from each; at the border the edge pixel is not repeated (dcb|abcd|cba).
+
+    >>> _reflected(4, 2).tolist()
+    [2, 3, 2, 1]
+    """
     period = max(2 * (pixels - 1), 1)
-    rows = np.arange(pixels)
-    matrix = np.zeros((pixels, pixels))
-    for offset, tap in zip(offsets, taps, strict=True):
-        source = np.abs(rows + offset) % period
-        source = np.where(source >= pixels, period - source, source)
-        np.add.at(matrix, (rows, source), tap)
-    return matrix
+    source = np.abs(np.arange(pixels) + offset) % period
+    return np.where(source >= pixels, period - source, source)
 
 
 def enlarge(input_map: Map, placement: Placement) -> Map:

@@ -84,13 +84,13 @@ def patch_box(contract: InputContract, row: int, col: int) -> Box:
     return (col * s, row * s, (col + 1) * s, (row + 1) * s)
 
 
-def inspected_patches(
+def inspected_pixels(
     contract: InputContract,
     placement: Placement,
     region: Region | None = None,
     ignore: Mask | None = None,
-) -> Mask:
-    """Which patches count: those that touch no fill, and lie by more than half inside the
+) -> tuple[Mask, Mask]:
+    """Which pixels of the input are picture and not fill, and which of them are wanted: inside the
     region of interest and outside the ignore mask (given in the picture's own pixels)."""
     right, bottom = placement.left + placement.width, placement.top + placement.height
     inside = np.zeros((contract.height, contract.width), np.bool_)
@@ -102,6 +102,17 @@ def inspected_patches(
         size = (placement.width, placement.height)
         scaled = Image.fromarray(ignore).resize(size, Image.Resampling.NEAREST)
         wanted[placement.top : bottom, placement.left : right] &= ~np.asarray(scaled)
+    return inside, wanted
+
+
+def inspected_patches(
+    contract: InputContract,
+    placement: Placement,
+    region: Region | None = None,
+    ignore: Mask | None = None,
+) -> Mask:
+    """Which patches count: those that touch no fill, and of which more than half is wanted."""
+    inside, wanted = inspected_pixels(contract, placement, region, ignore)
     whole = _by_patch(inside, contract).all(axis=(1, 3))
     share = _by_patch(wanted, contract).mean(axis=(1, 3))
     result: Mask = whole & (share > 0.5)

@@ -7,7 +7,7 @@ largest of these scores times MARGIN is the threshold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,6 @@ from PIL import Image
 
 from anoco_edge.bundle.bank import Bank
 from anoco_edge.bundle.schema import Product, Threshold
-from anoco_edge.scoring import Parameters, Scorer, open_scorer, pool
-from anoco_edge.scoring.types import Floats, References
 
 # A held-out picture meets one reference less than a part on the line will, so its score is already
 # on the high side: that is all the margin the worst of a few good parts gets. Measured with four
@@ -29,34 +27,14 @@ AUGMENTATIONS = 8
 ROUNDING = 1e-12
 
 
-def leave_one_out(bank: Bank, product: Product, scorer: str) -> Threshold:
-    """Each picture (at most MOST_HELD_OUT of them, evenly spaced) against all the others."""
-    pictures = int(bank.reference.max()) + 1
-    chosen = np.unique(np.linspace(0, pictures - 1, min(pictures, MOST_HELD_OUT)).round())
-    scores = []
-    for picture in chosen.astype(int):
-        held = bank.reference == picture
-        rest = References(bank.references.features[~held], bank.references.norms[~held])
-        energy = _open(scorer, rest, product).score(bank.references.features[held]).energy
-        scores.append(pool(energy, product.pooling))
-    return _threshold("leave-one-picture-out", scores, bank, product)
+def held_out(pictures: int) -> list[int]:
+    """Which of so many references are scored: all, or MOST_HELD_OUT of them, evenly spaced.
 
-
-def from_augmentations(
-    rgb: NDArray[np.uint8],
-    bank: Bank,
-    product: Product,
-    scorer: str,
-    features: Callable[[NDArray[np.uint8]], Floats],
-) -> Threshold:
-    """One reference: how much do its own gentle variations cost?"""
-    against = _open(scorer, bank.references, product)
-    scores = []
-    for view in gentle_views(rgb):
-        found = features(view)
-        found = found[found.any(axis=1)]  # patches of zero norm are not in the bank either
-        scores.append(pool(against.score(found).energy, product.pooling))
-    return _threshold("gentle augmentations of the only reference", scores, bank, product)
+    >>> held_out(3), len(held_out(1000))
+    ([0, 1, 2], 32)
+    """
+    spaced = np.linspace(0, pictures - 1, min(pictures, MOST_HELD_OUT)).round()
+    return [int(number) for number in np.unique(spaced)]
 
 
 def gentle_views(rgb: NDArray[np.uint8], seed: int = 0) -> list[NDArray[np.uint8]]:
@@ -78,20 +56,20 @@ def gentle_views(rgb: NDArray[np.uint8], seed: int = 0) -> list[NDArray[np.uint8
     return views
 
 
-def _open(scorer: str, bank: References, product: Product) -> Scorer:
-    return open_scorer(
-        scorer, bank, Parameters(lam=product.lam, metric=product.metric, floor=product.floor)
-    )
-
-
-def _threshold(method: str, scores: Sequence[float], bank: Bank, product: Product) -> Threshold:
+def provisional(method: str, scores: Sequence[float], bank: Bank, product: Product) -> Threshold:
+    """The largest score with its margin; none where the pictures show no difference at all."""
     worst = max(scores)
-    scale = 1.0 if product.metric == "cosine" else float(bank.references.norms.max()) ** 2
     # Pictures without a difference that the backbone sees: nothing was learnt about spread.
-    if worst <= ROUNDING * scale:
+    if worst <= rounding(bank, product):
         return Threshold(kind="none", evidence={"method": method, "scores": list(scores)})
     return Threshold(
         kind="provisional",
         value=worst * MARGIN,
         evidence={"method": method, "scores": list(scores), "margin": MARGIN},
     )
+
+
+def rounding(bank: Bank, product: Product) -> float:
+    """Scores up to this are zero but for rounding."""
+    scale = 1.0 if product.metric == "cosine" else float(bank.references.norms.max()) ** 2
+    return ROUNDING * scale

@@ -1,4 +1,5 @@
-"""What tests share: a place of their own for caches, and a bundle that needs no torch."""
+"""What tests share: a place of their own for caches, a bundle that needs no torch, and doubles of
+what no machine of ours has."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `from tiny_bundle import ...`
 
+from doubles.fake_cuda import FakeCuda, install_cuda
+from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import Bundle
@@ -28,6 +31,24 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of the test's own: no plan of another test is in it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    """The machine has a GPU, an Orin."""
+    return install_cuda(monkeypatch)
+
+
+@pytest.fixture
+def trt(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeTensorRt:
+    """And TensorRT is installed for it."""
+    return install_tensorrt(monkeypatch, cuda)
 
 
 @pytest.fixture

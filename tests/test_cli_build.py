@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import fails, ok, run_cli, run_process, tree
-from doubles.fake_cuda import FakeCuda, install_cuda
-from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
+from doubles.fake_cuda import FakeCuda
+from doubles.fake_tensorrt import FakeTensorRt
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli import build as build_command
@@ -18,30 +18,16 @@ from anoco_edge.cli.console import err
 from anoco_edge.plans import cache
 from anoco_edge.plans.flavours import is_installed
 
+pytestmark = pytest.mark.usefixtures("empty_cache")
 rtx = pytest.mark.skipif(
     not is_installed("tensorrt-rtx"),
     reason="tensorrt_rtx is not installed (pip install tensorrt-rtx-cu13)",
 )
 
 
-@pytest.fixture(autouse=True)
-def no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    return install_cuda(monkeypatch)
-
-
-@pytest.fixture
-def trt(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeTensorRt:
-    return install_tensorrt(monkeypatch, cuda)
-
-
-@pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    install_cuda(monkeypatch).count = 0
+def no_gpu(cuda: FakeCuda) -> None:
+    cuda.count = 0
 
 
 # ---- on a device

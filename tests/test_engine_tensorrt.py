@@ -30,20 +30,7 @@ from anoco_edge.errors import (
 from anoco_edge.plans.ahead import build_ahead
 from anoco_edge.selftest import check_engine
 
-
-@pytest.fixture(autouse=True)
-def no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    return install_cuda(monkeypatch)
-
-
-@pytest.fixture
-def trt(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeTensorRt:
-    return install_tensorrt(monkeypatch, cuda)
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def opened(bundle: Bundle, flavour: Any = "tensorrt") -> TensorRtEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +14,9 @@ import onnx
 import pytest
 import safetensors.numpy
 import torch
+from command_line import fails
 from numpy.typing import NDArray
+from tiny_bundle import tiny_backbone
 
 from anoco_edge.errors import EnvironmentMissingError, ParityError, PictureError, UsageError
 from anoco_edge.onnx_session import open_session
@@ -344,6 +347,24 @@ def test_nothing_comes_out_when_parity_fails(
     target = tmp_path / "wrong.anoco"
     with pytest.raises(ParityError, match="the exported graph differs from torch"):
         export_bundle(ID, target, size=(WIDTH, HEIGHT))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The graph goes to /dev/full, where the kernel itself says that no space is left."""
+
+    def traced(*_: Any) -> Any:
+        (workspace,) = tmp_path.iterdir()
+        (workspace / "backbone.onnx").symlink_to("/dev/full")
+        return onnx.load_from_string(tiny_backbone(64, 64, 8))  # tracing would take seconds
+
+    monkeypatch.setattr("anoco_edge_export.export.trace", traced)
+    target = tmp_path / "full.anoco"
+    line = fails(1, "export", "--backbone", ID, "--size", 64, "--out", target)
+    assert re.match(r"anoco-edge: cannot write \S*full\.anoco\S*: No space left on device; ", line)
+    assert line.endswith("the disk is full: free some space; nothing was changed")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -38,6 +38,21 @@ for repository in sys.argv[1:]:
     except AnocoError as error:
         print(type(error).__name__, error.exit_code, error)
 """
+# As far as the download: what comes before and after it takes torch, and seconds to import that.
+EXPORT = """
+import sys
+from pathlib import Path
+from huggingface_hub import constants
+from anoco_edge.errors import EnvironmentMissingError
+from anoco_edge_export import export
+constants.DOWNLOAD_CHUNK_SIZE = 20  # a third of a percent
+sys.modules["torch"] = None
+export._tools, export.check_memory = dict, lambda *_: None
+try:
+    export.export_backbone(sys.argv[1], Path(), progress=print)
+except EnvironmentMissingError as error:
+    assert "torch is needed" in str(error)
+"""
 
 
 class _Hub(BaseHTTPRequestHandler):
@@ -101,7 +116,7 @@ def hub() -> Iterator[tuple[type[_Hub], str]]:
     thread.join()
 
 
-def _ask(endpoint: str, home: Path, *repositories: str, **settings: str) -> list[str]:
+def _ask(endpoint: str, home: Path, *args: str, code: str = CODE, **settings: str) -> list[str]:
     """Lines told, in a process of its own: the library reads its settings once."""
     proxies = {f"{k}_proxy" for k in ("http", "https", "all", "HTTP", "HTTPS", "ALL")}
     kept = {k: v for k, v in os.environ.items() if k not in proxies and not k.startswith("HF_")}
@@ -112,7 +127,7 @@ def _ask(endpoint: str, home: Path, *repositories: str, **settings: str) -> list
         "PYTHONPATH": os.pathsep.join(sys.path),
         **settings,
     }
-    command = [sys.executable, "-c", CODE, *repositories]
+    command = [sys.executable, "-c", code, *args]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert done.stderr == ""  # whatever happens, the library's own warnings stay out
     return done.stdout.splitlines()
@@ -130,6 +145,32 @@ def test_the_file_comes_with_its_terms_and_is_asked_for_once(
     before = len(server.asked)
     assert _ask(endpoint, tmp_path, OPEN, HF_HUB_OFFLINE="1") == [path]
     assert len(server.asked) == before
+
+
+def test_terms_that_another_program_left_out_are_fetched_afterwards(
+    hub: tuple[type[_Hub], str], tmp_path: Path
+) -> None:
+    server, endpoint = hub
+    path = Path(_ask(endpoint, tmp_path, OPEN)[-1])
+    licence = path.with_name("LICENSE.md")
+    licence.unlink()  # README.md stays, as other programs fetch it: it is not the terms
+    assert _ask("http://127.0.0.1:9", tmp_path, OPEN) == [str(path)]  # no hub, and no harm
+    assert not licence.exists()
+    server.asked.clear()
+    assert _ask(endpoint, tmp_path, OPEN) == [str(path)]
+    assert licence.read_bytes() == b"the terms"
+    assert not [line for line in server.asked if line.endswith("/model.safetensors")]
+
+
+def test_who_exports_sees_the_download_come_along(
+    hub: tuple[type[_Hub], str], tmp_path: Path
+) -> None:
+    first, *told = _ask(hub[1], tmp_path, "dinov3-s", code=EXPORT)
+    assert first.startswith("loading DINOv3")
+    what = "fetching model.safetensors of timm/vit_small_patch16_dinov3.lvd1689m"
+    percents = [int(line.removeprefix(f"{what}: ").removesuffix(" %")) for line in told]
+    assert len(percents) > 10 and percents[-1] == 100
+    assert percents == sorted(set(percents))
 
 
 def test_what_to_do_when_the_hub_gives_nothing(hub: tuple[type[_Hub], str], tmp_path: Path) -> None:

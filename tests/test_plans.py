@@ -34,17 +34,13 @@ from anoco_edge.plans.builder import (
 from anoco_edge.plans.flavours import is_installed
 from anoco_edge.scoring.onnx_scorer import scoring_model
 
+pytestmark = pytest.mark.usefixtures("empty_cache")
 rtx = pytest.mark.skipif(
     not is_installed("tensorrt-rtx"),
     reason="tensorrt_rtx is not installed (pip install tensorrt-rtx-cu13)",
 )
 CONTRACT = InputContract(width=64, height=64, stride=16, rows=4, cols=4, dim=8)
 TARGETS = ("sm86", "sm89")
-
-
-@pytest.fixture(autouse=True)
-def no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def build(
@@ -204,16 +200,6 @@ def test_targets() -> None:
 
 
 # ---- the same code with TensorRT, by a double
-
-
-@pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    return install_cuda(monkeypatch)
-
-
-@pytest.fixture
-def trt(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeTensorRt:
-    return install_tensorrt(monkeypatch, cuda)
 
 
 def test_tensorrt_builds_for_its_own_gpu(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:

@@ -21,7 +21,8 @@ from anoco_edge.errors import UsageError
 # The names that commits give: a picture and a mask by their hash, the rest by generation.
 _WRITTEN = re.compile(
     r"history/product-[0-9]+\.json|bank-[0-9]+\.safetensors"
-    r"|references/[0-9a-f]{16}(\.[^/]*)?|mask-[0-9a-f]{16}\.png"
+    r"|(references|calibration)/[0-9a-f]{16}(\.[^/]*)?|mask-[0-9a-f]{16}\.png"
+    r"|baseline-[0-9]+\.safetensors"
 )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from anoco_edge.errors import BundleError
 
 SCHEMA_VERSION = 1
 
@@ -30,6 +33,10 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Fit = Literal["stretch", "letterbox"]
 Metric = Literal["product", "l2", "cosine"]
 Pooling = Literal["max", "top5"]
+Tta = Literal["none", "references", "paper"]
+# Where a pixel of a view comes from: x' = a x + b y + c, y' = d x + e y + f, in pixels of the
+# canvas, whose first pixel reaches from 0 to 1.
+Affine = tuple[float, float, float, float, float, float]
 
 
 class _Model(BaseModel):
@@ -66,6 +73,19 @@ class Backbone(_Model):
     weights: Weights
 
 
+class Tiles(_Model):
+    """The canvas, in pixels, that pictures are brought to, and where the model looks at it.
+
+    A window of the model's input size starts at every pair of `columns` and `rows`; together they
+    cover the canvas, and all start on the patch grid.
+    """
+
+    width: int = Field(gt=0)
+    height: int = Field(gt=0)
+    columns: tuple[int, ...] = Field(min_length=1)
+    rows: tuple[int, ...] = Field(min_length=1)
+
+
 class InputContract(_Model):
     """uint8 NHWC RGB of this size in, `rows x cols` patches of `dim` numbers out."""
 
@@ -83,6 +103,25 @@ class InputContract(_Model):
         if (self.cols * self.stride, self.rows * self.stride) != (self.width, self.height):
             raise ValueError("rows and cols times stride must give height and width")
         return self
+
+    def canvas(self, tiles: Tiles | None) -> InputContract:
+        """The same for the whole canvas; tiles that do not cover it are refused."""
+        if tiles is None:
+            return self
+        for starts, side, length in (
+            (tiles.columns, self.width, tiles.width),
+            (tiles.rows, self.height, tiles.height),
+        ):
+            steps = [after - before for before, after in pairwise(starts)]
+            covered = starts[0] == 0 and starts[-1] + side == length
+            if not covered or any(v % self.stride or not 0 < v <= side for v in steps):
+                raise BundleError(
+                    f"tiles at {', '.join(map(str, starts))} do not cover {length} pixels",
+                    hint="set them again: anoco-edge product set --tiles",
+                )
+        cols, rows = tiles.width // self.stride, tiles.height // self.stride
+        size = {"width": tiles.width, "height": tiles.height, "cols": cols, "rows": rows}
+        return self.model_copy(update=size)
 
 
 class Plan(_Model):
@@ -123,6 +162,47 @@ class Reference(_Model):
     pixels: Sha256
     width: int
     height: int
+    views: tuple[Affine, ...] = ()  # of this picture alone; they follow the product's in the bank
+
+
+class Coreset(_Model):
+    """A bank that was thinned to its most different patches, and what that left uncovered."""
+
+    max_patches: int = Field(gt=0)
+    seed: int = Field(ge=0)
+    considered: int = Field(default=0, ge=0)  # patches there were
+    duplicates: int = Field(default=0, ge=0)  # of these, exact copies of another
+    radius: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # of the farthest one left out
+
+
+class CalibrationPicture(_Model):
+    """A good part that was held out of the references."""
+
+    name: str
+    group: str  # pictures of one group are of one part: the highest score counts
+    role: Literal["threshold", "baseline"] = "threshold"
+    score: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    pixels: Sha256
+    width: int
+    height: int
+    file: FileRecord | None = None  # the picture itself, where it was kept
+
+
+class Calibration(_Model):
+    """How a threshold was asked for; a later change of the bank computes it anew."""
+
+    false_reject: float = Field(gt=0, lt=1)
+    accept_fewer: bool = False  # settle for the rate that few pictures do support
+    source: Literal["pictures", "references"]
+    pictures: tuple[CalibrationPicture, ...] = ()  # those held out; none if it was the references
+
+
+class Baseline(_Model):
+    """Energy that good parts have at each place; only what exceeds it by `sigmas` counts."""
+
+    file: FileRecord  # safetensors: mean and spread, one number a patch each
+    sigmas: float = Field(ge=0, allow_inf_nan=False)
+    pictures: int = Field(ge=2)
 
 
 class Threshold(_Model):
@@ -153,12 +233,18 @@ class Product(_Model):
     floor: float = Field(default=0.05, ge=0, lt=1)
     metric: Metric = "product"
     pooling: Pooling = "max"
-    tta: Literal["none", "references", "paper"] = "none"
+    tta: Tta = "none"
+    tta_seed: int = Field(default=0, ge=0)
+    views: tuple[Affine, ...] = ()  # that all references have, and with `paper` the query too
+    tiles: Tiles | None = None
     any_size: bool = False
     min_area: float = Field(default=0.0, ge=0)
     region: Region | None = None
     mask: FileRecord | None = None
     threshold: Threshold = Threshold()
+    calibration: Calibration | None = None
+    baseline: Baseline | None = None
+    coreset: Coreset | None = None
     references: tuple[Reference, ...] = ()
     bank: FileRecord | None = None
     bank_dtype: Literal["float16", "float32"] = "float16"

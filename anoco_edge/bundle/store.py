@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from anoco_edge.bundle.bank import Bank
+from anoco_edge.bundle.baseline import BaselineGrid
 from anoco_edge.bundle.checksum import is_sealed, seal, sha256_bytes, sha256_file
 from anoco_edge.bundle.disk import LOCK, TEMPORARY, sync_folder, writing
 from anoco_edge.bundle.schema import (
@@ -170,15 +171,30 @@ class Bundle:
                 f"a patch, the backbone gives {self.manifest.input.dim}",
                 hint="enrol the references again",
             )
-        contract, path = self.manifest.input, folder / product.bank.path
+        contract, path = self.manifest.input.canvas(product.tiles), folder / product.bank.path
+        own_views = min((len(r.views) for r in product.references), default=0)
         for column, end, what in (
             (bank.reference, len(product.references), "references"),
+            (bank.view, 1 + len(product.views) + own_views, "views"),
             (bank.row, contract.rows, "rows"),
             (bank.col, contract.cols, "columns"),
         ):
             if int(column.min()) < 0 or int(column.max()) >= end:
                 raise BundleError(f"{path} names {what} that do not exist", hint="enrol again")
         return bank
+
+    def baseline(self, product: Product) -> BaselineGrid | None:
+        """The energy that good parts usually have at each place, if the product takes it off."""
+        if product.baseline is None:
+            return None
+        folder, record = self.product_folder(product.name), product.baseline.file
+        contract = self.manifest.input.canvas(product.tiles)
+        return BaselineGrid.from_bytes(
+            self.read(record, folder),
+            product.baseline.sigmas,
+            (contract.rows, contract.cols),
+            str(folder / record.path),
+        )
 
     def generations(self, name: str) -> list[Product]:
         """Every generation that is still there, oldest first."""
@@ -245,6 +261,10 @@ def product_files(product: Product) -> Iterator[FileRecord]:
     """Every file that a generation of a product relies on."""
     yield from (reference.file for reference in product.references)
     yield from (record for record in (product.bank, product.mask) if record is not None)
+    if product.baseline is not None:
+        yield product.baseline.file
+    if product.calibration is not None:
+        yield from (p.file for p in product.calibration.pictures if p.file is not None)
 
 
 def history_path(generation: int) -> str:

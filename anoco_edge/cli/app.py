@@ -10,6 +10,7 @@ from anoco_edge import __version__
 from anoco_edge.cli import (
     bench,
     build,
+    calibrate,
     demo,
     doctor,
     enroll,
@@ -18,6 +19,9 @@ from anoco_edge.cli import (
     info,
     product,
     references,
+)
+from anoco_edge.cli import (
+    eval as eval_,
 )
 
 app = typer.Typer(
@@ -46,7 +50,7 @@ def _root(
     """Few-shot visual inspection: teach it a few good parts, then let it watch the line."""
 
 
-for module in (demo, export, build, enroll, infer, bench, info, doctor):
+for module in (demo, export, build, enroll, calibrate, infer, bench, eval_, info, doctor):
     module.register(app)
 app.add_typer(references.app, name="references")
 app.add_typer(product.app, name="product")

@@ -12,6 +12,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -42,9 +43,29 @@ def _plain(text: str) -> str:
     return escape(text)
 
 
+class Steps:
+    """Moves a progress bar on; called with what is being done."""
+
+    def __init__(self, bar: Progress, title: str, total: int | None) -> None:
+        self._bar, self._title = bar, title
+        self._task = bar.add_task(_plain(title), total=total)
+        self._part: TaskID | None = None
+
+    def __call__(self, text: str = "") -> None:
+        if text:
+            self._bar.update(self._task, description=_plain(f"{self._title}: {text}"))
+        self._bar.advance(self._task)
+
+    def thinning(self, done: int, total: int) -> None:
+        """A bar of its own for the long part of a step."""
+        if self._part is None:
+            self._part = self._bar.add_task("thinning the bank")
+        self._bar.update(self._part, completed=done, total=total)
+
+
 @contextmanager
-def progress(title: str, total: int | None = None) -> Iterator[Any]:
-    """A progress bar on stderr; yields `step(text="")`. Silent when not a terminal."""
+def progress(title: str, total: int | None = None) -> Iterator[Steps]:
+    """A progress bar on stderr; yields what moves it on. Silent when not a terminal."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -56,11 +77,4 @@ def progress(title: str, total: int | None = None) -> Iterator[Any]:
         disable=not err.is_terminal,
     )
     with bar:
-        task = bar.add_task(_plain(title), total=total)
-
-        def step(text: str = "") -> None:
-            if text:
-                bar.update(task, description=_plain(f"{title}: {text}"))
-            bar.advance(task)
-
-        yield step
+        yield Steps(bar, title, total)

@@ -9,6 +9,7 @@ import typer
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import emit_json, note, out, progress, warn
+from anoco_edge.cli.cost import accept_cost
 from anoco_edge.cli.options import (
     BundleArgument,
     DeviceOption,
@@ -18,6 +19,7 @@ from anoco_edge.cli.options import (
     ScorerOption,
     example,
 )
+from anoco_edge.cli.preview import effects_of, preview_report, show_preview
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import (
     AnySizeOption,
@@ -25,10 +27,17 @@ from anoco_edge.cli.settings import (
     FloorOption,
     LambdaOption,
     MaskOption,
+    MaxPatchesOption,
     MetricOption,
     MinAreaOption,
+    OverlapOption,
     PoolingOption,
     RoiOption,
+    TileSizeOption,
+    TilesOption,
+    TtaOption,
+    TtaSeedOption,
+    YesOption,
     read_settings,
 )
 from anoco_edge.engines import EngineSettings
@@ -64,19 +73,35 @@ def enroll(
     lam: LambdaOption = None,
     floor: FloorOption = None,
     bank_dtype: BankOption = None,
+    tta: TtaOption = None,
+    tta_seed: TtaSeedOption = None,
+    tiles: TilesOption = None,
+    tile_size: TileSizeOption = None,
+    overlap: OverlapOption = None,
+    max_patches: MaxPatchesOption = None,
+    yes: YesOption = False,
     engine: EngineOption = "auto",
     device: DeviceOption = "CPU",
     scorer: ScorerOption = "auto",
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for another process that enrols.")
     ] = 600.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change.")
+    ] = False,
+    past: Annotated[
+        Path | None,
+        typer.Option(help="With --dry-run: results.jsonl of a run, whose verdicts might flip."),
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Teach a product with pictures of good parts.
 
     Bank and threshold change together or not at all. Pictures that are references already are
-    refused. The threshold is provisional until it is calibrated.
+    refused. The threshold is provisional until it is calibrated; a calibrated one is computed anew.
     """
+    if past is not None and not dry_run:
+        raise UsageError("--past is for --dry-run", hint="pass that, or leave it out")
     settings = read_settings(
         roi=roi,
         mask=mask,
@@ -86,9 +111,16 @@ def enroll(
         metric=metric,
         floor=floor,
         bank_dtype=bank_dtype,
-        **{"lambda": lam},
+        lam=lam,
+        tta=tta,
+        tta_seed=tta_seed,
+        tiles=tiles,
+        tile_size=tile_size,
+        overlap=overlap,
+        max_patches=max_patches,
     )
     paths = _chosen(pictures or [], from_results, id_ or [])
+    accept_cost(bundle, product, settings, len(paths), engine=engine, device=device, yes=yes)
     with progress("enrolling", len(paths) * 2 + 1) as step:
         new = []
         for path in paths:
@@ -102,12 +134,16 @@ def enroll(
             wait=wait,
             progress=step,
             on_wait=note,
+            thinning=step.thinning,
         )
-        taught = teacher.enroll(new, product, settings)
+        taught = teacher.enroll(new, product, settings, commit=not dry_run)
+        effects = effects_of(teacher, taught, past) if dry_run else []
     for name in taught.duplicates:
         warn(f"refused a picture that is there already: {name}")
     warn_if_random(Bundle.open(bundle))
-    if json_:
+    if dry_run:
+        emit_json(preview_report(taught, effects)) if json_ else show_preview(taught, effects)
+    elif json_:
         emit_json(taught_report(taught))
     else:
         show_taught(taught, bundle)
@@ -124,6 +160,7 @@ def taught_report(taught: Taught) -> dict[str, Any]:
         "references": [r.name for r in product.references],
         "dropped_patches": product.dropped_patches,
         "threshold": product.threshold.model_dump(),
+        "notes": list(taught.notes),
     }
 
 
@@ -135,10 +172,15 @@ def show_taught(taught: Taught, bundle: Path) -> None:
         f"{len(product.references)} references"
         + (f" ({len(taught.added)} new)" if taught.added else "")
     )
-    if threshold.value is None:
-        warn("there is no threshold: verdicts will be 'uncalibrated'")
-    else:
+    for text in taught.notes:
+        warn(text)
+    if threshold.value is not None:
         out.print(f"{threshold.kind} threshold {threshold.value:.4g}")
+    elif not taught.notes:
+        warn("there is no threshold: verdicts will be 'uncalibrated'")
+    if (coreset := product.coreset) is not None and taught.added:
+        kept = min(coreset.max_patches, coreset.considered - coreset.duplicates)
+        out.print(f"{kept:,} of {coreset.considered:,} patches kept, {coreset.duplicates} copies")
     if product.dropped_patches:
         warn(f"{product.dropped_patches} patches without any signal were left out")
     note(f"undo this with: anoco-edge references undo {bundle} --product {product.name}")

@@ -23,10 +23,11 @@ from anoco_edge.cli.options import (
 )
 from anoco_edge.cli.parity import parity_remarks, parity_table
 from anoco_edge.cli.randomness import warn_if_random
+from anoco_edge.cli.settings import OverlapOption, TileSizeOption, TilesOption, read_tiles
 from anoco_edge.errors import AnocoError, UsageError, missing
+from anoco_edge.teaching import NO_CHANGE, NewPicture, Settings, Taught, Teacher
 
 if TYPE_CHECKING:
-    from anoco_edge.teaching import NewPicture, Taught
     from anoco_edge_export import ExportedBundle
 
 DEFAULT_BACKBONE = "dinov3-l"
@@ -90,6 +91,9 @@ def export(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of that draw.")] = 0,
     product: Annotated[str | None, typer.Option(help="Name of the product for --refs.")] = None,
+    tiles: TilesOption = None,
+    tile_size: TileSizeOption = None,
+    overlap: OverlapOption = None,
     bundle: Annotated[
         Path | None, typer.Option(help="For the next two: from this bundle, nothing exported anew.")
     ] = None,
@@ -123,6 +127,9 @@ def export(
         )
     if product is not None and not refs:
         raise UsageError("--product names what --refs teaches", hint="pass --refs, or leave it out")
+    settings = Settings({}, tiles=read_tiles(tiles, tile_size, overlap))
+    if settings != NO_CHANGE and not refs:
+        raise UsageError("tiles are for the product of --refs", hint="pass --refs, or tile later")
     check_hand_over(single_file, triton, overwrite)
     if islands is not None and precision != "fp16":
         raise UsageError("--islands is for --precision fp16", hint="pass that, or leave it out")
@@ -154,7 +161,7 @@ def export(
         if not json_:
             show_plan(report["plan"])
     if pictures:
-        taught = _enroll(path, pictures, product)
+        taught = _enroll(path, pictures, product, settings)
         report["taught"] = taught_report(taught)
         if not json_:
             show_taught(taught, path)
@@ -251,7 +258,6 @@ def _pictures(refs: list[str] | None, shots: int | None, seed: int) -> list[NewP
     import numpy as np
 
     from anoco_edge.sources.files import find_files
-    from anoco_edge.teaching import NewPicture
 
     paths, _ = find_files(refs)
     if shots is not None:
@@ -262,12 +268,12 @@ def _pictures(refs: list[str] | None, shots: int | None, seed: int) -> list[NewP
     return [NewPicture.from_file(path) for path in paths]
 
 
-def _enroll(target: Path, pictures: list[NewPicture], product: str | None) -> Taught:
-    from anoco_edge.teaching import Teacher
-
+def _enroll(
+    target: Path, pictures: list[NewPicture], product: str | None, settings: Settings
+) -> Taught:
     try:
         with progress("enrolling", len(pictures) + 1) as step:
-            taught = Teacher.open(target, progress=step).enroll(pictures, product)
+            taught = Teacher.open(target, progress=step).enroll(pictures, product, settings)
     except AnocoError:
         note(f"{target} was written, but without references; add them with: anoco-edge enroll")
         raise

@@ -91,7 +91,7 @@ def show_products(products: list[Product]) -> None:
     if not products:
         out.print("no products yet")
         return
-    table = Table("product", "generation", "references", "threshold", "scoring", "region", "mask")
+    table = Table("product", "generation", "references", "threshold", "scoring", "looks at")
     for p in products:
         value = f"{p.threshold.kind} {p.threshold.value:.4g}" if p.threshold.value else "none"
         table.add_row(
@@ -100,7 +100,24 @@ def show_products(products: list[Product]) -> None:
             str(len(p.references)),
             value,
             f"{p.metric}, lambda {p.lam:g}, {p.pooling}",
-            f"{len(p.region.points)} points" if p.region else "-",
-            "yes" if p.mask else "-",
+            _looks_at(p),
         )
     out.print(table)
+    for p in products:
+        words = p.threshold.evidence.get("words") or p.threshold.evidence.get("lost")
+        if words:
+            out.print(f"{p.name}: {words}", soft_wrap=True, markup=False)
+
+
+def _looks_at(product: Product) -> str:
+    """What is unusual about how pictures are seen and scored."""
+    tiles, coreset, baseline = product.tiles, product.coreset, product.baseline
+    parts = [
+        f"a region of {len(product.region.points)} points" if product.region else "",
+        "what the mask leaves" if product.mask else "",
+        f"{len(tiles.columns)} x {len(tiles.rows)} tiles" if tiles else "",
+        f"augmented views ({product.tta})" if product.tta != "none" else "",
+        f"{coreset.max_patches:,} of {coreset.considered:,} patches" if coreset else "",
+        f"excess over {baseline.sigmas:g} sigmas" if baseline else "",
+    ]
+    return ", ".join(part for part in parts if part) or "the whole picture"

@@ -8,6 +8,7 @@ import typer
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import emit_json, progress
+from anoco_edge.cli.cost import accept_cost
 from anoco_edge.cli.enroll import show_taught, taught_report
 from anoco_edge.cli.info import product_report, show_products
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
@@ -17,10 +18,17 @@ from anoco_edge.cli.settings import (
     FloorOption,
     LambdaOption,
     MaskOption,
+    MaxPatchesOption,
     MetricOption,
     MinAreaOption,
+    OverlapOption,
     PoolingOption,
     RoiOption,
+    TileSizeOption,
+    TilesOption,
+    TtaOption,
+    TtaSeedOption,
+    YesOption,
     read_settings,
 )
 from anoco_edge.teaching import Teacher
@@ -55,6 +63,13 @@ def set_(
     lam: LambdaOption = None,
     floor: FloorOption = None,
     bank_dtype: BankOption = None,
+    tta: TtaOption = None,
+    tta_seed: TtaSeedOption = None,
+    tiles: TilesOption = None,
+    tile_size: TileSizeOption = None,
+    overlap: OverlapOption = None,
+    max_patches: MaxPatchesOption = None,
+    yes: YesOption = False,
     json_: JsonOption = False,
 ) -> None:
     """Change settings; bank and threshold are made anew where they depend on them."""
@@ -68,10 +83,18 @@ def set_(
         metric=metric,
         floor=floor,
         bank_dtype=bank_dtype,
-        **{"lambda": lam},
+        lam=lam,
+        tta=tta,
+        tta_seed=tta_seed,
+        tiles=tiles,
+        tile_size=tile_size,
+        overlap=overlap,
+        max_patches=max_patches,
     )
+    accept_cost(bundle, product, settings, 0, yes=yes)
     with progress("rebuilding") as step:
-        taught = Teacher.open(bundle, progress=step).configure(settings, product)
+        teacher = Teacher.open(bundle, progress=step, thinning=step.thinning)
+        taught = teacher.configure(settings, product)
     if json_:
         emit_json(taught_report(taught))
     else:

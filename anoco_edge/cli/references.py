@@ -15,6 +15,7 @@ from anoco_edge.bundle.generations import undo as undo_generation
 from anoco_edge.cli.console import emit_json, note, out, progress
 from anoco_edge.cli.enroll import show_taught, taught_report
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
+from anoco_edge.cli.preview import effects_of, preview_report, show_preview
 from anoco_edge.teaching import Taught, Teacher
 
 app = typer.Typer(help="List, remove, undo or prune references.", no_args_is_help=True)
@@ -56,12 +57,19 @@ def remove(
     bundle: BundleArgument,
     names: Annotated[list[str], typer.Argument(help="Names, as `references list` shows them.")],
     product: ProductOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change.")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Take references away; bank and threshold follow."""
     with progress("removing", 1) as step:
-        taught = Teacher.open(bundle, progress=step).remove(names, product)
-    if json_:
+        teacher = Teacher.open(bundle, progress=step, thinning=step.thinning)
+        taught = teacher.remove(names, product, commit=not dry_run)
+        effects = effects_of(teacher, taught, None) if dry_run else []
+    if dry_run:
+        emit_json(preview_report(taught, effects)) if json_ else show_preview(taught, effects)
+    elif json_:
         emit_json(taught_report(taught))
     else:
         show_taught(taught, bundle)

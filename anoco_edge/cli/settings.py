@@ -1,4 +1,4 @@
-"""Settings of a product as options, shared by `enroll` and `product set`."""
+"""Settings of a product as options, shared by `enroll`, `product set` and `export`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from anoco_edge.cli.options import parse_region
+from anoco_edge.cli.options import parse_region, parse_size
 from anoco_edge.errors import UsageError
-from anoco_edge.teaching import Settings
+from anoco_edge.teaching import Settings, TileSettings
 
 RoiOption = Annotated[
     str | None,
@@ -47,6 +47,34 @@ FloorOption = Annotated[float | None, typer.Option(help="Least similarity in an 
 BankOption = Annotated[
     Literal["float16", "float32"] | None, typer.Option(help="Precision of the stored features.")
 ]
+TtaOption = Annotated[
+    Literal["none", "references", "paper"] | None,
+    typer.Option(
+        help="Test-time augmentation: turned and mirrored views of the references, or (paper) of "
+        "the inspected picture too. Costs time; how much is said first."
+    ),
+]
+TtaSeedOption = Annotated[
+    int | None, typer.Option("--tta-seed", min=0, help="Draws other views.", hidden=True)
+]
+TilesOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Look at the picture in so many tiles: 3x2 (columns x rows); 'none' takes them away."
+    ),
+]
+TileSizeOption = Annotated[
+    str | None, typer.Option(help="Tiles of this size instead, in picture pixels: 1024 or 800x600.")
+]
+OverlapOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="What tiles share, in picture pixels. Default: 1/8 of a tile."),
+]
+MaxPatchesOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Keep only so many patches, the most different ones; 0: all."),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Accept the cost without asking.")]
 
 
 def read_settings(
@@ -54,6 +82,11 @@ def read_settings(
     roi: str | None,
     mask: str | None,
     threshold: float | None = None,
+    tiles: str | None = None,
+    tile_size: str | None = None,
+    overlap: int | None = None,
+    max_patches: int | None = None,
+    lam: float | None = None,
     **fields: Any,
 ) -> Settings:
     """Options as typed, turned into what the teacher takes; what was not given stays."""
@@ -70,8 +103,36 @@ def read_settings(
             raise UsageError(f"the mask {mask} cannot be read: {error.strerror}") from None
     if threshold is not None and not 0 <= threshold < float("inf"):
         raise UsageError(f"threshold is {threshold}", hint="0 or more; 0 computes it anew")
+    fields["lambda"] = lam
     for name, value in fields.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name.replace('_', '-')} is {value}", hint="give a finite number")
     given = {k: v for k, v in fields.items() if v is not None}
-    return Settings(given, region=parse_region(roi), mask=data, threshold=threshold)
+    return Settings(
+        given,
+        region=parse_region(roi),
+        mask=data,
+        threshold=threshold,
+        tiles=read_tiles(tiles, tile_size, overlap),
+        max_patches=max_patches,
+    )
+
+
+def read_tiles(tiles: str | None, size: str | None, overlap: int | None) -> TileSettings | None:
+    """`--tiles 3x2` or `--tile-size 1024`, not both; `none` takes them away.
+
+    >>> read_tiles("3x2", None, 64)
+    TileSettings(grid=(3, 2), size=None, overlap=64)
+    """
+    if tiles is None and size is None and overlap is None:
+        return None
+    if tiles is not None and size is not None:
+        raise UsageError("--tiles and --tile-size exclude each other", hint="pass one of them")
+    if tiles is None:
+        return TileSettings(size=parse_size(size), overlap=overlap)
+    if tiles == "none":
+        return TileSettings(overlap=overlap)
+    columns, _, rows = tiles.lower().partition("x")
+    if not (columns.isdigit() and rows.isdigit()):
+        raise UsageError(f"{tiles!r} are not tiles", hint="write columns x rows: --tiles 3x2")
+    return TileSettings(grid=(int(columns), int(rows)), overlap=overlap)

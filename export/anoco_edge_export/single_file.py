@@ -135,6 +135,12 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
             f"product {product.name!r} looks at every picture in many views, a single file at one",
             hint="choose test-time augmentation 'none' or 'references' for it",
         )
+    if product.tiles is not None or product.baseline is not None:
+        what = "tiles" if product.tiles is not None else "a baseline"
+        raise UsageError(
+            f"product {product.name!r} uses {what}, which a single file cannot hold",
+            hint="use the bundle itself, or a product without",
+        )
     references = bundle.bank(product).references
     _check_bank(references.features.shape)
     contract = bundle.manifest.input

@@ -1,0 +1,87 @@
+"""What energy good parts have at each place, for parts that always lie in the same place.
+
+An edge that never looks the same twice costs energy on every good part; taking that off leaves
+what is unusual *there*. Only the excess over mean + sigmas x spread counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.errors import BundleError, UsageError
+
+Map = NDArray[np.float32]
+
+LEAST_PICTURES = 2  # for a spread; it is a rough one up to about ten
+
+
+@dataclass(frozen=True)
+class BaselineGrid:
+    """Mean and spread of the energy at every patch of the canvas."""
+
+    mean: NDArray[np.float32]
+    spread: NDArray[np.float32]
+    sigmas: float
+
+    @staticmethod
+    def fit(grids: Iterable[Map], sigmas: float) -> BaselineGrid:
+        """From the energies of good parts (sample standard deviation).
+
+        >>> grids = [np.full((1, 1), v, np.float32) for v in (1.0, 3.0)]
+        >>> found = BaselineGrid.fit(grids, 3.0)
+        >>> found.mean.item(), round(found.spread.item(), 4)
+        (2.0, 1.4142)
+        """
+        stack = np.stack([np.asarray(grid, np.float64) for grid in grids])
+        if len(stack) < LEAST_PICTURES:
+            raise UsageError(
+                f"a baseline needs {LEAST_PICTURES} pictures, there are {len(stack)}",
+                hint="calibrate with more good parts, or without --baseline",
+            )
+        mean, spread = stack.mean(axis=0), stack.std(axis=0, ddof=1)
+        return BaselineGrid(mean.astype(np.float32), spread.astype(np.float32), sigmas)
+
+    def excess(self, energy: Map) -> Map:
+        """What is left of a grid of energies.
+
+        >>> one = np.ones((1, 2), np.float32)
+        >>> BaselineGrid(one, one, 3.0).excess(np.array([[3.0, 9.0]], np.float32)).tolist()
+        [[0.0, 5.0]]
+        """
+        if energy.shape != self.mean.shape:
+            raise BundleError(
+                f"the baseline has {self.mean.shape} patches, the picture {energy.shape}",
+                hint="calibrate again",
+            )
+        usual = self.mean + np.float32(self.sigmas) * self.spread
+        left: Map = np.maximum(energy - usual, np.float32(0))
+        return left
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file."""
+        from safetensors.numpy import save
+
+        data: bytes = save({"mean": self.mean, "spread": self.spread})
+        return data
+
+    @staticmethod
+    def from_bytes(data: bytes, sigmas: float, shape: tuple[int, int], name: str) -> BaselineGrid:
+        """Read a safetensors file; what could turn into a wrong score is refused."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            tensors = load(data)
+        except (SafetensorError, ValueError) as error:
+            raise BundleError(f"{name} is not a baseline: {error}") from None
+        good = set(tensors) == {"mean", "spread"} and all(
+            t.dtype == np.float32 and t.shape == shape and np.isfinite(t).all() and (t >= 0).all()
+            for t in tensors.values()
+        )
+        if not good:
+            raise BundleError(f"{name} does not fit the product", hint="calibrate again")
+        return BaselineGrid(tensors["mean"], tensors["spread"], sigmas)

@@ -1,0 +1,153 @@
+"""What the engine sees of a picture: one input, or tiles of a larger canvas.
+
+Tiles lie on one patch grid, so that the patches of all of them make one larger grid, and what
+follows (scoring, map, regions) knows nothing of tiles. Where tiles overlap, the cut between two
+runs through the middle: each patch is taken from the tile that has more of its surroundings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.bundle.schema import InputContract, Tiles
+from anoco_edge.engines import Engine
+from anoco_edge.errors import UsageError
+from anoco_edge.scoring.types import Floats
+
+Pixels = NDArray[np.uint8]
+
+MOST_TILES = 1024  # far more than the 100 to 200 of the largest sensors at 224 px
+_AT_ONCE = 8  # windows in one run of the engine
+_OVERLAP = 1 / 8  # of a tile, unless told otherwise
+
+
+class Canvas:
+    """One model input, or as many as its tiles: `contract` describes the whole."""
+
+    def __init__(self, window: InputContract, tiles: Tiles | None = None) -> None:
+        self._window = window
+        self.contract = window.canvas(tiles)
+        self._places: list[tuple[int, int, slice, slice]] = []
+        if tiles is not None:
+            down = _owned(tiles.rows, window.height, tiles.height, window.stride)
+            across = _owned(tiles.columns, window.width, tiles.width, window.stride)
+            self._places = [
+                (top, left, rows, cols)
+                for top, rows in zip(tiles.rows, down, strict=True)
+                for left, cols in zip(tiles.columns, across, strict=True)
+            ]
+        self.windows = max(1, len(self._places))
+
+    def features(self, engine: Engine, canvases: Pixels) -> Floats:
+        """Patch features [batch, rows * cols, dim] of pictures brought to the canvas's size."""
+        if not self._places:
+            return engine.features(canvases)
+        return np.stack([self._joined(engine, canvas) for canvas in canvases])
+
+    def _joined(self, engine: Engine, canvas: Pixels) -> Floats:
+        window, whole = self._window, self.contract
+        grid = np.empty((whole.rows, whole.cols, whole.dim), np.float32)
+        for start in range(0, len(self._places), _AT_ONCE):
+            some = self._places[start : start + _AT_ONCE]
+            cut = [canvas[y : y + window.height, x : x + window.width] for y, x, _, _ in some]
+            for one, (y, x, rows, cols) in zip(engine.features(np.stack(cut)), some, strict=True):
+                tile = one.reshape(window.rows, window.cols, window.dim)
+                grid[rows, cols] = tile[
+                    _moved(rows, y // window.stride), _moved(cols, x // window.stride)
+                ]
+        return grid.reshape(-1, whole.dim)
+
+
+def plan_tiles(
+    window: InputContract,
+    picture: tuple[int, int],
+    *,
+    grid: tuple[int, int] | None = None,
+    size: tuple[int, int] | None = None,
+    overlap: int | None = None,
+) -> Tiles:
+    """Tiles for pictures of this width and height: so many columns and rows, or tiles of a size.
+
+    `size` and `overlap` are in pixels of the picture; the overlap is rounded up to whole patches.
+
+    >>> c = InputContract(width=64, height=64, stride=16, rows=4, cols=4, dim=8)
+    >>> t = plan_tiles(c, (1000, 500), grid=(2, 1), overlap=0)
+    >>> t.width, t.height, t.columns, t.rows
+    (128, 64, (0, 64), (0,))
+    """
+    if (grid is None) == (size is None):
+        raise UsageError("tiles are given by their number or by their size", hint="give one")
+    if grid is not None:
+        width, columns = _by_number(picture[0], grid[0], window.width, window.stride, overlap)
+        height, rows = _by_number(picture[1], grid[1], window.height, window.stride, overlap)
+    else:
+        assert size is not None
+        width, columns = _by_size(picture[0], size[0], window.width, window.stride, overlap)
+        height, rows = _by_size(picture[1], size[1], window.height, window.stride, overlap)
+    if len(columns) * len(rows) > MOST_TILES:
+        raise UsageError(
+            f"{len(columns)} x {len(rows)} tiles are more than {MOST_TILES}",
+            hint="take fewer or larger ones",
+        )
+    return Tiles(width=width, height=height, columns=columns, rows=rows)
+
+
+def _by_number(
+    length: int, tiles: int, side: int, stride: int, overlap: int | None
+) -> tuple[int, tuple[int, ...]]:
+    """Along one axis: the canvas, and where each tile starts on it."""
+    if tiles < 1:
+        raise UsageError(f"{tiles} tiles", hint="give one or more each way: --tiles 3x2")
+    if tiles == 1:
+        return side, (0,)
+    # n tiles of length t with o in common cover n t - (n - 1) o.
+    tile = (length + (tiles - 1) * (overlap or 0)) / tiles
+    common = _common(overlap, tile, side, stride)
+    step = side - common
+    return side + (tiles - 1) * step, tuple(k * step for k in range(tiles))
+
+
+def _by_size(
+    length: int, tile: int, side: int, stride: int, overlap: int | None
+) -> tuple[int, tuple[int, ...]]:
+    if tile < 1:
+        raise UsageError(f"tiles of {tile} pixels", hint="give their size: --tile-size 1024")
+    if length <= tile:
+        return side, (0,)
+    canvas = math.ceil(length * side / tile / stride) * stride
+    common = _common(overlap, tile, side, stride)
+    count = max(2, math.ceil((canvas - common) / (side - common)))
+    room = (canvas - side) // stride
+    return canvas, tuple(round(k * room / (count - 1)) * stride for k in range(count))
+
+
+def _common(overlap: int | None, tile: float, side: int, stride: int) -> int:
+    """What two tiles have in common, in pixels of the canvas: whole patches."""
+    if overlap is None:
+        return min(math.ceil(_OVERLAP * side / stride) * stride, side - stride)
+    if overlap < 0:
+        raise UsageError(f"an overlap of {overlap} pixels", hint="give 0 or more")
+    common = math.ceil(overlap * side / tile / stride) * stride
+    if overlap >= tile or common >= side:
+        raise UsageError(
+            f"an overlap of {overlap:g} pixels leaves nothing of tiles of {tile:.0f}",
+            hint="take less overlap or larger tiles",
+        )
+    return common
+
+
+def _owned(starts: Sequence[int], side: int, length: int, stride: int) -> list[slice]:
+    """Which patches of the canvas, along one axis, are taken from each tile."""
+    cuts = [0]
+    cuts += [(b + a + side) // (2 * stride) for a, b in pairwise(starts)]
+    cuts.append(length // stride)
+    return [slice(a, b) for a, b in pairwise(cuts)]
+
+
+def _moved(owned: slice, start: int) -> slice:
+    return slice(owned.start - start, owned.stop - start)

@@ -1,0 +1,331 @@
+"""anoco-edge calibrate: good parts that are no references set the threshold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from anoco_edge.bundle import Bundle, Product
+from anoco_edge.bundle.disk import write_atomic, writing
+from anoco_edge.cli.console import Steps, emit_json, note, out, progress, warn
+from anoco_edge.cli.options import (
+    BundleArgument,
+    DeviceOption,
+    EngineOption,
+    JsonOption,
+    ProductOption,
+    ScorerOption,
+    example,
+)
+from anoco_edge.cli.randomness import warn_if_random
+from anoco_edge.conformal import Conformal, group_maxima, parts_needed, percent
+from anoco_edge.engines import EngineSettings
+from anoco_edge.errors import UsageError, missing
+from anoco_edge.teaching import NewPicture, Taught, Teacher
+
+if TYPE_CHECKING:
+    from anoco_edge_calibration.tradeoff import Tradeoff
+
+Scored = tuple[str, str, float]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        epilog=example(
+            "anoco-edge calibrate line.anoco good/ --false-reject 0.01 --out calibration"
+        )
+    )(calibrate)
+
+
+def calibrate(
+    bundle: BundleArgument,
+    pictures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Pictures, folders or globs of good parts that are not references. Without any, "
+            "the references are held out in turn, which carries no exact guarantee."
+        ),
+    ] = None,
+    product: ProductOption = None,
+    false_reject: Annotated[
+        float, typer.Option(help="Share of good parts that may be rejected.")
+    ] = 0.01,
+    accept_fewer: Annotated[
+        bool,
+        typer.Option("--accept-fewer", help="Settle for the rate that too few pictures support."),
+    ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Which pictures show the same part: 'folder', or a pattern whose (group) in the "
+            "name says so, as '(.*)_frame'."
+        ),
+    ] = None,
+    with_defects: Annotated[
+        list[str] | None,
+        typer.Option(help="Pictures of defective parts: shows how many would be missed."),
+    ] = None,
+    baseline: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="For parts that always lie in the same place: only energy over what is usual at "
+            "that place by so many sigmas counts. Half of the pictures learn what is usual.",
+        ),
+    ] = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep-pictures/--scores-only",
+            help="Keep the pictures in the bundle, so that new references can be calibrated anew.",
+        ),
+    ] = True,
+    out_: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for report.html and scores.png.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change.")
+    ] = False,
+    engine: EngineOption = "auto",
+    device: DeviceOption = "CPU",
+    scorer: ScorerOption = "auto",
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for another process that teaches.")
+    ] = 600.0,
+    json_: JsonOption = False,
+) -> None:
+    """Set the threshold so that a stated share of good parts is rejected, and no more.
+
+    The pictures must be of good parts, as the line makes them, and not references. `infer
+    --threshold` overrides the result for one run.
+    """
+    parts_needed(false_reject)  # an impossible rate should not cost a minute
+    paths, defects = _files(pictures), _files(with_defects)
+    groups = _groups(paths, group)
+    with progress("calibrating", 2 * len(paths) + len(defects) + 1) as step:
+        given, alike = _read(paths, step)
+        teacher = Teacher.open(
+            bundle,
+            engine,
+            scorer,
+            settings=EngineSettings(device=device),
+            wait=wait,
+            progress=step,
+            on_wait=note,
+        )
+        taught = teacher.calibrate(
+            given,
+            product,
+            false_reject=false_reject,
+            groups=groups,
+            accept_fewer=accept_fewer,
+            keep=keep,
+            sigmas=baseline,
+            commit=not dry_run,
+        )
+        wrong = _score_defects(teacher, taught, defects, step)
+    warnings = [alike] if alike and group is None else []
+    for text in (*warnings, *taught.notes):
+        warn(text)
+    warn_if_random(Bundle.open(bundle))
+    curve = _tradeoff(taught.product, wrong)
+    if out_ is not None:
+        _write(out_, taught.product, wrong, warnings, Bundle.open(bundle).name)
+    if json_:
+        emit_json(_report(taught, wrong, curve, warnings, dry_run))
+    else:
+        _show(taught, wrong, curve, bundle, dry_run)
+
+
+def _files(inputs: Sequence[str] | None) -> list[str]:
+    if not inputs:
+        return []
+    from anoco_edge.sources.files import find_files, is_video
+
+    paths, _ = find_files(list(inputs))
+    videos = [path for path in paths if is_video(path)]
+    if videos:
+        raise UsageError(f"{videos[0]} is a video", hint="give pictures of good parts")
+    return paths
+
+
+def _groups(paths: Sequence[str], group: str | None) -> list[str] | None:
+    """The part each picture shows.
+
+    >>> _groups(["a/nut7_frame2.png"], "(.*)_frame"), _groups(["a/1.png"], "folder")
+    (['nut7'], ['a'])
+    """
+    if group is None:
+        return None
+    if not paths:
+        raise UsageError("--group is for pictures", hint="give some, or leave it out")
+    if group == "folder":
+        return [str(Path(path).parent) for path in paths]
+    try:
+        pattern = re.compile(group)
+    except re.error as error:
+        raise UsageError(
+            f"--group {group!r} is no pattern: {error}", hint="write 'folder', or as '(.*)_frame'"
+        ) from None
+    found = [(path, pattern.search(Path(path).name)) for path in paths]
+    strange = [path for path, match in found if match is None]
+    if strange:
+        raise UsageError(
+            f"--group {group!r} does not fit {len(strange)} of {len(paths)} pictures, "
+            f"{strange[0]} for one",
+            hint="every picture must belong to a part",
+        )
+    return [match[1] if match.re.groups else match[0] for _, match in found if match]
+
+
+def _read(paths: Sequence[str], step: Steps) -> tuple[list[NewPicture], str | None]:
+    """The pictures, and a word of warning if neighbours look alike."""
+    try:
+        from anoco_edge_calibration.alike import Alike
+    except ImportError:
+        raise missing("anoco_edge_calibration", "cpu", "to calibrate") from None
+    given, alike = [], Alike()
+    for path in paths:
+        picture = NewPicture.from_file(path)
+        alike.add(picture.name, picture.rgb)
+        given.append(picture)
+        step(picture.name)
+    return given, alike.verdict()
+
+
+def _score_defects(
+    teacher: Teacher, taught: Taught, defects: Sequence[str], step: Steps
+) -> list[Scored]:
+    from anoco_edge.pictures import read_picture
+
+    assert taught.draft is not None
+    found = []
+    for path in defects:
+        ((score, _),) = teacher.judge(taught.draft, [read_picture(Path(path))])
+        found.append((path, path, score))
+        step(Path(path).name)
+    return found
+
+
+def scored_parts(product: Product) -> list[Scored]:
+    """Name, part and score of every picture that the threshold rests on."""
+    calibration, scores = product.calibration, product.threshold.evidence.get("scores", ())
+    if calibration is None or calibration.source == "references":
+        names = [r.name for r in product.references]
+        return [(name, name, score) for name, score in zip(names, scores, strict=True)]
+    return [(p.name, p.group, p.score) for p in calibration.pictures if p.score is not None]
+
+
+def _conformal(product: Product) -> Conformal:
+    evidence, value = product.threshold.evidence, product.threshold.value
+    assert value is not None
+    return Conformal(
+        threshold=value,
+        false_reject=evidence["false_reject"],
+        asked=evidence["asked"],
+        parts=evidence["parts"],
+        order=evidence["order"],
+        interval=(evidence["interval"][0], evidence["interval"][1]),
+    )
+
+
+def _tradeoff(product: Product, defects: Sequence[Scored]) -> Tradeoff | None:
+    if not defects:
+        return None
+    from anoco_edge_calibration.tradeoff import tradeoff
+
+    good = scored_parts(product)
+    parts = group_maxima([score for _, _, score in good], [group for _, group, _ in good])
+    return tradeoff(parts, [score for _, _, score in defects], _conformal(product).threshold)
+
+
+def _write(
+    folder: Path, product: Product, defects: Sequence[Scored], warnings: Sequence[str], name: str
+) -> None:
+    from anoco_edge_calibration.calibration_report import score_histogram, write_calibration_report
+
+    good, found, evidence = scored_parts(product), _conformal(product), product.threshold.evidence
+    with writing(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+    chart = score_histogram(found, good, defects, exact=evidence["exact"])
+    with writing(str(folder)):
+        write_atomic(folder / "scores.png", chart.png())
+    write_calibration_report(
+        folder / "report.html",
+        title=f"Calibration of {name}",
+        product=product.name,
+        found=found,
+        words=evidence["words"],
+        exact=evidence["exact"],
+        pictures=good,
+        defects=defects,
+        warnings=warnings,
+    )
+    note(f"report: {folder / 'report.html'}")
+
+
+def _report(
+    taught: Taught,
+    defects: Sequence[Scored],
+    curve: Tradeoff | None,
+    warnings: Sequence[str],
+    dry_run: bool,
+) -> dict[str, Any]:
+    product = taught.product
+    return {
+        "product": product.name,
+        "generation": product.generation,
+        "dry_run": dry_run,
+        "threshold": product.threshold.model_dump(),
+        "threshold_before": taught.before.threshold.model_dump() if taught.before else None,
+        "scores": [
+            {"picture": name, "part": part, "score": score}
+            for name, part, score in scored_parts(product)
+        ],
+        "defects": [{"picture": name, "score": score} for name, _, score in defects],
+        "tradeoff": asdict(curve) if curve else None,
+        "notes": [*warnings, *taught.notes],
+    }
+
+
+def _show(
+    taught: Taught,
+    defects: Sequence[Scored],
+    curve: Tradeoff | None,
+    bundle: Path,
+    dry_run: bool,
+) -> None:
+    product, before = taught.product, taught.before
+    threshold = product.threshold
+    was = ""
+    if before is not None and before.threshold.value is not None:
+        was = f" (was {before.threshold.value:.4g}, {before.threshold.kind})"
+    out.print(
+        f"product [bold]{product.name}[/bold]"
+        + ("" if dry_run else f", generation {product.generation}")
+        + f": threshold [bold]{threshold.value:.4g}[/bold]{was}"
+    )
+    out.print(escape(threshold.evidence["words"]), soft_wrap=True)
+    if product.baseline is not None:
+        out.print(
+            f"scores are energy over what is usual at its place by {product.baseline.sigmas:g} "
+            f"sigmas, learnt from {product.baseline.pictures} more pictures",
+            soft_wrap=True,
+        )
+    if curve is not None:
+        missed = curve.defects_missed
+        out.print(
+            f"{missed} of {len(defects)} defective parts would be missed "
+            f"({percent(missed / len(defects))})"
+        )
+    if dry_run:
+        note("nothing was changed")
+    else:
+        note(f"undo this with: anoco-edge references undo {bundle} --product {product.name}")

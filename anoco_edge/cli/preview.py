@@ -1,0 +1,159 @@
+"""What a change would do, for `--dry-run`: threshold, calibration scores, verdicts that flip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from anoco_edge.bundle import Product
+from anoco_edge.cli.console import note, out, warn
+from anoco_edge.errors import AnocoError, UsageError
+from anoco_edge.inspection import Verdict
+from anoco_edge.pictures import read_picture
+from anoco_edge.teaching import Taught, Teacher
+
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One picture before and after the change."""
+
+    picture: str
+    kind: str  # "calibration" or "past"
+    score: float | None
+    new_score: float | None
+    verdict: str
+    new_verdict: str
+
+    @property
+    def flips(self) -> bool:
+        return self.verdict != self.new_verdict
+
+
+def effects_of(teacher: Teacher, taught: Taught, past: Path | None) -> list[Effect]:
+    """Calibration pictures as they were scored, and pictures of a past run scored anew."""
+    effects = list(_calibration_effects(taught))
+    if past is not None:
+        effects += _past_effects(teacher, taught, past)
+    return effects
+
+
+def preview_report(taught: Taught, effects: list[Effect]) -> dict[str, Any]:
+    """For JSON."""
+    before = taught.before
+    return {
+        "dry_run": True,
+        "product": taught.product.name,
+        "added": list(taught.added),
+        "duplicates": list(taught.duplicates),
+        "references": [r.name for r in taught.product.references],
+        "threshold_before": before.threshold.model_dump() if before else None,
+        "threshold": taught.product.threshold.model_dump(),
+        "notes": list(taught.notes),
+        "effects": [{**asdict(e), "flips": e.flips} for e in effects],
+    }
+
+
+def show_preview(taught: Taught, effects: list[Effect]) -> None:
+    """In words and a table: what flips first, then what moves most."""
+    product, before = taught.product, taught.before
+    out.print(
+        f"product [bold]{product.name}[/bold] would have {len(product.references)} references"
+        + (f" instead of {len(before.references)}" if before else "")
+    )
+    out.print(f"threshold: {_threshold(before)} -> {_threshold(product)}")
+    for text in taught.notes:
+        warn(text)
+    if effects:
+        flips = sum(e.flips for e in effects)
+        table = Table(
+            "picture",
+            "of",
+            "score",
+            "would be",
+            "verdict",
+            "would be",
+            title=f"{flips} of {len(effects)} known verdicts would flip",
+        )
+        ranked = sorted(effects, key=lambda e: (not e.flips, -_moved(e)))
+        for e in ranked[:SHOWN]:
+            style = "bold yellow" if e.flips else ""
+            table.add_row(
+                escape(e.picture),
+                e.kind,
+                _number(e.score),
+                _number(e.new_score),
+                e.verdict,
+                e.new_verdict,
+                style=style,
+            )
+        out.print(table)
+        if len(ranked) > SHOWN:
+            note(f"and {len(ranked) - SHOWN} more; --json lists all")
+    note("nothing was changed")
+
+
+def _calibration_effects(taught: Taught) -> Iterator[Effect]:
+    before, after = taught.before, taught.product
+    if before is None or before.calibration is None:
+        return
+    scores = {p.pixels: p.score for p in after.calibration.pictures} if after.calibration else {}
+    for picture in before.calibration.pictures:
+        if picture.score is None:
+            continue
+        new = scores.get(picture.pixels)
+        yield Effect(
+            picture.name,
+            "calibration",
+            picture.score,
+            new,
+            _over(picture.score, before),
+            "not scored" if new is None else _over(new, after),
+        )
+
+
+def _past_effects(teacher: Teacher, taught: Taught, past: Path) -> Iterator[Effect]:
+    from anoco_edge.results.folder import read_results
+
+    if not past.is_file():
+        raise UsageError(f"there is no {past}", hint="it lies in the --out folder of infer")
+    assert taught.draft is not None
+    for row in read_results(past):
+        if row.get("error") or "picture" not in row:
+            continue
+        path = past.parent / row["picture"]  # an absolute path stays what it is
+        try:
+            ((score, verdict),) = teacher.judge(taught.draft, [read_picture(path)])
+        except AnocoError as error:
+            warn(f"id {row['id']} is left out: {error}")
+            continue
+        name = Path(row["source"]).name
+        yield Effect(name, "past", row["score"], score, row["verdict"], verdict)
+
+
+def _over(score: float, product: Product) -> Verdict:
+    if product.threshold.value is None:
+        return "uncalibrated"
+    return "anomalous" if score > product.threshold.value else "good"
+
+
+def _moved(effect: Effect) -> float:
+    if effect.score is None or effect.new_score is None:
+        return float("inf")
+    return abs(effect.new_score - effect.score)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _threshold(product: Product | None) -> str:
+    if product is None or product.threshold.value is None:
+        return "none"
+    return f"{product.threshold.value:.4g} ({product.threshold.kind})"

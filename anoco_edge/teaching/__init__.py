@@ -1,0 +1,20 @@
+"""Teaching a product: add or remove references, change its settings, calibrate its threshold.
+
+Each change is one generation: features, bank and threshold are computed first and committed
+together, under the product's lock. Whatever goes wrong before the commit changes nothing.
+"""
+
+from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, TileSettings
+from anoco_edge.teaching.pictures import NewPicture, unused_name
+from anoco_edge.teaching.teacher import Taught, Teacher
+
+__all__ = [
+    "NO_CHANGE",
+    "Draft",
+    "NewPicture",
+    "Settings",
+    "Taught",
+    "Teacher",
+    "TileSettings",
+    "unused_name",
+]

@@ -1,0 +1,94 @@
+"""Scores of good pictures against a bank that is not committed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.bundle import Bank, InputContract, Product
+from anoco_edge.bundle.baseline import BaselineGrid
+from anoco_edge.energy import EnergyReader, PictureEnergy
+from anoco_edge.engines import Engine
+from anoco_edge.errors import AnocoError
+from anoco_edge.geometry import Geometry
+from anoco_edge.preprocess import prepare
+from anoco_edge.scoring import Parameters, Scorer, open_scorer, pool
+from anoco_edge.scoring.types import Floats, References
+from anoco_edge.teaching.banks import Load
+
+Pixels = NDArray[np.uint8]
+
+
+class Examiner:
+    """Scores pictures as the draft would."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        window: InputContract,
+        draft: Product,
+        geometry: Geometry,
+        bank: Bank,
+        scorer: str,
+        load: Load,
+    ) -> None:
+        self.draft = draft
+        self.bank = bank
+        self._engine = engine
+        self._window = window
+        self._geometry = geometry
+        self._scorer = scorer
+        self._load = load
+
+    def energies(
+        self, pictures: Iterable[Pixels], baseline: BaselineGrid | None = None
+    ) -> Iterator[PictureEnergy]:
+        """One at a time: pictures of a line camera are large."""
+        yield from self._read(self._reader(self.bank.references, baseline), pictures)
+
+    def held_out(self, references: Iterable[int]) -> Iterator[float]:
+        """Each of these references against all the others."""
+        whole = self.draft.coreset is None
+        for number in references:
+            own = self.bank.reference == number
+            rest = References(self.bank.references.features[~own], self.bank.references.norms[~own])
+            if whole and self.draft.tta != "paper":  # what is scored lies in the bank already
+                query = self.bank.references.features[own & (self.bank.view == 0)]
+                yield pool(self._open(rest).score(query).energy, self.draft.pooling)
+            else:
+                rgb = self._load(self.draft.references[number])
+                (found,) = self._read(self._reader(rest, None), [rgb])
+                yield found.score
+
+    def variations(self, pictures: Iterable[Pixels]) -> Iterator[float]:
+        """Pictures like the only reference, without patches that its bank leaves out too."""
+        if self.draft.tta == "paper":
+            yield from (found.score for found in self.energies(pictures))
+            return
+        reader = self._reader(self.bank.references, None)
+        scorer = self._open(self.bank.references)
+        for rgb in pictures:
+            pixels, placement = prepare(rgb, reader.canvas.contract)
+            counted = self._geometry.counted(placement)
+            found: Floats = reader.canvas.features(self._engine, pixels[None])[0]
+            found = found[counted.reshape(-1)]
+            yield pool(scorer.score(found[found.any(axis=1)]).energy, self.draft.pooling)
+
+    def _read(self, reader: EnergyReader, pictures: Iterable[Pixels]) -> Iterator[PictureEnergy]:
+        for rgb in pictures:
+            (found,) = reader.read([rgb])
+            if isinstance(found, AnocoError):
+                raise found
+            yield found
+
+    def _reader(self, bank: References, baseline: BaselineGrid | None) -> EnergyReader:
+        scorer = self._open(bank)
+        return EnergyReader(
+            self._engine, self._window, self.draft, self._geometry, scorer, baseline
+        )
+
+    def _open(self, bank: References) -> Scorer:
+        draft = self.draft
+        return open_scorer(self._scorer, bank, Parameters(draft.lam, draft.metric, draft.floor))

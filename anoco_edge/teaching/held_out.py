@@ -1,0 +1,62 @@
+"""The good parts that calibrate: which are accepted, and what of them is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anoco_edge.bundle import Product
+from anoco_edge.bundle.schema import Calibration, CalibrationPicture
+from anoco_edge.conformal import parts_needed
+from anoco_edge.errors import PictureError, UsageError
+from anoco_edge.teaching.pictures import NewPicture, new_ones
+
+
+def ask_calibration(
+    product: Product,
+    pictures: Sequence[NewPicture],
+    groups: Sequence[str] | None,
+    keep: bool,
+    *,
+    false_reject: float,
+    accept_fewer: bool,
+) -> Calibration:
+    """What is to be calibrated from; pictures that are references are refused, and copies too."""
+    parts_needed(false_reject)  # refuses what is no rate
+    source = "pictures" if pictures else "references"
+    if groups is not None and len(groups) != len(pictures):
+        raise UsageError(f"{len(groups)} groups for {len(pictures)} pictures")
+    _, known = new_ones(pictures, product.references)
+    if known:
+        raise PictureError(
+            f"{len(known)} of the calibration pictures are references or copies: "
+            + ", ".join(known[:3])
+            + (" ..." if len(known) > 3 else ""),
+            hint="calibrate with other good parts: a part that is known scores too low",
+        )
+    fresh, _ = new_ones(pictures, ())  # each with a name of its own
+    return Calibration(
+        false_reject=false_reject,
+        accept_fewer=accept_fewer,
+        source=source,
+        pictures=tuple(
+            _picture(p, p.name if groups is None else groups[k], keep) for k, p in enumerate(fresh)
+        ),
+    )
+
+
+def kept_files(calibration: Calibration | None, pictures: Sequence[NewPicture]) -> dict[str, bytes]:
+    """The pictures that go into the bundle, by their place below the product."""
+    data = {p.pixels: p.data for p in pictures}
+    listed = calibration.pictures if calibration else ()
+    return {p.file.path: data[p.pixels] for p in listed if p.file is not None}
+
+
+def _picture(picture: NewPicture, group: str, keep: bool) -> CalibrationPicture:
+    return CalibrationPicture(
+        name=picture.name,
+        group=group,
+        pixels=picture.pixels,
+        width=picture.width,
+        height=picture.height,
+        file=picture.file("calibration") if keep else None,
+    )

@@ -1,0 +1,425 @@
+"""The teacher: changes the products of one bundle with one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from anoco_edge.bundle import Bank, Bundle, Product, Reference, Threshold
+from anoco_edge.bundle.checksum import sha256_bytes
+from anoco_edge.bundle.disk import locked
+from anoco_edge.bundle.generations import commit, next_generation
+from anoco_edge.bundle.schema import CalibrationPicture, FileRecord
+from anoco_edge.bundle.store import DEFAULT_PRODUCT
+from anoco_edge.engines import Engine, EngineSettings, open_engine
+from anoco_edge.errors import PictureError, UsageError
+from anoco_edge.geometry import Geometry
+from anoco_edge.inspection import Verdict, verdict
+from anoco_edge.judgement import Judgement
+from anoco_edge.pictures import decode_picture
+from anoco_edge.selftest import check_engine
+from anoco_edge.teaching.banks import CHOSEN_BY, BankBuilder, Pixels
+from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
+from anoco_edge.teaching.examiner import Examiner
+from anoco_edge.teaching.held_out import ask_calibration, kept_files
+from anoco_edge.teaching.pictures import NewPicture, new_ones
+from anoco_edge.teaching.thresholds import (
+    MEASURED_BY,
+    SCORED_BY,
+    Settled,
+    calibrated,
+    settle,
+)
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a change did, or would do."""
+
+    product: Product
+    before: Product | None = None
+    added: tuple[str, ...] = ()
+    duplicates: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    draft: Draft | None = None
+
+    @staticmethod
+    def by(
+        draft: Draft,
+        before: Product | None,
+        added: tuple[str, ...] = (),
+        duplicates: tuple[str, ...] = (),
+    ) -> Taught:
+        """The change that a draft makes, or has made."""
+        return Taught(draft.product, before, added, duplicates, draft.notes, draft)
+
+
+class Teacher:
+    """Changes products; `commit=False` only says what a change would do, and needs no lock."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        engine: Engine,
+        scorer: str = "auto",
+        *,
+        wait: float = 600.0,
+        progress: Progress = lambda _: None,
+        on_wait: Progress = lambda _: None,
+        thinning: Callable[[int, int], None] = lambda _done, _total: None,
+    ) -> None:
+        self.bundle = bundle
+        self.engine = engine
+        self._scorer = scorer
+        self._wait = wait
+        self._progress = progress
+        self._on_wait = on_wait
+        self._thinning = thinning
+
+    @staticmethod
+    def open(
+        path: str | Path,
+        engine: str = "auto",
+        scorer: str = "auto",
+        *,
+        settings: EngineSettings | None = None,
+        wait: float = 600.0,
+        progress: Progress = lambda _: None,
+        on_wait: Progress = lambda _: None,
+        thinning: Callable[[int, int], None] = lambda _done, _total: None,
+    ) -> Teacher:
+        """Open a bundle for teaching; the engine must pass the self-test."""
+        bundle = Bundle.open(path)
+        opened = open_engine(engine, bundle, settings)
+        check_engine(bundle, opened)
+        return Teacher(
+            bundle,
+            opened,
+            scorer,
+            wait=wait,
+            progress=progress,
+            on_wait=on_wait,
+            thinning=thinning,
+        )
+
+    # ---- changes
+
+    def enroll(
+        self,
+        pictures: Sequence[NewPicture],
+        product: str | None = None,
+        settings: Settings = NO_CHANGE,
+        *,
+        commit: bool = True,
+    ) -> Taught:
+        """Add references; pictures that are references already are refused by name."""
+        if not pictures:
+            raise UsageError("there are no reference pictures", hint="give pictures of good parts")
+        name = self._name(product)
+        with self._lock(name, commit):
+            old = self.bundle.product(name) if name in self.bundle.products() else None
+            fresh, duplicates = new_ones(pictures, old.references if old else ())
+            if not fresh:
+                raise PictureError(
+                    f"nothing new: {', '.join(duplicates)}", hint="every picture is known already"
+                )
+            references = [*(old.references if old else ()), *(p.reference for p in fresh)]
+            change = f"enroll {len(fresh)}"
+            draft = self._change(name, old, references, fresh, settings, change, commit)
+        return Taught.by(draft, old, tuple(p.name for p in fresh), tuple(duplicates))
+
+    def remove(
+        self, names: Sequence[str], product: str | None = None, *, commit: bool = True
+    ) -> Taught:
+        """Take references away by name."""
+        name = self.bundle.product(product).name  # before the lock, which would make its folder
+        with self._lock(name, commit):
+            old = self.bundle.product(name)
+            unknown = sorted(set(names) - {r.name for r in old.references})
+            if unknown:
+                raise UsageError(
+                    f"product {name!r} has no reference {', '.join(unknown)}",
+                    hint=f"it has: {', '.join(r.name for r in old.references) or 'none'}",
+                )
+            left = [r for r in old.references if r.name not in set(names)]
+            change = f"remove {len(names)}"
+            draft = self._change(name, old, left, [], NO_CHANGE, change, commit)
+        return Taught.by(draft, old)
+
+    def configure(
+        self, settings: Settings, product: str | None = None, *, commit: bool = True
+    ) -> Taught:
+        """Change settings; bank and threshold follow."""
+        name = self.bundle.product(product).name  # before the lock, which would make its folder
+        if settings == NO_CHANGE:
+            raise UsageError("there is nothing to change", hint="give a setting; --help lists them")
+        with self._lock(name, commit):
+            old = self.bundle.product(name)
+            references = list(old.references)
+            draft = self._change(name, old, references, [], settings, "product set", commit)
+        return Taught.by(draft, old)
+
+    def calibrate(
+        self,
+        pictures: Sequence[NewPicture],
+        product: str | None = None,
+        *,
+        false_reject: float = 0.01,
+        groups: Sequence[str] | None = None,
+        accept_fewer: bool = False,
+        keep: bool = True,
+        sigmas: float | None = None,
+        commit: bool = True,
+    ) -> Taught:
+        """Set the threshold from good parts that are not references; without any, from the
+        references against each other.
+
+        `groups` says which pictures show the same part; `keep` copies the pictures into the
+        bundle, so that a later change of the references can score them again; `sigmas` takes the
+        usual energy of each place off first.
+        """
+        name = self.bundle.product(product).name
+        with self._lock(name, commit):
+            old = self.bundle.product(name)
+            if old.bank is None:
+                raise UsageError(
+                    f"product {name!r} has no references", hint="enrol good parts first"
+                )
+            asked = ask_calibration(
+                old, pictures, groups, keep, false_reject=false_reject, accept_fewer=accept_fewer
+            )
+            if sigmas is not None and asked.source == "references":
+                raise UsageError("a baseline needs pictures", hint="give other good parts")
+            change = f"calibrate {len(pictures) or 'references'}"
+            window = self.bundle.manifest.input
+            number = next_generation(self.bundle, name)
+            draft, files = draft_product(
+                window, name, old, old.references, NO_CHANGE, generation=number, change=change
+            )
+            geometry = draft_geometry(self.bundle, draft, files)
+            for picture in asked.pictures:
+                geometry.check_size(picture.width, picture.height, picture.name)
+            bank = self.bundle.bank(old)
+            given = {p.pixels: p for p in pictures}
+
+            def load(picture: CalibrationPicture) -> Pixels:
+                self._progress(picture.name)
+                return given[picture.pixels].rgb
+
+            examiner = self._examiner(draft, geometry, bank, {})
+            settled = calibrated(examiner, asked, sigmas, load)
+            files |= kept_files(settled.calibration, pictures)
+            made = self._made(draft, bank, geometry, files, settled, {"bank": old.bank})
+            if commit:
+                made = self._commit(made)
+        return Taught.by(made, old)
+
+    def draft(
+        self,
+        pictures: Sequence[NewPicture],
+        settings: Settings = NO_CHANGE,
+        *,
+        like: Product | None = None,
+    ) -> Draft:
+        """References and bank of a product that is never written, without a threshold; `like`
+        lends its settings."""
+        window = self.bundle.manifest.input
+        if like is not None:
+            without = {"references": (), "calibration": None, "baseline": None}
+            like = like.model_copy(update={**without, "threshold": Threshold()})
+        fresh, _ = new_ones(pictures, ())
+        references = [p.reference for p in fresh]
+        name = like.name if like else DEFAULT_PRODUCT
+        draft, files = draft_product(
+            window, name, like, references, settings, generation=1, change="draft"
+        )
+        geometry = draft_geometry(self.bundle, draft, files)
+        for reference in references:
+            geometry.check_size(reference.width, reference.height, reference.name)
+        bank, found = self._bank(draft, None, geometry, {p.pixels: p for p in fresh})
+        return Draft(draft.model_copy(update=found), bank, geometry, files)
+
+    def judge(self, draft: Draft, pictures: Iterable[Pixels]) -> Iterator[tuple[float, Verdict]]:
+        """Score and verdict that pictures would get."""
+        if draft.bank is None:
+            raise UsageError(f"product {draft.product.name!r} would have no references")
+        threshold, area = draft.product.threshold.value, draft.product.min_area
+        canvas = self.bundle.manifest.input.canvas(draft.product.tiles)
+        judgement = Judgement(canvas, threshold, area)
+        examiner = self._examiner(draft.product, draft.geometry, draft.bank, {})
+        for found in examiner.energies(pictures, draft.baseline):
+            yield found.score, verdict(threshold, judgement.of(found).regions)
+
+    # ---- one generation
+
+    def _change(
+        self,
+        name: str,
+        old: Product | None,
+        references: list[Reference],
+        fresh: Sequence[NewPicture],
+        settings: Settings,
+        change: str,
+        commit: bool,
+    ) -> Draft:
+        number = next_generation(self.bundle, name)
+        draft, files = draft_product(
+            self.bundle.manifest.input,
+            name,
+            old,
+            references,
+            settings,
+            generation=number,
+            change=change,
+        )
+        new = {p.pixels: p for p in fresh}
+        files |= {p.reference.file.path: p.data for p in fresh}
+        geometry = draft_geometry(self.bundle, draft, files)
+        for reference in references:
+            geometry.check_size(reference.width, reference.height, reference.name)
+        if not references:
+            update = {"calibration": None, "baseline": None, "dropped_patches": 0}
+            made = Draft(draft.model_copy(update=update), None, geometry, files)
+        else:
+            bank, found = self._bank(draft, old, geometry, new)
+            data = bank.to_bytes()
+            path = f"bank-{draft.generation}.safetensors"
+            found["bank"] = FileRecord(path=path, sha256=sha256_bytes(data), size=len(data))
+            files[path] = data
+            draft = draft.model_copy(update=found)
+            settled = self._settled(draft, old, settings, bank, geometry, new)
+            made = self._made(draft, bank, geometry, files, settled, {})
+        return self._commit(made) if commit else made
+
+    def _bank(
+        self,
+        draft: Product,
+        old: Product | None,
+        geometry: Geometry,
+        new: Mapping[str, NewPicture],
+    ) -> tuple[Bank, dict[str, Any]]:
+        """Patches already in the old bank are taken from there, unless the setting that chose or
+        rounded them has changed, or it was thinned."""
+        kept: dict[str, Bank] = {}
+        if old is not None and old.bank and not draft.coreset and _same(old, draft, CHOSEN_BY):
+            bank = self.bundle.bank(old)
+            kept = {r.pixels: bank.only([k]) for k, r in enumerate(old.references)}
+        builder = BankBuilder(
+            self.engine,
+            self.bundle.manifest.input,
+            draft,
+            geometry,
+            lambda reference: self._pixels(draft, reference, new),
+            self._progress,
+            self._thinning,
+        )
+        return builder.build(kept)
+
+    def _settled(
+        self,
+        draft: Product,
+        old: Product | None,
+        settings: Settings,
+        bank: Bank,
+        geometry: Geometry,
+        new: Mapping[str, NewPicture],
+    ) -> Settled:
+        if settings.threshold:
+            manual = Threshold(kind="manual", value=settings.threshold)  # checked by the draft
+            draft = draft.model_copy(update={"threshold": manual})
+        elif settings.threshold == 0:
+            draft = draft.model_copy(update={"threshold": Threshold()})
+        elif draft.threshold.kind == "manual" and old and not _same(old, draft, MEASURED_BY):
+            raise UsageError(
+                f"the threshold {draft.threshold.value:g} was set by hand for other scores",
+                hint="give --threshold too; 0 computes it anew",
+            )
+        if old is not None and settings.threshold != 0 and _scores_alike(old, draft):
+            grid = self.bundle.baseline(old)
+            return Settled(draft.threshold, draft.calibration, draft.baseline, grid)
+        self._progress("threshold")
+        folder = self.bundle.product_folder(draft.name)
+
+        def load(reference: Reference) -> Pixels:
+            return self._pixels(draft, reference, new)
+
+        def load_picture(picture: CalibrationPicture) -> Pixels:
+            assert picture.file is not None
+            self._progress(picture.name)
+            return decode_picture(self.bundle.read(picture.file, folder), picture.name)
+
+        return settle(self._examiner(draft, geometry, bank, new), load, load_picture)
+
+    def _examiner(
+        self, draft: Product, geometry: Geometry, bank: Bank, new: Mapping[str, NewPicture]
+    ) -> Examiner:
+        return Examiner(
+            self.engine,
+            self.bundle.manifest.input,
+            draft,
+            geometry,
+            bank,
+            self._scorer,
+            lambda reference: self._pixels(draft, reference, new),
+        )
+
+    def _made(
+        self,
+        draft: Product,
+        bank: Bank,
+        geometry: Geometry,
+        files: Mapping[str, bytes],
+        settled: Settled,
+        fields: Mapping[str, Any],
+    ) -> Draft:
+        product = draft.model_copy(update={**settled.fields(), **fields})
+        everything = {**files, **settled.files}
+        return Draft(product, bank, geometry, everything, settled.grid, settled.notes)
+
+    def _commit(self, draft: Draft) -> Draft:
+        """As it was written, checksum and all."""
+        product = Product.model_validate(draft.product.model_dump(by_alias=True))
+        commit(self.bundle, product, draft.files)
+        return replace(draft, product=self.bundle.product(product.name))
+
+    def _pixels(
+        self, draft: Product, reference: Reference, new: Mapping[str, NewPicture]
+    ) -> Pixels:
+        if reference.pixels in new:
+            return new[reference.pixels].rgb
+        folder = self.bundle.product_folder(draft.name)
+        return decode_picture(self.bundle.read(reference.file, folder), reference.name)
+
+    def _name(self, product: str | None) -> str:
+        if product is not None:
+            return product
+        names = self.bundle.products()
+        return self.bundle.product().name if names else DEFAULT_PRODUCT
+
+    def _lock(self, name: str, commit: bool) -> Any:
+        if any(not (c.isalnum() or c in "-_.") for c in name) or name.startswith(".") or not name:
+            raise UsageError(
+                f"{name!r} is not a product name", hint="use letters, digits, '-', '_' and '.'"
+            )
+        if not commit:
+            return nullcontext()
+        return locked(self.bundle.product_folder(name), self._wait, self._on_wait)
+
+
+def _scores_alike(old: Product, draft: Product) -> bool:
+    """Whether every picture has the same score as before."""
+    return (
+        old.bank is not None
+        and draft.bank is not None
+        and old.bank.sha256 == draft.bank.sha256
+        and _same(old, draft, SCORED_BY)
+    )
+
+
+def _same(old: Product, new: Product, fields: Sequence[str]) -> bool:
+    return all(getattr(old, k) == getattr(new, k) for k in fields)

@@ -1,0 +1,397 @@
+"""Charts without a plotting library: a few shapes, drawn as SVG for pages and as PNG for files."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from anoco_edge.conformal import checked_scores
+from anoco_edge.errors import UsageError
+from anoco_edge_calibration.tradeoff import Tradeoff
+
+# Okabe and Ito's colours: told apart with any kind of colour vision.
+GOOD, DEFECT, THRESHOLD = "#0072b2", "#e69f00", "#8b0000"
+PALETTE = (GOOD, DEFECT, "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+INK, QUIET, GRID, AXIS = "#1b1f26", "#565f6b", "#e6e9ee", "#8a929e"
+FONT_SIZE = 12
+LEFT, RIGHT, TOP, BOTTOM = 64, 20, 64, 48  # around the plot
+DASH, GAP = 6, 4
+LOG_FROM = 50  # scores that span a larger factor get a logarithmic axis
+
+
+class Line(NamedTuple):
+    """A polyline; `dashed` only where it has two points."""
+
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    width: float = 1.0
+    dashed: bool = False
+
+
+class Box(NamedTuple):
+    """A filled rectangle, from the upper left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: str
+    opacity: float = 1.0
+
+
+class Dot(NamedTuple):
+    """A filled circle."""
+
+    x: float
+    y: float
+    radius: float
+    colour: str
+
+
+class Text(NamedTuple):
+    """A word or two; y is the middle of the line, `anchor` is start, middle or end."""
+
+    x: float
+    y: float
+    words: str
+    anchor: str = "start"
+    colour: str = QUIET
+    size: int = FONT_SIZE
+    turned: bool = False  # a quarter to the left
+
+
+Shape = Line | Box | Dot | Text
+
+
+class Series(NamedTuple):
+    """A curve and its name in the legend."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+class Marker(NamedTuple):
+    """A point of its own, with a label."""
+
+    x: float
+    y: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Shapes on white, back to front."""
+
+    width: int
+    height: int
+    shapes: tuple[Shape, ...]
+    title: str
+
+    def svg(self) -> str:
+        """The chart as an SVG element that needs no style sheet."""
+        title = _xml(self.title)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
+            f'role="img" aria-label="{title}" '
+            "font-family=\"system-ui, 'DejaVu Sans', Arial, sans-serif\">"
+            f'<rect width="{self.width}" height="{self.height}" fill="#ffffff"/>'
+            f"{''.join(_as_svg(shape) for shape in self.shapes)}</svg>"
+        )
+
+    def png(self, scale: int = 2) -> bytes:
+        """The chart as a PNG file of `scale` pixels a unit."""
+        # Pillow's lines have hard edges: drawn at twice the size and averaged they have not.
+        fine = 2 * scale
+        image = Image.new("RGB", (self.width * fine, self.height * fine), "#ffffff")
+        draw = ImageDraw.Draw(image, "RGBA")
+        for shape in self.shapes:
+            _paint(image, draw, shape, fine)
+        held = io.BytesIO()
+        image.reduce(2).save(held, format="PNG", optimize=True)
+        return held.getvalue()
+
+
+def _xml(text: str) -> str:
+    """Text for XML, which has no place for control characters or torn file names."""
+    return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
+
+
+def _as_svg(shape: Shape) -> str:
+    if isinstance(shape, Line):
+        points = " ".join(f"{x:.2f},{y:.2f}" for x, y in shape.points)
+        dashes = f' stroke-dasharray="{DASH} {GAP}"' if shape.dashed else ""
+        return (
+            f'<polyline points="{points}" fill="none" stroke="{shape.colour}" '
+            f'stroke-width="{shape.width}" stroke-linejoin="round"{dashes}/>'
+        )
+    if isinstance(shape, Box):
+        return (
+            f'<rect x="{shape.x:.2f}" y="{shape.y:.2f}" width="{shape.width:.2f}" '
+            f'height="{shape.height:.2f}" fill="{shape.colour}" fill-opacity="{shape.opacity}"/>'
+        )
+    if isinstance(shape, Dot):
+        x, y, radius, colour = shape
+        return f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius}" fill="{colour}"/>'
+    turn = f' transform="rotate(-90 {shape.x:.2f} {shape.y:.2f})"' if shape.turned else ""
+    return (
+        f'<text x="{shape.x:.2f}" y="{shape.y:.2f}" text-anchor="{shape.anchor}" dy="0.35em" '
+        f'fill="{shape.colour}" font-size="{shape.size}"{turn}>{_xml(shape.words)}</text>'
+    )
+
+
+def _paint(image: Image.Image, draw: ImageDraw.ImageDraw, shape: Shape, scale: int) -> None:
+    if isinstance(shape, Line):
+        width = max(round(shape.width * scale), 1)
+        for piece in _dashes(shape) if shape.dashed else [shape.points]:
+            draw.line([(x * scale, y * scale) for x, y in piece], shape.colour, width, "curve")
+    elif isinstance(shape, Box):
+        right, lower = (shape.x + shape.width) * scale, (shape.y + shape.height) * scale
+        # Pillow paints the last row and column too.
+        box = (shape.x * scale, shape.y * scale, right - 1, lower - 1)
+        if box[2] >= box[0] and box[3] >= box[1]:
+            draw.rectangle(box, f"{shape.colour}{round(255 * shape.opacity):02x}")
+    elif isinstance(shape, Dot):
+        x, y, r = shape.x * scale, shape.y * scale, shape.radius * scale
+        draw.ellipse((x - r, y - r, x + r, y + r), shape.colour)
+    else:
+        _write(image, draw, shape, scale)
+
+
+def _dashes(line: Line) -> list[tuple[tuple[float, float], ...]]:
+    (x0, y0), (x1, y1) = line.points
+    length = math.hypot(x1 - x0, y1 - y0)
+    pieces: list[tuple[tuple[float, float], ...]] = []
+    for start in np.arange(0, length, DASH + GAP):
+        ends = (start / length, min(start + DASH, length) / length)
+        pieces.append(tuple((x0 + t * (x1 - x0), y0 + t * (y1 - y0)) for t in ends))
+    return pieces
+
+
+def _write(image: Image.Image, draw: ImageDraw.ImageDraw, text: Text, scale: int) -> None:
+    font = ImageFont.load_default(text.size * scale)
+    x, y = text.x * scale, text.y * scale
+    if not text.turned:
+        anchor = {"start": "lm", "middle": "mm", "end": "rm"}[text.anchor]
+        draw.text((x, y), text.words, text.colour, font, anchor)
+        return
+    long, high = math.ceil(font.getlength(text.words)), 2 * text.size * scale
+    stencil = Image.new("L", (long, high))
+    ImageDraw.Draw(stencil).text((0, high / 2), text.words, 255, font, "lm")
+    stencil = stencil.transpose(Image.Transpose.ROTATE_90)
+    lift = {"start": 1.0, "middle": 0.5, "end": 0.0}[text.anchor] * long
+    image.paste(text.colour, (round(x - high / 2), round(y - lift)), stencil)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """From values to places along one axis."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, value = self.low, self.high, min(max(value, self.low), self.high)
+        if self.log:
+            value, low, high = math.log(value), math.log(low), math.log(high)
+        return self.start + (self.stop - self.start) * (value - low) / (high - low)
+
+    def ticks(self) -> list[float]:
+        if not self.log:
+            return _round_steps(self.low, self.high)
+        first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
+        decades = range(first, last + 1, max((last - first) // 6, 1))
+        digits = (1, 2, 5) if last - first <= 4 else (1,)
+        values = [float(f"{d}e{k}") for k in decades for d in digits]
+        return [v for v in values if self.low <= v <= self.high]
+
+
+def _round_steps(low: float, high: float) -> list[float]:
+    """About six round numbers between two others."""
+    rough = (high - low) / 6
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = unit * next(d for d in (1, 2, 5, 10) if d * unit >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [k * step for k in range(first, last + 1)]
+
+
+def _frame(
+    x: _Scale, y: _Scale, x_label: str, y_label: str, title: str, legend: Sequence[tuple[str, str]]
+) -> list[Shape]:
+    """Grid, axes, ticks, labels, title, and a legend of (name, colour) under the title."""
+    shapes: list[Shape] = []
+    for value in x.ticks():
+        shapes.append(Line(((x(value), y.start), (x(value), y.stop)), GRID))
+        shapes.append(Text(x(value), y.start + 14, f"{value:.6g}", "middle"))
+    for value in y.ticks():
+        shapes.append(Line(((x.start, y(value)), (x.stop, y(value))), GRID))
+        shapes.append(Text(x.start - 8, y(value), f"{value:.6g}", "end"))
+    shapes.append(Line(((x.start, y.stop), (x.start, y.start), (x.stop, y.start)), AXIS))
+    shapes.append(Text((x.start + x.stop) / 2, y.start + 34, x_label, "middle"))
+    shapes.append(Text(16, (y.start + y.stop) / 2, y_label, "middle", turned=True))
+    shapes.append(Text(x.start, 16, title, colour=INK, size=FONT_SIZE + 2))
+    place = x.start
+    for name, colour in legend:
+        shapes.append(Box(place, 32, 10, 10, colour))
+        shapes.append(Text(place + 15, 37, name))
+        place += 36 + 0.58 * FONT_SIZE * len(name)  # a letter's mean width
+    return shapes
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    """From 0 (or below) to the largest value; never empty."""
+    low, high = min(0.0, *values), max(0.0, *values)
+    return low, high if high > low else low + 1
+
+
+def line_chart(
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str = "",
+    width: int = 560,
+    height: int = 360,
+    markers: Sequence[Marker] = (),
+) -> Chart:
+    """Curves in one frame; the axes reach from 0 (or below) to the largest value.
+
+    >>> chart = line_chart([Series("a", [0, 1], [0, 1])], x_label="x", y_label="y", title="t")
+    >>> chart.width, chart.svg().count("<polyline ")
+    (560, 14)
+    """
+    points = [(x, y) for s in series for x, y in zip(s.x, s.y, strict=True)]
+    points += [(m.x, m.y) for m in markers]
+    if not points or not np.isfinite(points).all():
+        raise UsageError(f"chart {title!r} lacks finite points", hint="give x and y as numbers")
+    across, up = zip(*points, strict=True)
+    x = _Scale(*_span(across), LEFT, width - RIGHT)
+    y = _Scale(*_span(up), height - BOTTOM, TOP)
+    colours = [PALETTE[k % len(PALETTE)] for k in range(len(series))]
+    legend = [(s.name, c) for s, c in zip(series, colours, strict=True) if s.name]
+    shapes = _frame(x, y, x_label, y_label, title, legend)
+    for one, colour in zip(series, colours, strict=True):
+        places = tuple((x(a), y(b)) for a, b in zip(one.x, one.y, strict=True))
+        shapes.append(Line(places, colour, 2))
+    for marker in markers:
+        at = (x(marker.x), y(marker.y))
+        shapes.append(Dot(*at, 4.5, THRESHOLD))
+        shapes.append(_beside(at[0], at[1] - 11, marker.label, width))
+    return Chart(width, height, tuple(shapes), title)
+
+
+def _beside(x: float, y: float, words: str, width: int) -> Text:
+    """A label to the right of a point, or to the left where there is no room."""
+    if x > width * 0.6:
+        return Text(x - 9, y, words, "end", THRESHOLD)
+    return Text(x + 9, y, words, "start", THRESHOLD)
+
+
+def line_chart_svg(
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str = "",
+    width: int = 560,
+    height: int = 360,
+    markers: Sequence[Marker] = (),
+) -> str:
+    """`line_chart` as SVG.
+
+    >>> line_chart_svg([Series("a", [0, 1], [0, 1])], x_label="x", y_label="y")[:5]
+    '<svg '
+    """
+    return line_chart(
+        series,
+        x_label=x_label,
+        y_label=y_label,
+        title=title,
+        width=width,
+        height=height,
+        markers=markers,
+    ).svg()
+
+
+def tradeoff_chart(found: Tradeoff) -> Chart:
+    """Missed defects over false rejects, with the chosen threshold as a point.
+
+    >>> from anoco_edge_calibration.tradeoff import tradeoff
+    >>> tradeoff_chart(tradeoff([1, 2], [3, 4], 2.5)).title
+    'Missed defects against false rejects'
+    """
+    chosen = Marker(
+        100 * found.good_rejected / found.good, 100 * found.at, f"threshold {found.threshold:.4g}"
+    )
+    curve = Series("", [100 * v for v in found.false_rejects], [100 * v for v in found.missed])
+    return line_chart(
+        [curve],
+        x_label="good parts rejected (%)",
+        y_label="defects missed (%)",
+        title="Missed defects against false rejects",
+        markers=[chosen],
+    )
+
+
+def histogram(
+    good: Sequence[float],
+    *,
+    threshold: float,
+    between: tuple[float, float] | None = None,
+    defects: Sequence[float] = (),
+    title: str = "Scores of good parts",
+    width: int = 760,
+    height: int = 340,
+) -> Chart:
+    """How the scores are spread, and where the threshold lies.
+
+    `between` is shaded: the range within which the threshold is known to lie, as
+    `anoco_edge.conformal.score_range` gives it; an infinite end reaches the chart's edge.
+
+    >>> "threshold 3" in histogram([1, 2, 3, 4], threshold=3, between=(2, 4)).svg()
+    True
+    """
+    low, high, log = _score_axis(checked_scores([*good, *defects, threshold]).tolist())
+    bins = min(max(math.ceil(2 * math.sqrt(len(good) + len(defects))), 10), 40)
+    edges = np.geomspace(low, high, bins + 1) if log else np.linspace(low, high, bins + 1)
+    groups = [("good", GOOD, good)] + ([("defective", DEFECT, defects)] if len(defects) else [])
+    counts = [np.histogram(np.clip(scores, low, high), edges)[0] for _, _, scores in groups]
+    x = _Scale(low, high, LEFT, width - RIGHT, log)
+    y = _Scale(0, 1.08 * max(int(np.max(counts)), 1), height - BOTTOM, TOP)
+    legend = [(f"{name} ({len(scores)})", colour) for name, colour, scores in groups]
+    shapes: list[Shape] = []
+    if between is not None:
+        left, right = x(between[0]), x(between[1])
+        shapes.append(Box(left, y.stop, right - left, y.start - y.stop, THRESHOLD, 0.1))
+        legend.append(("range of the threshold (90 %)", "#f3e5e5"))
+    shapes += _frame(x, y, "score (logarithmic)" if log else "score", "parts", title, legend)
+    for (_, colour, _), column in zip(groups, counts, strict=True):
+        for count, a, b in zip(column.tolist(), edges[:-1], edges[1:], strict=True):
+            if count:
+                box = Box(x(a) + 0.5, y(count), x(b) - x(a) - 1, y.start - y(count), colour, 0.75)
+                shapes.append(box)
+    at = x(threshold)
+    shapes.append(Line(((at, y.start), (at, y.stop - 12)), THRESHOLD, 1.5, dashed=True))
+    shapes.append(_beside(at, y.stop - 7, f"threshold {threshold:.4g}", width))
+    return Chart(width, height, tuple(shapes), title)
+
+
+def _score_axis(scores: Sequence[float]) -> tuple[float, float, bool]:
+    """Range of the scores, and whether it is better shown logarithmically."""
+    high = max(scores)
+    # What lies a million times below the highest (0 has no logarithm) counts in the first bar.
+    low = max(min((s for s in scores if s > 0), default=0.0), high * 1e-6)
+    if low > 0 and high > LOG_FROM * low:
+        return low / 1.1, high * 1.1, True
+    margin = 0.05 * (high - min(scores)) or 0.05 * high or 1.0
+    return max(min(scores) - margin, 0.0), high + margin, False

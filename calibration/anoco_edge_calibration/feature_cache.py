@@ -1,0 +1,175 @@
+"""An engine that remembers: features of a window are computed once, then read from a folder.
+
+The folder is only a cache: deleting it, or a folder in it, costs nothing but time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.bundle import Bundle
+from anoco_edge.bundle.checksum import sha256_bytes
+from anoco_edge.bundle.disk import write_atomic, writing
+from anoco_edge.engines import Engine
+from anoco_edge.errors import StorageError
+
+Pixels = NDArray[np.uint8]
+Features = NDArray[np.float32]
+
+MEMORY_BYTES = 256_000_000  # all 26 views of a picture at DINOv3-L's 768 px
+
+
+@dataclass
+class CacheUse:
+    """Windows by where their features came from; a damaged entry is computed, too."""
+
+    computed: int = 0
+    loaded: int = 0
+    damaged: int = 0
+
+
+class CachedEngine:
+    """An `Engine` around another one; what it was last asked for also stays in memory."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        folder: Path | None,
+        key: str,
+        shape: tuple[int, int],
+        *,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`key` names all that decides the features beside the pixels, `shape` is theirs. Without
+        a folder nothing is kept on disk; where it cannot be written, `warn` hears of it once."""
+        self.name = engine.name
+        self.fingerprint = engine.fingerprint
+        self.use = CacheUse()
+        self._engine = engine
+        self._shape = shape
+        self._key = sha256_bytes(key.encode())
+        self._folder = None if folder is None else folder / self._key[:16]
+        self._writable = folder is not None
+        self._warn = warn
+        self._recent: OrderedDict[str, Features] = OrderedDict()
+        self._recent_bytes = 0
+
+    def features(self, pixels: Pixels) -> Features:
+        """Patch features of a batch of prepared pictures."""
+        names = [self._name(window) for window in pixels]
+        found: dict[str, Features] = {}
+        absent: dict[str, int] = {}
+        for row, name in enumerate(names):
+            if name in found or name in absent:
+                continue
+            if (features := self._recall(name)) is not None:
+                found[name] = features
+            else:
+                absent[name] = row
+        if absent:
+            rows = list(absent.values())
+            computed = self._engine.features(np.ascontiguousarray(pixels[rows]))
+            self.use.computed += len(rows)
+            for name, features in zip(absent, computed, strict=True):
+                found[name] = self._keep(name, features)
+        return np.stack([found[name] for name in names])
+
+    def _name(self, window: Pixels) -> str:
+        digest = hashlib.sha256(f"{self._key}|{window.dtype}|{window.shape}|".encode())
+        digest.update(np.ascontiguousarray(window).data)
+        return digest.hexdigest()
+
+    def _recall(self, name: str) -> Features | None:
+        features = self._recent.get(name)
+        if features is not None:
+            self._recent.move_to_end(name)
+            return features
+        features = self._load(name)
+        if features is not None:
+            self.use.loaded += 1
+            self._remember(name, features)
+        return features
+
+    def _keep(self, name: str, features: Features) -> Features:
+        features = features.copy()  # a view would keep the whole batch alive
+        # What is not finite is for the scorer to refuse, each time it is met: it is not kept.
+        if np.isfinite(features).all():
+            self._remember(name, features)
+            self._store(name, features)
+        return features
+
+    def _remember(self, name: str, features: Features) -> None:
+        self._recent[name] = features
+        self._recent_bytes += features.nbytes
+        while self._recent_bytes > MEMORY_BYTES and len(self._recent) > 1:
+            _, oldest = self._recent.popitem(last=False)
+            self._recent_bytes -= oldest.nbytes
+
+    def _load(self, name: str) -> Features | None:
+        if self._folder is None:
+            return None
+        try:
+            data = (self._folder / f"{name}.safetensors").read_bytes()
+        except OSError:
+            return None
+        features = _decode(data, self._shape)
+        self.use.damaged += features is None
+        return features
+
+    def _store(self, name: str, features: Features) -> None:
+        if not self._writable or self._folder is None:
+            return
+        try:
+            with writing(f"to the feature cache {self._folder}"):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_atomic(self._folder / f"{name}.safetensors", _encode(features))
+        except StorageError as error:
+            self._writable = False
+            self._warn(f"{error.what}: features are computed, and not kept")
+
+
+def cache_key(bundle: Bundle, engine: Engine) -> str:
+    """What decides the features of a window: the graph with its weights, and what runs it."""
+    return f"{bundle.graph_identity()}|{engine.name}|{engine.fingerprint}"
+
+
+def size_mb(folder: Path) -> float:
+    """What a cache takes on the disk.
+
+    >>> size_mb(Path("no-such-folder"))
+    0.0
+    """
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+
+
+def _encode(features: Features) -> bytes:
+    from safetensors.numpy import save
+
+    features = np.ascontiguousarray(features)
+    # Atomic writing keeps half entries out, the sum those that the disk has changed since.
+    tensors = {"features": features, "crc32": np.array([zlib.crc32(features.data)], np.uint32)}
+    data: bytes = save(tensors)
+    return data
+
+
+def _decode(data: bytes, shape: tuple[int, int]) -> Features | None:
+    """The features, or None where the entry is not what was written."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(data)
+        features, crc = tensors["features"], int(tensors["crc32"][0])
+    except (SafetensorError, LookupError, ValueError):
+        return None
+    if features.dtype != np.float32 or features.shape != shape or zlib.crc32(features.data) != crc:
+        return None
+    return features if np.isfinite(features).all() else None

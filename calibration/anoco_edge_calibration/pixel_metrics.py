@@ -1,0 +1,293 @@
+"""Pixel AUROC, PRO and F1-max over any number of anomaly maps: exact, in bounded memory.
+
+Floats that are not negative sort as their bits do, so pixels are spilled to a file as integers,
+a sorted run a picture, and counted afterwards in one table of bit patterns after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.errors import ScoringError, StorageError, UsageError
+from anoco_edge.maps import Map
+from anoco_edge.preprocess import Mask
+
+Records = NDArray[np.unsignedinteger[Any]]
+Counts = NDArray[np.int64]
+
+# The upper ten bits of a pattern (sign, exponent, one of the mantissa) choose its table: half an
+# octave, so that maps need a few dozen tables, of 32 MB each.
+GROUP_BITS = 10
+PATTERNS = 1 << (32 - GROUP_BITS)
+GROUPS = 1 << (GROUP_BITS - 1)  # the sign is never set
+INFINITY = 0x7F800000  # bits of the first float32 that is not finite; those of negatives are above
+
+
+@dataclass(frozen=True)
+class PixelResult:
+    """The paper's three pixel figures, and over how many pixels and defects they go."""
+
+    auroc: float
+    pro: float
+    f1_max: float
+    pixels: int
+    regions: int
+
+
+class PixelMetrics:
+    """Collects maps with their ground truth; a normal pixel takes 4 bytes of disk, another 8.
+
+    >>> with PixelMetrics() as metrics:
+    ...     metrics.add(np.float32([[0.1, 0.9], [0.2, 0.2]]), np.array([[0, 1], [0, 0]], np.bool_))
+    ...     metrics.add(np.float32([[0.3, 0.1]]), None)
+    ...     metrics.result()
+    PixelResult(auroc=1.0, pro=1.0, f1_max=1.0, pixels=6, regions=1)
+    """
+
+    def __init__(self, folder: Path | None = None, pro_limit: float = 0.3) -> None:
+        """Pixels wait in `folder` (the system's temporary one if None); PRO is integrated up to
+        the false-positive rate `pro_limit`."""
+        if not 0 < pro_limit <= 1:
+            raise UsageError(
+                f"pro_limit is {pro_limit}", hint="it is a rate: above 0 and at most 1"
+            )
+        self._pro_limit = pro_limit
+        self._place = str(folder or "the temporary folder")
+        with _storing(self._place):
+            # A file without a name: even a kill leaves nothing behind.
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        self._end = 0
+        self._runs: dict[int, list[_Run]] = defaultdict(list)
+        self._normal = self._defective = self._regions = 0
+
+    def __enter__(self) -> PixelMetrics:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def add(self, anomaly_map: Map, mask: Mask | None) -> None:
+        """One picture; `mask` is true where it is defective, None says nowhere."""
+        self._check_open()
+        if mask is None:
+            mask = np.zeros(anomaly_map.shape, np.bool_)
+        bits = _bits(anomaly_map, mask)
+        labels = label_regions(mask)[mask]
+        sizes = np.bincount(labels).astype(np.uint64)
+        normal = np.sort(bits[~mask])
+        # The region's size travels in the lower half: all that PRO asks about a pixel's region.
+        defective = np.sort((bits[mask].astype(np.uint64) << np.uint64(32)) | sizes[labels])
+        self._write(normal, defective)
+        self._normal += normal.size
+        self._defective += defective.size
+        self._regions += max(sizes.size - 1, 0)
+
+    def result(self) -> PixelResult:
+        """The figures over all that was added so far."""
+        self._check_open()
+        if not self._defective or not self._normal:
+            missing = "normal" if self._defective else "defective"
+            raise UsageError(
+                f"pixel metrics need normal and defective pixels, and there is no {missing} one",
+                hint="add good and defective pictures, the latter with their masks",
+            )
+        limit = self._pro_limit * self._normal
+        curves = _Curves(self._defective, limit)
+        for group in sorted(self._runs, reverse=True):
+            curves.lower(*self._count(group))
+        return PixelResult(
+            auroc=curves.pairs / (2 * self._defective * self._normal),
+            pro=curves.pro / (limit * self._regions),
+            f1_max=curves.f1,
+            pixels=self._normal + self._defective,
+            regions=self._regions,
+        )
+
+    def _check_open(self) -> None:
+        if self._file.closed:
+            raise UsageError(
+                "these pixel metrics are closed", hint="add and ask inside the with block"
+            )
+
+    def _write(self, *parts: Records) -> None:
+        """Append sorted records; they count only when all of them are in the file."""
+        with _storing(self._place):
+            self._file.seek(self._end)
+            for records in parts:
+                left = records.view(np.uint8).data
+                while left:
+                    left = left[self._file.write(left) :]
+        for records in parts:
+            for group, start, stop in _groups(records):
+                offset = self._end + start * records.itemsize
+                self._runs[group].append(_Run(offset, stop - start, records.dtype))
+            self._end += records.nbytes
+
+    def _read(self, run: _Run) -> Records:
+        wanted = run.length * run.dtype.itemsize
+        with _storing(self._place):
+            data = os.pread(self._file.fileno(), wanted, run.offset)
+            if len(data) != wanted:
+                raise OSError(f"{len(data)} of {wanted} bytes could be read back")
+        return np.frombuffer(data, run.dtype)
+
+    def _count(self, group: int) -> tuple[Counts, Counts, NDArray[np.float64]]:
+        """Normal pixels, defective pixels and the shares of regions that these are, for each
+        distinct value of a group, highest first."""
+        seen = np.zeros(PATTERNS, np.bool_)
+        normal = np.zeros(PATTERNS, np.int64)
+        defective = np.zeros(PATTERNS, np.int64)
+        shares = np.zeros(PATTERNS, np.float64)
+        for run in self._runs[group]:
+            records = self._read(run)
+            if records.itemsize == 4:
+                values, firsts, counts = _distinct(records)
+                normal[values] += counts
+            else:
+                values, firsts, counts = _distinct(records >> np.uint64(32))
+                defective[values] += counts
+                sizes = (records & np.uint64(0xFFFFFFFF)).astype(np.float64)
+                shares[values] += np.add.reduceat(1 / sizes, firsts)
+            seen[values] = True
+        taken = np.flatnonzero(seen)[::-1]  # of the other tables only what was touched is memory
+        return normal[taken], defective[taken], shares[taken]
+
+
+class _Run(NamedTuple):
+    """Where in the file a picture's pixels of one group are."""
+
+    offset: int
+    length: int
+    dtype: np.dtype[Any]
+
+
+@dataclass
+class _Curves:
+    """What the curves have come to while the threshold is lowered; `limit` is in pixels."""
+
+    all_defective: int
+    limit: float
+    found: int = 0
+    rejected: int = 0
+    overlap: float = 0.0
+    pairs: int = 0  # twice the area under the ROC curve, in pixels
+    pro: float = 0.0  # area up to the limit under the sum over regions of their overlap
+    f1: float = 0.0
+
+    def lower(self, normal: Counts, defective: Counts, shares: NDArray[np.float64]) -> None:
+        """Go on over the next distinct values."""
+        found, rejected = np.cumsum(defective), np.cumsum(normal)
+        self.pairs += int(normal @ (2 * found - defective)) + 2 * self.found * int(rejected[-1])
+        found += self.found
+        rejected += self.rejected
+        self.f1 = max(self.f1, float((2 * found / (found + rejected + self.all_defective)).max()))
+        overlap = self.overlap + np.cumsum(shares)
+        # Trapezoids, the one across the limit cut there: `width` is what lies before it.
+        width = np.clip(self.limit - (rejected - normal), 0, normal)
+        start, slope = overlap - shares, shares / np.maximum(normal, 1)
+        self.pro += float(width @ (start + slope * width / 2))
+        self.found, self.rejected = int(found[-1]), int(rejected[-1])
+        self.overlap = float(overlap[-1])
+
+
+def label_regions(mask: Mask) -> NDArray[np.int64]:
+    """8-connected regions of the mask, numbered from 1 by their first pixel; 0 elsewhere.
+
+    >>> label_regions(np.array([[1, 0, 0, 1], [0, 1, 0, 1]], np.bool_)).tolist()
+    [[1, 0, 0, 2], [0, 1, 0, 2]]
+    """
+    labels = np.zeros(mask.shape, np.int64)
+    # Horizontal runs, as places in the rows laid end to end. The empty columns either side keep
+    # runs of different rows apart, also those that touch by a corner.
+    width = mask.shape[1] + 2
+    steps = np.diff(np.pad(mask, ((0, 0), (1, 1))).ravel().astype(np.int8))
+    starts, ends = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
+    # Runs of the row above that begin no later than one column after this ends, and vice versa.
+    low = np.searchsorted(ends, starts - width)
+    touching = np.searchsorted(starts, ends - width, side="right") - low
+    here = np.repeat(np.arange(starts.size), touching)
+    above = np.arange(here.size) - np.repeat(np.cumsum(touching) - touching - low, touching)
+    _, numbers = np.unique(_join(starts.size, here, above), return_inverse=True)
+    labels[mask] = np.repeat(numbers + 1, ends - starts)
+    return labels
+
+
+def _join(count: int, here: Counts, above: Counts) -> Counts:
+    """The lowest member of each member's set, after joining all pairs (here, above)."""
+    root = np.arange(count)
+    while True:
+        one, other = root[here], root[above]
+        if (one == other).all():
+            return root
+        np.minimum.at(root, np.maximum(one, other), np.minimum(one, other))
+        while (root != root[root]).any():
+            root = root[root]
+
+
+def _bits(anomaly_map: Map, mask: Mask) -> NDArray[np.uint32]:
+    """The map as integers in the same order; what is no energy is refused."""
+    if anomaly_map.ndim != 2 or anomaly_map.shape != mask.shape:
+        raise UsageError(
+            f"the map is {_size(anomaly_map)} and the mask {_size(mask)}",
+            hint="bring both to the size of the picture",
+        )
+    if anomaly_map.dtype != np.float32 or mask.dtype != np.bool_:
+        raise UsageError(
+            f"the map is {anomaly_map.dtype} and the mask {mask.dtype}",
+            hint="they have to be float32 and bool",
+        )
+    bits = (anomaly_map + np.float32(0)).view(np.uint32)  # makes -0 the 0 it equals
+    wrong = bits >= INFINITY
+    if wrong.any():
+        raise ScoringError(
+            f"the anomaly map holds {anomaly_map[wrong][0]}", hint="energies are finite, 0 or more"
+        )
+    return bits
+
+
+def _size(array: NDArray[Any]) -> str:
+    return " x ".join(str(n) for n in array.shape)
+
+
+def _groups(records: Records) -> Iterator[tuple[int, int, int]]:
+    """Group, start and stop of each stretch of sorted records that go into one table."""
+    shift = records.dtype.type(8 * records.itemsize - GROUP_BITS)
+    edges = np.searchsorted(records, np.arange(GROUPS + 1, dtype=records.dtype) << shift)
+    for group in np.flatnonzero(np.diff(edges)):
+        yield int(group), int(edges[group]), int(edges[group + 1])
+
+
+def _distinct(bits: Records) -> tuple[Counts, Counts, Counts]:
+    """Place in its table, first index and count of each distinct pattern of sorted ones."""
+    firsts = np.flatnonzero(np.concatenate([[True], bits[1:] != bits[:-1]]))
+    values = bits[firsts].astype(np.int64) % PATTERNS
+    return values, firsts, np.diff(firsts, append=bits.size)
+
+
+@contextlib.contextmanager
+def _storing(place: str) -> Iterator[None]:
+    """Turn an operating-system error about the spilled pixels into one clear line."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise StorageError(
+            f"cannot keep pixels in {place}: {reason}",
+            hint="free some space there or give another folder",
+        ) from None

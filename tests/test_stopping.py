@@ -1,0 +1,88 @@
+"""SIGTERM, as a service manager sends it: exit code 130, and what was begun is put away.
+
+Each process is stopped within a write, not at whatever moment the clock gives.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from command_line import environment, tree
+
+from anoco_edge.bundle import Bundle
+from anoco_edge.bundle.disk import TEMPORARY
+
+# A graph that is never written to its end. Tracing it takes seconds and is not what is stopped.
+STUCK_EXPORT = """
+import time
+from anoco_edge_export import export
+
+def save(graph, path):
+    path.write_bytes(b"half a graph")
+    print("stuck", flush=True)
+    time.sleep(60)
+
+export.trace, export.save = lambda *_: None, save
+"""
+
+# A disk that never has the file whose path contains MOMENT.
+STUCK_DISK = """
+import os, time
+fsync = os.fsync
+
+def sync(handle):
+    if "MOMENT" in os.readlink(f"/proc/self/fd/{handle}"):
+        print("stuck", flush=True)
+        time.sleep(60)
+    fsync(handle)
+
+os.fsync = sync
+"""
+
+
+@contextmanager
+def stopped_when(stuck: str, *args: object) -> Iterator[None]:
+    """`anoco-edge` in a process of its own; the block runs while it is stuck, then it is ended."""
+    program = stuck + "\nfrom anoco_edge.cli import main\nmain()\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, args)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "stuck\n", process.communicate()
+            yield
+            process.terminate()
+            out, err = process.communicate(timeout=30)
+            assert (process.returncode, out) == (130, ""), err
+            assert "Traceback" not in err and "internal error" not in err
+        finally:
+            process.kill()
+
+
+def test_a_stopped_export_leaves_the_old_bundle_and_nothing_else(tiny_bundle: Bundle) -> None:
+    target, before = tiny_bundle.path, tree(tiny_bundle.path)
+    small = ("--backbone", "mobilenetv2", "--size", 64)
+    with stopped_when(STUCK_EXPORT, "export", *small, "--out", target, "--overwrite"):
+        (graph,) = target.parent.glob(f"{TEMPORARY}*/backbone.onnx")
+        assert graph.read_bytes() == b"half a graph"
+    assert list(target.parent.iterdir()) == [target]
+    assert tree(target) == before
+
+
+@pytest.mark.parametrize("moment", ["references/.tmp-", "default/.tmp-product.json"])
+def test_a_stopped_enrolment_changes_nothing(here: Path, moment: str) -> None:
+    """Within the first file; and within the last, when all others are there already."""
+    before = tree(here)
+    stuck = STUCK_DISK.replace("MOMENT", moment)
+    with stopped_when(stuck, "enroll", "line.anoco", "parts/good0.png", "parts/good1.png"):
+        assert any(moment in path for path in tree(here))
+    assert tree(here) == before
