@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +58,12 @@ class BaselineGrid:
                 f"the baseline has {self.mean.shape} patches, the picture {energy.shape}",
                 hint="calibrate again",
             )
-        usual = self.mean + np.float32(self.sigmas) * self.spread
-        left: Map = np.maximum(energy - usual, np.float32(0))
+        left: Map = np.maximum(energy - self._usual, np.float32(0))
         return left
+
+    @cached_property
+    def _usual(self) -> Map:
+        return self.mean + np.float32(self.sigmas) * self.spread
 
     def to_bytes(self) -> bytes:
         """As a safetensors file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
@@ -27,6 +28,13 @@ def _product_name(name: str) -> str:
     return name
 
 
+def _invertible(view: tuple[float, ...]) -> tuple[float, ...]:
+    a, b, _, d, e, _ = view
+    if not all(map(math.isfinite, view)) or not abs(a * e - b * d) > 1e-6:
+        raise ValueError(f"{view} is not a view that can be turned back")
+    return view
+
+
 RelativePath = Annotated[str, AfterValidator(_inside)]
 ProductName = Annotated[str, AfterValidator(_product_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -36,7 +44,7 @@ Pooling = Literal["max", "top5"]
 Tta = Literal["none", "references", "paper"]
 # Where a pixel of a view comes from: x' = a x + b y + c, y' = d x + e y + f, in pixels of the
 # canvas, whose first pixel reaches from 0 to 1.
-Affine = tuple[float, float, float, float, float, float]
+Affine = Annotated[tuple[float, float, float, float, float, float], AfterValidator(_invertible)]
 
 
 class _Model(BaseModel):
