@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +23,7 @@ from anoco_edge.scoring.types import Floats
 Pixels = NDArray[np.uint8]
 
 MOST_TILES = 1024  # far more than the 100 to 200 of the largest sensors at 224 px
+MOST_PATCHES = 2**15  # along one axis: the bank numbers rows and columns in 16 bits
 _AT_ONCE = 8  # windows in one run of the engine
 _OVERLAP = 1 / 8  # of a tile, unless told otherwise
 
@@ -82,6 +84,8 @@ def plan_tiles(
     """
     if (grid is None) == (size is None):
         raise UsageError("tiles are given by their number or by their size", hint="give one")
+    if overlap is not None and overlap < 0:
+        raise UsageError(f"an overlap of {overlap} pixels", hint="give 0 or more")
     if grid is not None:
         width, columns = _by_number(picture[0], grid[0], window.width, window.stride, overlap)
         height, rows = _by_number(picture[1], grid[1], window.height, window.stride, overlap)
@@ -89,56 +93,70 @@ def plan_tiles(
         assert size is not None
         width, columns = _by_size(picture[0], size[0], window.width, window.stride, overlap)
         height, rows = _by_size(picture[1], size[1], window.height, window.stride, overlap)
-    if len(columns) * len(rows) > MOST_TILES:
-        raise UsageError(
-            f"{len(columns)} x {len(rows)} tiles are more than {MOST_TILES}",
-            hint="take fewer or larger ones",
-        )
-    return Tiles(width=width, height=height, columns=columns, rows=rows)
+    fewer = "take fewer or larger ones"
+    if columns * rows > MOST_TILES:
+        raise UsageError(f"{columns} x {rows} tiles are more than {MOST_TILES}", hint=fewer)
+    if max(width, height) > MOST_PATCHES * window.stride:
+        what = f"{columns} x {rows} tiles make more than {MOST_PATCHES} patches one way"
+        raise UsageError(what, hint=fewer)
+    return Tiles(
+        width=width,
+        height=height,
+        columns=_starts(columns, width - window.width, window.stride),
+        rows=_starts(rows, height - window.height, window.stride),
+    )
 
 
 def _by_number(
     length: int, tiles: int, side: int, stride: int, overlap: int | None
-) -> tuple[int, tuple[int, ...]]:
-    """Along one axis: the canvas, and where each tile starts on it."""
+) -> tuple[int, int]:
+    """Along one axis: the canvas, and how many tiles lie on it."""
     if tiles < 1:
         raise UsageError(f"{tiles} tiles", hint="give one or more each way: --tiles 3x2")
     if tiles == 1:
-        return side, (0,)
+        return side, 1
     # n tiles of length t with o in common cover n t - (n - 1) o.
-    tile = (length + (tiles - 1) * (overlap or 0)) / tiles
+    tile = Fraction(length + (tiles - 1) * (overlap or 0), tiles)
     common = _common(overlap, tile, side, stride)
-    step = side - common
-    return side + (tiles - 1) * step, tuple(k * step for k in range(tiles))
+    return side + (tiles - 1) * (side - common), tiles
 
 
 def _by_size(
     length: int, tile: int, side: int, stride: int, overlap: int | None
-) -> tuple[int, tuple[int, ...]]:
+) -> tuple[int, int]:
     if tile < 1:
         raise UsageError(f"tiles of {tile} pixels", hint="give their size: --tile-size 1024")
+    if overlap is not None and overlap >= tile:
+        raise _nothing_left(overlap, Fraction(tile))
     if length <= tile:
-        return side, (0,)
-    canvas = math.ceil(length * side / tile / stride) * stride
-    common = _common(overlap, tile, side, stride)
-    count = max(2, math.ceil((canvas - common) / (side - common)))
-    room = (canvas - side) // stride
-    return canvas, tuple(round(k * room / (count - 1)) * stride for k in range(count))
+        return side, 1
+    canvas = math.ceil(Fraction(length * side, tile * stride)) * stride
+    # The canvas was rounded up, so that a tile shows a little less of the picture.
+    common = _common(overlap, Fraction(length * side, canvas), side, stride)
+    return canvas, math.ceil(Fraction(canvas - common, side - common))
 
 
-def _common(overlap: int | None, tile: float, side: int, stride: int) -> int:
+def _common(overlap: int | None, tile: Fraction, side: int, stride: int) -> int:
     """What two tiles have in common, in pixels of the canvas: whole patches."""
     if overlap is None:
         return min(math.ceil(_OVERLAP * side / stride) * stride, side - stride)
-    if overlap < 0:
-        raise UsageError(f"an overlap of {overlap} pixels", hint="give 0 or more")
     common = math.ceil(overlap * side / tile / stride) * stride
-    if overlap >= tile or common >= side:
-        raise UsageError(
-            f"an overlap of {overlap:g} pixels leaves nothing of tiles of {tile:.0f}",
-            hint="take less overlap or larger tiles",
-        )
+    if common >= side:
+        raise _nothing_left(overlap, tile)
     return common
+
+
+def _nothing_left(overlap: int, tile: Fraction) -> UsageError:
+    return UsageError(
+        f"an overlap of {overlap} pixels leaves nothing of tiles of {round(tile)}",
+        hint="take less overlap or larger tiles",
+    )
+
+
+def _starts(tiles: int, room: int, stride: int) -> tuple[int, ...]:
+    """Where tiles start, evenly spaced on the patch grid."""
+    steps = max(tiles - 1, 1)
+    return tuple(round(k * (room // stride) / steps) * stride for k in range(tiles))
 
 
 def _owned(starts: Sequence[int], side: int, length: int, stride: int) -> list[slice]:

@@ -275,14 +275,48 @@ def test_a_full_disk_while_enrolling(here: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
-def test_a_full_disk_behind_standard_output(here: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_standard_output(here: Path, unbuffered: str) -> None:
+    """Whether Python writes at once, or only when the command has ended."""
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
-            [sys.executable, "-m", "anoco_edge", "info", "line.anoco", "--json"],
+            [sys.executable, "-m", "anoco_edge", "product", "list", "line.anoco", "--json"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment(),
+            env={**environment(), "PYTHONUNBUFFERED": unbuffered},
         )
     assert ran.returncode == 1
-    assert "No space left" in Ran(1, "", ran.stderr).complaint
+    says = "anoco-edge: cannot use the standard output: No space left on device; check that"
+    assert ran.stderr.startswith(says) and ran.stderr.count("\n") == 1
+
+
+def test_a_reader_that_has_gone_is_not_told(here: Path) -> None:
+    gone, output = os.pipe()
+    os.close(gone)
+    ran = subprocess.run(
+        [sys.executable, "-m", "anoco_edge", "product", "list", "line.anoco", "--json"],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment(), "PYTHONUNBUFFERED": ""},
+    )
+    os.close(output)
+    assert (ran.returncode, ran.stderr) == (1, "")
+
+
+def test_without_standard_output_an_error_is_one_line_too(here: Path) -> None:
+    ran = run_process("info", "missing.anoco", preexec_fn=lambda: os.close(1))
+    assert ran.code == 4 and "there is no bundle at missing.anoco" in ran.complaint
+
+
+def test_no_room_for_temporary_files_is_not_taken_for_the_standard_output(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("tempfile.gettempdir", full)
+    line = refused(1, "export", "--bundle", "line.anoco", "--single-file", "out.onnx")
+    assert line.startswith("anoco-edge: cannot go on: No usable temporary directory found in ")
+    assert line.endswith("that the disk is not full")

@@ -118,7 +118,7 @@ def test_ctrl_c_while_enrolling(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def interrupted(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anoco_edge.teaching.commit", interrupted)
+    monkeypatch.setattr("anoco_edge.teaching.teacher.commit", interrupted)
     before = tree(here)
     ran = run_cli("enroll", "line.anoco", "good/good3.png")
     assert ran.code == 130 and "Traceback" not in ran.err and tree(here) == before

@@ -38,7 +38,7 @@ def squared_distances(features: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def literal(features: NDArray[Any], count: int, first: int) -> tuple[list[int], float]:
-    """Farthest point, a step at a time, on the features as they are; also the radius."""
+    """Farthest point, a step at a time, in the order of choice; also the radius."""
     same: dict[bytes, int] = {}
     for row, values in enumerate(features):
         same.setdefault(values.tobytes(), row)
@@ -48,11 +48,11 @@ def literal(features: NDArray[Any], count: int, first: int) -> tuple[list[int], 
     while left:
         nearest = {row: min((squared[row, c] for c in chosen), default=np.inf) for row in left}
         if len(chosen) >= count:
-            return sorted(chosen), float(np.sqrt(max(nearest.values())))
+            return chosen, float(np.sqrt(max(nearest.values())))
         far = max(left, key=lambda row: (nearest[row], -row)) if chosen else first
         chosen.append(far)
         left.remove(far)
-    return sorted(chosen), 0.0
+    return chosen, 0.0
 
 
 def left_out(features: NDArray[Any], chosen: Chosen) -> NDArray[np.float64]:
@@ -73,7 +73,7 @@ def test_the_choice_is_the_literal_one(features: Features, count: int, seed: int
     first = int(thin(features, 1, seed).rows[0])
     got = thin(features, count, seed)
     rows, radius = literal(features, count, first)
-    assert got.rows.tolist() == rows
+    assert got.rows.tolist() == sorted(rows)
     assert got.radius == pytest.approx(radius, rel=1e-12)
     assert got.duplicates == len(features) - len(np.unique(features + 0.0, axis=0))
 
@@ -88,13 +88,31 @@ def test_rounds_and_blocks_do_not_change_the_choice(
     wanted = thin(features, 60)
     if whole:
         rows, radius = literal(features, 60, int(thin(features, 1).rows[0]))
-        assert wanted.rows.tolist() == rows and wanted.radius == pytest.approx(radius)
+        assert wanted.rows.tolist() == sorted(rows) and wanted.radius == pytest.approx(radius)
     for block, centres, active in [(7, 3, 1), (64, 1, 10), (1, 100, 400)]:
         monkeypatch.setattr(coreset, "BLOCK", block)
         monkeypatch.setattr(coreset, "CENTRES", centres)
         monkeypatch.setattr(coreset, "ACTIVE", active)
         got = thin(features, 60)
         assert got.rows.tolist() == wanted.rows.tolist() and got.radius == wanted.radius
+
+
+@pytest.mark.parametrize("active", [1, 2, 5, 30])
+def test_ties_are_broken_alike_within_a_round_and_across(
+    active: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coreset, "ACTIVE", active)
+    grid = np.argwhere(np.ones((7, 6))).astype(np.int16)
+    for seed in range(8):
+        points = np.random.default_rng(seed).permutation(grid)
+        order, squared = coreset._farthest(points, seed, 40, lambda done, total: None)
+        rows, radius = literal(points, 40, seed)
+        assert order.tolist() == rows and np.sqrt(squared) == radius
+
+
+def test_the_two_ends_of_the_range_stay_apart() -> None:
+    end = np.nextafter(np.float32(1), np.float32(0))  # rounds up to the next power of two
+    assert thin(np.array([[-end], [end]]), 1).radius == pytest.approx(2)
 
 
 def test_duplicates_are_merged_into_the_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +99,7 @@ def test_what_is_not_in_the_layout_is_told_what_is_expected(tmp_path: Path, nut:
 def test_more_shots_of_a_seed_contain_the_fewer(nut: Path) -> None:
     (category,) = open_dataset(nut).categories
     draws = [category.draw(shots, seed=7) for shots in (1, 2, 4, 8, 12)]
-    for fewer, more in zip(draws, draws[1:], strict=False):
+    for fewer, more in itertools.pairwise(draws):
         assert set(fewer) < set(more)
     assert [len(draw) for draw in draws] == [1, 2, 4, 8, 12]
 

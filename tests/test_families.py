@@ -11,9 +11,7 @@ from exported_families import CASES, export_case
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import open_engine
-from anoco_edge.plans.builder import build_plan, scoring_profile
 from anoco_edge.plans.flavours import is_installed
-from anoco_edge.scoring.onnx_scorer import scoring_model
 from anoco_edge.selftest import check_engine
 from anoco_edge_export.islands import tensor_types
 
@@ -38,13 +36,6 @@ def test_exported_built_and_run(name: str, precision: str, tmp_path: Path) -> No
     graph = onnx.load(bundle.path / "backbone.onnx")
     kinds = set(tensor_types(graph).values())
     assert (onnx.TensorProto.FLOAT16 in kinds) == (precision == "fp16")
-
-
-@pytest.mark.skipif(not TARGETS, reason="tensorrt_rtx is not installed")
-def test_the_scoring_graph_builds(tiny_bundle: Bundle) -> None:
-    profile = scoring_profile(tiny_bundle.manifest.input)
-    built = build_plan(scoring_model(), profile, flavour="tensorrt-rtx", targets=("sm86", "sm89"))
-    assert built.size > 10_000
 
 
 @pytest.mark.skipif(not TARGETS, reason="tensorrt_rtx is not installed")

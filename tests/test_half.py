@@ -16,7 +16,7 @@ from onnx import TensorProto, numpy_helper, parser
 
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.onnx_session import open_session
-from anoco_edge_export.half import convert, to_half
+from anoco_edge_export.half import convert
 from anoco_edge_export.islands import ISLANDS, tensor_types
 from anoco_edge_export.rounding import rounding_walk
 
@@ -49,6 +49,10 @@ backbone (uint8[batch, {TOKENS}, {DIM}] pixels) => (float[batch, {TOKENS}, {DIM}
     features = Mul (final, root)
 }}
 """
+
+
+def to_half(model: Any, islands: Any) -> Any:
+    return convert(model, islands)[0]
 
 
 def block() -> Any:

@@ -10,11 +10,13 @@ import onnx
 import pytest
 from command_line import fails
 from numpy.typing import NDArray
+from tiny_bundle import tiny_backbone
 
 from anoco_edge.errors import ParityError
 from anoco_edge_export import export_backbone, load_recipe
-from anoco_edge_export.onnx_graph import trace
-from anoco_edge_export.parity import DiffersError, compare, first_drift, spearman
+from anoco_edge_export.expected import Expected
+from anoco_edge_export.onnx_graph import save, trace
+from anoco_edge_export.parity import DiffersError, check_parity, compare, first_drift, spearman
 from anoco_edge_export.recipe import ParityLimits
 
 VIT = ("dinov3-s", (96, 64))
@@ -96,6 +98,22 @@ def _overflowing(walk: Any) -> Any:
         return replace(found, peaks={**found.peaks, "linear_3": float("inf")})
 
     return run
+
+
+def test_a_disk_too_full_to_look_for_the_layer_does_not_hide_the_difference(
+    limits: ParityLimits, tmp_path: Path
+) -> None:
+    """The graph with its inner tensors goes to /dev/full, which has no space left."""
+    graph = onnx.load_from_string(tiny_backbone(64, 64, 8))
+    (path,) = save(graph, tmp_path / "backbone.onnx")
+    (tmp_path / "ends.onnx").symlink_to("/dev/full")
+    pixels = np.zeros((1, 64, 64, 3), np.uint8)
+    other = Expected(np.ones((1, 16, 8), np.float32), (), 0, {"grid": np.ones((8, 4, 4), "f4")})
+    with pytest.raises(ParityError) as caught:
+        check_parity(other, graph, path, pixels, limits, ["a"], 4)
+    assert "differs from torch (ONNX Runtime, CPU): min cosine is" in caught.value.what
+    says = "; the layer that drifts could not be looked for: No space left on device"
+    assert caught.value.what.endswith(says)
 
 
 def _features() -> NDArray[np.float32]:

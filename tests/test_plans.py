@@ -29,7 +29,6 @@ from anoco_edge.plans.builder import (
     backbone_profile,
     build_plan,
     parse_targets,
-    scoring_profile,
 )
 from anoco_edge.plans.flavours import is_installed
 from anoco_edge.scoring.onnx_scorer import scoring_model
@@ -88,8 +87,11 @@ def test_the_batch_and_the_targets_are_in_the_plan() -> None:
 
 @rtx
 def test_the_scoring_graph_builds_for_any_bank() -> None:
-    profile = scoring_profile(CONTRACT)
-    assert profile["reference_units"] == ((1, 8), (9216, 8), (100_000, 8))
+    profile = {
+        "query": ((1, 8), (16, 8), (16, 8)),
+        "reference_units": ((1, 8), (9216, 8), (100_000, 8)),
+        "reference_norms": ((1,), (9216,), (100_000,)),
+    }
     assert build(scoring_model(), profile, workspace_mb=512).size > 100_000
 
 

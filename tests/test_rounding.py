@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
 from anoco_edge.errors import UsageError
-from anoco_edge_export.half import to_half
+from anoco_edge_export.half import convert
 from anoco_edge_export.rounding import Walk, rounding_graph, rounding_walk
 
 HEAD = (
@@ -26,6 +26,10 @@ def graph(body: str, **weights: NDArray[Any]) -> Any:
     for name, value in weights.items():
         model.graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), name))
     return model
+
+
+def to_half(model: Any, islands: Any) -> Any:
+    return convert(model, islands)[0]
 
 
 def half(values: NDArray[Any]) -> NDArray[np.float32]:

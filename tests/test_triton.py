@@ -25,8 +25,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 @pytest.fixture(scope="module")
-def single(bundle: Bundle) -> bytes:
-    return single_file.single_file(bundle)
+def single(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("single") / "detector.onnx"
+    return write_single_file(bundle, None, path).read_bytes()
 
 
 def parse(text: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import signal
@@ -22,15 +21,10 @@ def main() -> None:
         _leave("stopped", 130)
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nobody is left to talk to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(1)
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        _leave(
-            f"cannot use {error.filename or 'the standard output'}: {reason}; check that it is "
-            "there, that you may use it, and that the disk is not full",
-            1,
-        )
+        _leave(_trouble(error), 1)
     except Exception as error:
         if os.environ.get("ANOCO_DEBUG"):
             raise
@@ -50,10 +44,39 @@ def _run() -> None:
         app(prog_name="anoco-edge")
     except AnocoError as error:
         _leave(str(error), error.exit_code)
+    except SystemExit as end:
+        # Typer makes a silent exit of Ctrl-C; a command that ends itself has said why.
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        _flush()  # now, not at the interpreter's end: there a full disk is no longer one line
+        raise
+
+
+def _trouble(error: OSError) -> str:
+    """What the system refused. Our files are named in errors of their own (`bundle.disk.writing`),
+    so a bare refusal by the kernel is about the standard output."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    if error.filename or error.strerror == reason:
+        what = f"cannot use {error.filename or 'the standard output'}: {reason}"
+    else:  # a library's own words, as when there is no room for temporary files
+        what = " ".join(f"cannot go on: {error.strerror or reason}".split())
+    return f"{what}; check that it is there, that you may use it, and that the disk is not full"
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # it may have been closed before the start
+        sys.stdout.flush()
+
+
+def _drop_output() -> None:
+    """What could not be written is not tried again at the interpreter's end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave(message: str, code: int) -> None:
-    with contextlib.suppress(OSError):  # nobody reads it, or its disk is full: say why all the same
-        sys.stdout.flush()
+    try:
+        _flush()
+    except OSError:  # nobody reads it, or its disk is full: say why all the same
+        _drop_output()
     sys.stderr.write(f"anoco-edge: {message}\n")
     sys.exit(code)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from anoco_edge.cli.console import emit_json, err, note, out
+from anoco_edge.cli.console import emit_json, note, out, progress
 from anoco_edge.cli.options import JsonOption, example
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.errors import ParityError, UsageError
@@ -19,7 +17,6 @@ from anoco_edge.errors import ParityError, UsageError
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
     from anoco_edge.plans.ahead import Ahead
-    from anoco_edge.plans.builder import Progress
     from anoco_edge.plans.cache import PlanRecord
 
 
@@ -88,7 +85,7 @@ def build_report(
     if targets and flavour == "tensorrt":
         raise UsageError("TensorRT builds for the GPU that it runs on", hint="leave out --target")
     warn_if_random(bundle)
-    with _bar(f"building {bundle.path.name} for {flavour}") as progress:
+    with progress(f"building {bundle.path.name} for {flavour}") as step:
         ahead = build_ahead(
             bundle,
             flavour,
@@ -96,7 +93,7 @@ def build_report(
             batch=batch,
             force=force,
             workspace_mb=workspace,
-            progress=progress,
+            progress=step.phase,
         )
     return _report(bundle, ahead) | _try(bundle, ahead)
 
@@ -180,27 +177,3 @@ def show_plan(report: dict[str, Any]) -> None:
         table.add_row("self-test", f"[yellow]not run[/yellow]: {escape(report['not_run'])}")
     out.print(table)
     out.print(report["plan"], soft_wrap=True, markup=False)
-
-
-@contextmanager
-def _bar(title: str) -> Iterator[Progress]:
-    """The phase that the builder is in, with its steps; silent when not a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
-    )
-    with bar:
-        task = bar.add_task(escape(title), total=None)
-
-        def show(phase: str, step: int, total: int) -> None:
-            text = escape(f"{title}: {phase.lower()}")
-            bar.update(task, description=text, completed=step, total=total)
-
-        yield show

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,12 +27,14 @@ from anoco_edge.cli.options import (
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.conformal import Conformal, group_maxima, parts_needed, percent
 from anoco_edge.engines import EngineSettings
-from anoco_edge.errors import UsageError, missing
+from anoco_edge.errors import PictureError, ScoringError, StorageError, UsageError, missing
+from anoco_edge.geometry import Geometry
 from anoco_edge.teaching import NewPicture, Taught, Teacher
 
 if TYPE_CHECKING:
     from anoco_edge_calibration.tradeoff import Tradeoff
 
+SHOWN = 3
 Scored = tuple[str, str, float]
 
 
@@ -107,10 +110,14 @@ def calibrate(
     --threshold` overrides the result for one run.
     """
     parts_needed(false_reject)  # an impossible rate should not cost a minute
-    paths, defects = _files(pictures), _files(with_defects)
+    paths, bad = _files(pictures), _files(with_defects)
     groups = _groups(paths, group)
-    with progress("calibrating", 2 * len(paths) + len(defects) + 1) as step:
+    opened = Bundle.open(bundle)
+    if out_ is not None:
+        _check_folder(out_)
+    with progress("calibrating", 2 * (len(paths) + len(bad)) + 1) as step:
         given, alike = _read(paths, step)
+        defects = _read_defects(bad, opened, product, given, step)
         teacher = Teacher.open(
             bundle,
             engine,
@@ -134,14 +141,14 @@ def calibrate(
     warnings = [alike] if alike and group is None else []
     for text in (*warnings, *taught.notes):
         warn(text)
-    warn_if_random(Bundle.open(bundle))
+    warn_if_random(opened)
     curve = _tradeoff(taught.product, wrong)
-    if out_ is not None:
-        _write(out_, taught.product, wrong, warnings, Bundle.open(bundle).name)
     if json_:
         emit_json(_report(taught, wrong, curve, warnings, dry_run))
     else:
         _show(taught, wrong, curve, bundle, dry_run)
+    if out_ is not None:
+        _write(out_, taught.product, wrong, warnings, opened.name, dry_run)
 
 
 def _files(inputs: Sequence[str] | None) -> list[str]:
@@ -174,15 +181,16 @@ def _groups(paths: Sequence[str], group: str | None) -> list[str] | None:
         raise UsageError(
             f"--group {group!r} is no pattern: {error}", hint="write 'folder', or as '(.*)_frame'"
         ) from None
-    found = [(path, pattern.search(Path(path).name)) for path in paths]
-    strange = [path for path, match in found if match is None]
+    found = [pattern.search(Path(path).name) for path in paths]
+    parts = [match and (match[1] if pattern.groups else match[0]) for match in found]
+    strange = [path for path, part in zip(paths, parts, strict=True) if part is None]
     if strange:
         raise UsageError(
             f"--group {group!r} does not fit {len(strange)} of {len(paths)} pictures, "
             f"{strange[0]} for one",
             hint="every picture must belong to a part",
         )
-    return [match[1] if match.re.groups else match[0] for _, match in found if match]
+    return [part for part in parts if part is not None]
 
 
 def _read(paths: Sequence[str], step: Steps) -> tuple[list[NewPicture], str | None]:
@@ -200,17 +208,45 @@ def _read(paths: Sequence[str], step: Steps) -> tuple[list[NewPicture], str | No
     return given, alike.verdict()
 
 
-def _score_defects(
-    teacher: Teacher, taught: Taught, defects: Sequence[str], step: Steps
-) -> list[Scored]:
-    from anoco_edge.pictures import read_picture
+def _read_defects(
+    paths: Sequence[str],
+    bundle: Bundle,
+    product: str | None,
+    good: Sequence[NewPicture],
+    step: Steps,
+) -> list[NewPicture]:
+    """Whatever is wrong with one shows before the threshold is changed."""
+    geometry = Geometry.of(bundle, bundle.product(product))
+    known = {p.pixels: p.name for p in good}
+    defects = []
+    for path in paths:
+        picture = NewPicture.from_file(path)
+        geometry.check_size(picture.width, picture.height, path)
+        if picture.pixels in known:
+            raise PictureError(
+                f"{path} is given as defective, and as good ({known[picture.pixels]})",
+                hint="decide which it is",
+            )
+        defects.append(replace(picture, name=path))
+        step(path)
+    return defects
 
+
+def _score_defects(
+    teacher: Teacher, taught: Taught, defects: Sequence[NewPicture], step: Steps
+) -> list[Scored]:
+    if not defects:
+        return []
     assert taught.draft is not None
-    found = []
-    for path in defects:
-        ((score, _),) = teacher.judge(taught.draft, [read_picture(Path(path))])
-        found.append((path, path, score))
-        step(Path(path).name)
+    judge, found = teacher.judge(taught.draft), []
+    for picture in defects:
+        try:
+            score, _ = judge(picture.rgb, picture.name)
+        except ScoringError as error:  # the threshold is set by now
+            warn(f"{picture.name} is left out: {error.what}")
+        else:
+            found.append((picture.name, picture.name, score))
+        step(picture.name)
     return found
 
 
@@ -246,28 +282,42 @@ def _tradeoff(product: Product, defects: Sequence[Scored]) -> Tradeoff | None:
     return tradeoff(parts, [score for _, _, score in defects], _conformal(product).threshold)
 
 
+def _check_folder(folder: Path) -> None:
+    """A report that cannot be written should not cost a minute either."""
+    with writing(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+
+
 def _write(
-    folder: Path, product: Product, defects: Sequence[Scored], warnings: Sequence[str], name: str
+    folder: Path,
+    product: Product,
+    defects: Sequence[Scored],
+    warnings: Sequence[str],
+    name: str,
+    dry_run: bool,
 ) -> None:
     from anoco_edge_calibration.calibration_report import score_histogram, write_calibration_report
 
     good, found, evidence = scored_parts(product), _conformal(product), product.threshold.evidence
-    with writing(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
     chart = score_histogram(found, good, defects, exact=evidence["exact"])
-    with writing(str(folder)):
-        write_atomic(folder / "scores.png", chart.png())
-    write_calibration_report(
-        folder / "report.html",
-        title=f"Calibration of {name}",
-        product=product.name,
-        found=found,
-        words=evidence["words"],
-        exact=evidence["exact"],
-        pictures=good,
-        defects=defects,
-        warnings=warnings,
-    )
+    try:
+        with writing(str(folder)):
+            write_atomic(folder / "scores.png", chart.png())
+        write_calibration_report(
+            folder / "report.html",
+            title=f"Calibration of {name}",
+            product=product.name,
+            found=found,
+            words=evidence["words"],
+            exact=evidence["exact"],
+            pictures=good,
+            defects=defects,
+            warnings=warnings,
+        )
+    except StorageError as error:
+        done = "nothing was changed" if dry_run else "the threshold is set, only the report is not"
+        raise StorageError(error.what, hint=f"{done}: choose another --out") from None
     note(f"report: {folder / 'report.html'}")
 
 
@@ -302,8 +352,7 @@ def _show(
     bundle: Path,
     dry_run: bool,
 ) -> None:
-    product, before = taught.product, taught.before
-    threshold = product.threshold
+    product, before, threshold = taught.product, taught.before, taught.product.threshold
     was = ""
     if before is not None and before.threshold.value is not None:
         was = f" (was {before.threshold.value:.4g}, {before.threshold.kind})"
@@ -313,6 +362,11 @@ def _show(
         + f": threshold [bold]{threshold.value:.4g}[/bold]{was}"
     )
     out.print(escape(threshold.evidence["words"]), soft_wrap=True)
+    highest = sorted(scored_parts(product), key=lambda scored: -scored[2])[:SHOWN]
+    named = ", ".join(f"{name} {score:.4g}" for name, _, score in highest)
+    out.print(
+        escape(f"highest scores: {named}; look at them: are these parts good?"), soft_wrap=True
+    )
     if product.baseline is not None:
         out.print(
             f"scores are energy over what is usual at its place by {product.baseline.sigmas:g} "
@@ -320,12 +374,26 @@ def _show(
             soft_wrap=True,
         )
     if curve is not None:
-        missed = curve.defects_missed
-        out.print(
-            f"{missed} of {len(defects)} defective parts would be missed "
-            f"({percent(missed / len(defects))})"
-        )
+        missed = [name for name, _, score in defects if score <= curve.threshold]
+        which = f": {', '.join(missed[:SHOWN])}" if missed else ""
+        which += " ..." if len(missed) > SHOWN else ""
+        text = f"{len(missed)} of {curve.defects} defective parts would be missed"
+        out.print(escape(f"{text} ({percent(curve.at)}){which}"), soft_wrap=True)
     if dry_run:
         note("nothing was changed")
     else:
+        _say_kept(product)
         note(f"undo this with: anoco-edge references undo {bundle} --product {product.name}")
+
+
+def _say_kept(product: Product) -> None:
+    """What a later change of the references will do to the threshold."""
+    assert product.calibration is not None
+    files = [p.file for p in product.calibration.pictures]
+    if None in files:
+        note("the pictures were not kept: calibrate again after every change of the references")
+    elif files:
+        size = sum(file.size for file in files if file) / 1e6
+        note(
+            f"{len(files)} pictures are kept ({size:.1f} MB), to calibrate anew with new references"
+        )

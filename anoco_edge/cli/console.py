@@ -56,11 +56,11 @@ class Steps:
             self._bar.update(self._task, description=_plain(f"{self._title}: {text}"))
         self._bar.advance(self._task)
 
-    def thinning(self, done: int, total: int) -> None:
-        """A bar of its own for the long part of a step."""
-        if self._part is None:
-            self._part = self._bar.add_task("thinning the bank")
-        self._bar.update(self._part, completed=done, total=total)
+    def phase(self, text: str, done: int, total: int) -> None:
+        """A bar of its own for the long part of a step; the next part takes it over."""
+        if self._part is None:  # not before, so that it shows the time of this part
+            self._part = self._bar.add_task("")
+        self._bar.update(self._part, description=_plain(text), completed=done, total=total)
 
 
 @contextmanager

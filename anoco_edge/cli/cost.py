@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from anoco_edge.cli.console import note
 from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.errors import UsageError
 from anoco_edge.scoring import References, open_scorer
-from anoco_edge.teaching import Settings
+from anoco_edge.teaching import NewPicture, Settings
+from anoco_edge.teaching.drafts import picture_size, tiles_for
 from anoco_edge.views import OWN, PAIRED
 
 _SAMPLE = 4096  # rows of the bank that are timed; time grows in proportion to them
@@ -27,11 +29,15 @@ def accept_cost(
     settings: Settings,
     new: int,
     *,
+    first: str | None = None,
     engine: str = "auto",
     device: str = "CPU",
     yes: bool = False,
 ) -> None:
-    """Says what the asked-for augmentation costs and asks; without a terminal it wants --yes."""
+    """Says what the asked-for augmentation costs and asks; without a terminal it wants --yes.
+
+    `first` of the `new` pictures is what tiles of a product without references are planned for.
+    """
     level = settings.fields.get("tta", "none")
     if level == "none":
         return
@@ -39,8 +45,9 @@ def accept_cost(
     known = product or (bundle.product().name if bundle.products() else None)
     old = bundle.product(known) if known in bundle.products() else None
     references = new + (len(old.references) if old else 0)
+    bank = _Bank.planned(bundle.manifest.input, old, settings, references, first)
     opened = open_engine(engine, bundle, EngineSettings(device=device))
-    note(_cost(bundle, old, level, references, opened))
+    note(_cost(bundle.manifest.input, bank, level, opened))
     if yes:
         return
     if not sys.stdin.isatty():
@@ -48,39 +55,79 @@ def accept_cost(
     typer.confirm("go on?", abort=True, err=True)
 
 
-def _cost(bundle: Bundle, old: Product | None, level: str, references: int, engine: Engine) -> str:
-    canvas = Canvas(bundle.manifest.input, old.tiles if old else None)
-    contract = canvas.contract
-    patches = contract.rows * contract.cols
-    views = 1 + PAIRED + OWN
-    bank = references * views * patches
-    run = _seconds_of_a_run(engine, canvas)
-    score = _seconds_of_scoring(contract, patches) / _SAMPLE
+@dataclass(frozen=True)
+class _Bank:
+    """What decides how large a bank becomes."""
+
+    references: int
+    canvas: Canvas
+    dtype: str
+    limit: int
+    """The most patches that are kept; 0: all."""
+
+    @staticmethod
+    def planned(
+        window: InputContract,
+        old: Product | None,
+        settings: Settings,
+        references: int,
+        first: str | None,
+    ) -> _Bank:
+        """As the product is, changed as the settings say."""
+        tiles = old.tiles if old else None
+        limit = old.coreset.max_patches if old and old.coreset else 0
+        size = picture_size(old.references if old else ())
+        if size is None and first is not None:
+            picture = NewPicture.from_file(first)
+            size = (picture.width, picture.height)
+        if settings.tiles is not None and size is not None:
+            tiles = tiles_for(settings.tiles, size, window)
+        return _Bank(
+            references=references,
+            canvas=Canvas(window, tiles),
+            dtype=settings.fields.get("bank_dtype", old.bank_dtype if old else "float16"),
+            limit=limit if settings.max_patches is None else settings.max_patches,
+        )
+
+    def patches(self, views: int) -> int:
+        """With so many views of each reference; fewer where views reach beyond the picture."""
+        whole = self.canvas.contract
+        made = self.references * views * whole.rows * whole.cols
+        return min(made, self.limit) if self.limit else made
+
+
+def _cost(window: InputContract, bank: _Bank, level: str, engine: Engine) -> str:
+    views, whole = 1 + PAIRED + OWN, bank.canvas.contract
+    patches = bank.patches(views)
     looks = 1 + PAIRED if level == "paper" else 1
-    before, after = run + score * references * patches, looks * (run + score * bank)
-    megabytes = bank * contract.dim * 2 / 1e6
+    run = _seconds_of_a_run(engine, window) * bank.canvas.windows
+    score = _seconds_of_a_pair(window) * whole.rows * whole.cols
+    before, after = run + score * bank.patches(1), looks * (run + score * patches)
+    megabytes = patches * whole.dim * np.dtype(bank.dtype).itemsize / 1e6
+    runs = looks * bank.canvas.windows
     return (
-        f"test-time augmentation {level!r}: {views} views of each of {references} references make "
-        f"a bank of {bank:,} patches ({megabytes:,.0f} MB in float16, {views} times as many); "
-        f"a picture takes {looks} run{'s' if looks > 1 else ''} of the backbone and about "
-        f"{after:.2g} s on this machine instead of {before:.2g} s"
+        f"test-time augmentation {level!r}: {views} views of each of {bank.references} references "
+        f"make a bank of up to {patches:,} patches ({megabytes:,.1f} MB in {bank.dtype}) instead "
+        f"of {bank.patches(1):,}; a picture takes {runs} run{'s' if runs > 1 else ''} of the "
+        f"backbone and about {after:.2g} s on this machine instead of {before:.2g} s"
     )
 
 
-def _seconds_of_a_run(engine: Engine, canvas: Canvas) -> float:
-    grey = np.full((1, canvas.contract.height, canvas.contract.width, 3), 128, np.uint8)
-    canvas.features(engine, grey)
+def _seconds_of_a_run(engine: Engine, window: InputContract) -> float:
+    grey = np.full((1, window.height, window.width, 3), 128, np.uint8)
+    engine.features(grey)
     start = time.perf_counter()
-    canvas.features(engine, grey)
+    engine.features(grey)
     return time.perf_counter() - start
 
 
-def _seconds_of_scoring(contract: InputContract, patches: int) -> float:
+def _seconds_of_a_pair(window: InputContract) -> float:
+    """Of scoring one patch against one row of the bank."""
     rng = np.random.default_rng(0)
-    bank, _ = References.of(rng.normal(size=(_SAMPLE, contract.dim)).astype(np.float16))
-    query = rng.normal(size=(patches, contract.dim)).astype(np.float32)
+    bank, _ = References.of(rng.normal(size=(_SAMPLE, window.dim)).astype(np.float16))
+    query = rng.normal(size=(window.rows * window.cols, window.dim)).astype(np.float32)
     scorer = open_scorer("auto", bank)
     scorer.score(query)
     start = time.perf_counter()
     scorer.score(query)
-    return time.perf_counter() - start
+    return (time.perf_counter() - start) / (_SAMPLE * len(query))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,7 +135,7 @@ def enroll(
             wait=wait,
             progress=step,
             on_wait=note,
-            thinning=step.thinning,
+            thinning=partial(step.phase, "thinning the bank"),
         )
         taught = teacher.enroll(new, product, settings, commit=not dry_run)
         effects = effects_of(teacher, taught, past) if dry_run else []

@@ -97,7 +97,8 @@ def eval_(
     tta: TtaOption = None,
     max_patches: MaxPatchesOption = None,
     out_: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for results.json and results.md.")
+        Path,
+        typer.Option("--out", "-o", help="Folder for results.json, results.md and report.html."),
     ] = Path("eval-out"),
     cache: Annotated[
         Path | None,
@@ -120,6 +121,7 @@ def eval_(
     """
     try:
         from anoco_edge_calibration.dataset import open_dataset
+        from anoco_edge_calibration.eval_report import Gallery, write_eval_report
         from anoco_edge_calibration.evaluation import Contest, evaluate
         from anoco_edge_calibration.variants import parse_variants
     except ImportError:
@@ -150,8 +152,9 @@ def eval_(
     contest = Contest(
         opened, runner, variants, numbers, seeds, settings, like, scorer, threads, batch
     )
+    gallery = Gallery(contest, len(data.categories))
     with console.progress("measuring", contest.steps(data)) as step:
-        result = evaluate(data, contest, step)
+        result = evaluate(data, contest, step, gallery.look)
     facts = {
         "dataset": str(dataset),
         "categories": [category.name for category in data.categories],
@@ -159,13 +162,15 @@ def eval_(
         "windows": vars(runner.use),
         "seconds": round(time.perf_counter() - started, 1),
     }
-    _write(out_, result, facts)
     _tell(result, runner, folder)
     if json_:
         console.emit_json([row.to_dict() for row in result.rows])
     else:
         _show(result, data.name, opened)
-    console.note(f"results: {out_ / 'results.json'}, {out_ / 'results.md'}")
+    # Shown first: minutes of work are not lost where the folder cannot be written.
+    _write(out_, result, facts)
+    write_eval_report(out_ / "report.html", data.name, result, facts, gallery.worst)
+    console.note(f"results: {out_ / 'results.json'}, {out_ / 'results.md'}, {out_ / 'report.html'}")
     _leave(result)
 
 
@@ -313,7 +318,7 @@ def _effective(contest: Contest, device: str, engine: str) -> dict[str, Any]:
         for name, own in names.items()
     }
     if like is not None:
-        kept = {"product", "region", "mask", "tiles", "coreset", "tta_seed", "any_size"}
+        kept = {"region", "mask", "tiles", "coreset", "tta_seed", "any_size"}
         taught |= {"product": like.name, **like.model_dump(mode="json", include=kept)}
     return {
         "shots": list(contest.shots),
@@ -350,7 +355,8 @@ def _write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
     lines = ["Percent; means over seeds ± their deviation, the best scorer in bold.", ""]
     lines += [markdown(result.rows), "", *(f"- {remark}" for remark in result.remarks)]
     lines += [f"- left out: {problem.what}" for problem in result.problems]
-    lines += [*(f"- {fact}" for fact in facts(settings)), ""]
+    plain = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in settings.items()}
+    lines += [*(f"- {fact}" for fact in facts(plain)), ""]
     with writing(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(document, indent=1, allow_nan=False)

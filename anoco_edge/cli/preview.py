@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ from rich.table import Table
 from anoco_edge.bundle import Product
 from anoco_edge.cli.console import note, out, warn
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge.inspection import Verdict
 from anoco_edge.pictures import read_picture
 from anoco_edge.teaching import Taught, Teacher
 
 SHOWN = 20
+NOT_SCORED = "not scored"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Effect:
 
     @property
     def flips(self) -> bool:
-        return self.verdict != self.new_verdict
+        """A picture that is no longer scored has no new verdict to flip to."""
+        return self.new_verdict not in (self.verdict, NOT_SCORED)
 
 
 def effects_of(teacher: Teacher, taught: Taught, past: Path | None) -> list[Effect]:
@@ -56,6 +58,7 @@ def preview_report(taught: Taught, effects: list[Effect]) -> dict[str, Any]:
         "threshold_before": before.threshold.model_dump() if before else None,
         "threshold": taught.product.threshold.model_dump(),
         "notes": list(taught.notes),
+        "flips": sum(e.flips for e in effects),
         "effects": [{**asdict(e), "flips": e.flips} for e in effects],
     }
 
@@ -70,17 +73,11 @@ def show_preview(taught: Taught, effects: list[Effect]) -> None:
     out.print(f"threshold: {_threshold(before)} -> {_threshold(product)}")
     for text in taught.notes:
         warn(text)
+    for kind, words in (("calibration", "calibration pictures"), ("past", "past verdicts")):
+        if some := [e for e in effects if e.kind == kind]:
+            out.print(_flips(some, words), soft_wrap=True)
     if effects:
-        flips = sum(e.flips for e in effects)
-        table = Table(
-            "picture",
-            "of",
-            "score",
-            "would be",
-            "verdict",
-            "would be",
-            title=f"{flips} of {len(effects)} known verdicts would flip",
-        )
+        table = Table("picture", "of", "score", "would be", "verdict", "would be")
         ranked = sorted(effects, key=lambda e: (not e.flips, -_moved(e)))
         for e in ranked[:SHOWN]:
             style = "bold yellow" if e.flips else ""
@@ -99,7 +96,20 @@ def show_preview(taught: Taught, effects: list[Effect]) -> None:
     note("nothing was changed")
 
 
+def _flips(effects: Sequence[Effect], words: str) -> str:
+    """How many flip, and which way.
+
+    >>> _flips([Effect("a", "past", 2.0, 1.0, "anomalous", "good")], "past verdicts")
+    '1 of 1 past verdicts would flip (1 from anomalous to good)'
+    """
+    ways = Counter(f"from {e.verdict} to {e.new_verdict}" for e in effects if e.flips)
+    named = ", ".join(f"{count} {way}" for way, count in ways.most_common())
+    text = f"{ways.total()} of {len(effects)} {words} would flip"
+    return f"{text} ({named})" if named else text
+
+
 def _calibration_effects(taught: Taught) -> Iterator[Effect]:
+    """By score and threshold alone: a minimum area may still let a part pass."""
     before, after = taught.before, taught.product
     if before is None or before.calibration is None:
         return
@@ -114,7 +124,7 @@ def _calibration_effects(taught: Taught) -> Iterator[Effect]:
             picture.score,
             new,
             _over(picture.score, before),
-            "not scored" if new is None else _over(new, after),
+            _over(new, after),
         )
 
 
@@ -124,22 +134,34 @@ def _past_effects(teacher: Teacher, taught: Taught, past: Path) -> Iterator[Effe
     if not past.is_file():
         raise UsageError(f"there is no {past}", hint="it lies in the --out folder of infer")
     assert taught.draft is not None
+    judge = teacher.judge(taught.draft)
+    left_out: Counter[str] = Counter()
     for row in read_results(past):
-        if row.get("error") or "picture" not in row:
+        if row.get("error"):
+            continue
+        if row.get("product") != taught.product.name:
+            left_out["of another product"] += 1
+            continue
+        if not {"picture", "source", "score", "verdict"} <= row.keys():
+            left_out["not kept (infer --save all keeps them)"] += 1
             continue
         path = past.parent / row["picture"]  # an absolute path stays what it is
         try:
-            ((score, verdict),) = teacher.judge(taught.draft, [read_picture(path)])
+            score, verdict = judge(read_picture(path), str(path))
         except AnocoError as error:
             warn(f"id {row['id']} is left out: {error}")
             continue
         name = Path(row["source"]).name
         yield Effect(name, "past", row["score"], score, row["verdict"], verdict)
+    for why, count in left_out.items():
+        warn(f"left out of {past}: {count} {why}")
 
 
-def _over(score: float, product: Product) -> Verdict:
+def _over(score: float | None, product: Product) -> str:
     if product.threshold.value is None:
         return "uncalibrated"
+    if score is None:
+        return NOT_SCORED
     return "anomalous" if score > product.threshold.value else "good"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -93,7 +94,9 @@ def set_(
     )
     accept_cost(bundle, product, settings, 0, yes=yes)
     with progress("rebuilding") as step:
-        teacher = Teacher.open(bundle, progress=step, thinning=step.thinning)
+        teacher = Teacher.open(
+            bundle, progress=step, thinning=partial(step.phase, "thinning the bank")
+        )
         taught = teacher.configure(settings, product)
     if json_:
         emit_json(taught_report(taught))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -64,7 +65,9 @@ def remove(
 ) -> None:
     """Take references away; bank and threshold follow."""
     with progress("removing", 1) as step:
-        teacher = Teacher.open(bundle, progress=step, thinning=step.thinning)
+        teacher = Teacher.open(
+            bundle, progress=step, thinning=partial(step.phase, "thinning the bank")
+        )
         taught = teacher.remove(names, product, commit=not dry_run)
         effects = effects_of(teacher, taught, None) if dry_run else []
     if dry_run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -128,11 +129,14 @@ def read_tiles(tiles: str | None, size: str | None, overlap: int | None) -> Tile
         return None
     if tiles is not None and size is not None:
         raise UsageError("--tiles and --tile-size exclude each other", hint="pass one of them")
+    if tiles in (None, "none") and size is None and overlap is not None:
+        raise UsageError("--overlap without tiles", hint="give --tiles or --tile-size too")
     if tiles is None:
         return TileSettings(size=parse_size(size), overlap=overlap)
     if tiles == "none":
-        return TileSettings(overlap=overlap)
-    columns, _, rows = tiles.lower().partition("x")
-    if not (columns.isdigit() and rows.isdigit()):
+        return TileSettings()
+    # Digits that int() takes: not a superscript, not thousands of them.
+    found = re.fullmatch("([0-9]{1,9})x([0-9]{1,9})", tiles.lower())
+    if found is None:
         raise UsageError(f"{tiles!r} are not tiles", hint="write columns x rows: --tiles 3x2")
-    return TileSettings(grid=(int(columns), int(rows)), overlap=overlap)
+    return TileSettings(grid=(int(found[1]), int(found[2])), overlap=overlap)

@@ -21,8 +21,6 @@ from anoco_edge.plans.device import current_device
 from anoco_edge.plans.flavours import Flavour, Refusals, collecting_log, load_module, title
 
 RTX_TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")
-MOST_REFERENCES = 100_000
-"""Rows of a bank that a plan of scoring.onnx takes."""
 
 Shape = tuple[int, ...]
 Profile = Mapping[str, tuple[Shape, Shape, Shape]]
@@ -59,21 +57,6 @@ def backbone_profile(contract: InputContract, batch: int = 1) -> Profile:
         raise UsageError(f"a batch of {batch} pictures cannot be", hint="give 1 or more")
     picture = (contract.height, contract.width, 3)
     return {"pixels": ((1, *picture), (batch, *picture), (batch, *picture))}
-
-
-def scoring_profile(contract: InputContract, references: int = 9216) -> Profile:
-    """One picture's patches against banks of 1 to 100000 rows; `references` is the usual number.
-
-    >>> grid = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
-    >>> scoring_profile(grid)["reference_norms"]
-    ((1,), (9216,), (100000,))
-    """
-    patches, dim = contract.rows * contract.cols, contract.dim
-    return {
-        "query": ((1, dim), (patches, dim), (patches, dim)),
-        "reference_units": ((1, dim), (references, dim), (MOST_REFERENCES, dim)),
-        "reference_norms": ((1,), (references,), (MOST_REFERENCES,)),
-    }
 
 
 def parse_targets(text: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from anoco_edge.bundle.schema import Affine, Coreset
 from anoco_edge.canvas import Canvas
 from anoco_edge.coreset import thin
 from anoco_edge.engines import Engine
-from anoco_edge.errors import ScoringError
+from anoco_edge.errors import ScoringError, UsageError
 from anoco_edge.geometry import Geometry
 from anoco_edge.preprocess import place, prepare
 from anoco_edge.scoring.types import Floats, References
@@ -93,6 +93,8 @@ class BankBuilder:
             features = self._canvas.features(self._engine, turned[None])[0]
             rows, cols = np.nonzero(counted)
             stored = self._stored(features[counted.reshape(-1)], reference.name)
+            if number and not stored.any():  # a view may see nothing but a corner without signal
+                continue
             try:
                 references, kept = References.of(stored)
             except ScoringError as error:
@@ -123,13 +125,13 @@ class BankBuilder:
         with _spool() as file:
             for number, reference in enumerate(self._draft.references):
                 for part in self._parts(reference):
-                    with writing(tempfile.gettempdir()):
-                        np.ascontiguousarray(part.references.features).tofile(file)
+                    with writing(f"features into {tempfile.gettempdir()}"):
+                        file.write(np.ascontiguousarray(part.references.features).data)
                     columns["norms"].append(part.references.norms)
                     columns["reference"].append(part.reference + np.int32(number))
                     for name in ("view", "row", "col"):
                         columns[name].append(getattr(part, name))
-            with writing(tempfile.gettempdir()):
+            with writing(f"features into {tempfile.gettempdir()}"):
                 file.flush()
             joined = {name: np.concatenate(parts) for name, parts in columns.items()}
             shape = (len(joined["norms"]), self._canvas.contract.dim)
@@ -141,6 +143,7 @@ class BankBuilder:
             References(taken, joined["norms"][chosen.rows]),
             *(joined[name][chosen.rows] for name in _COLUMNS),
         )
+        self._check_spread(bank)
         found = asked.model_copy(
             update={
                 "considered": shape[0],
@@ -150,13 +153,27 @@ class BankBuilder:
         )
         return bank, {"dropped_patches": counted - shape[0], "coreset": found}
 
+    def _check_spread(self, bank: Bank) -> None:
+        """A reference that is held out for the threshold must leave something to score against."""
+        references = self._draft.references
+        left = np.unique(bank.reference)
+        if len(left) == 1 < len(references):
+            raise UsageError(
+                f"in a bank of {len(bank)} patches only {references[int(left[0])].name} of "
+                f"{len(references)} references is left",
+                hint="keep more patches (--max-patches), or all of them (0)",
+            )
+
 
 _COLUMNS = ("reference", "view", "row", "col")
 
 
 @contextmanager
 def _spool() -> Iterator[IO[bytes]]:
-    with writing(tempfile.gettempdir()):
+    with writing("a temporary file"):
         file = tempfile.TemporaryFile(prefix="anoco-bank-")  # noqa: SIM115 (closed below)
-    with file:
+    try:
         yield file
+    finally:
+        with suppress(OSError):  # what a full disk did not take was said by the write itself
+            file.close()

@@ -103,7 +103,7 @@ def draft_product(
             fields["mask"] = FileRecord(path=path, sha256=digest, size=len(settings.mask))
             files[path] = settings.mask
     if settings.tiles is not None:
-        fields["tiles"] = _tiles(settings.tiles, references, window)
+        fields["tiles"] = tiles_for(settings.tiles, picture_size(references), window)
     if settings.max_patches is not None:
         fields["coreset"] = _coreset(settings.max_patches)
     try:
@@ -125,6 +125,24 @@ def with_views(product: Product, window: InputContract) -> Product:
     )
     shared = paired_views(seed, *size) if augmented else ()
     return product.model_copy(update={"views": shared, "references": references})
+
+
+def picture_size(references: Sequence[Reference]) -> tuple[int, int] | None:
+    """Width and height that regions and tiles are planned for: the first picture's."""
+    return (references[0].width, references[0].height) if references else None
+
+
+def tiles_for(
+    asked: TileSettings, picture: tuple[int, int] | None, window: InputContract
+) -> Tiles | None:
+    """Tiles of pictures of this size, as asked for; None where none are."""
+    if asked.grid is None and asked.size is None:
+        if asked.overlap is not None:
+            raise UsageError("an overlap without tiles", hint="give --tiles or --tile-size too")
+        return None
+    if picture is None:
+        raise UsageError("tiles need a reference picture", hint="enrol first")
+    return plan_tiles(window, picture, grid=asked.grid, size=asked.size, overlap=asked.overlap)
 
 
 def draft_geometry(bundle: Bundle, draft: Product, files: Mapping[str, bytes]) -> Geometry:
@@ -161,19 +179,6 @@ def _region(points: Points, references: Sequence[Reference]) -> Region | None:
     if not references:
         raise UsageError("a region of interest needs a reference picture", hint="enrol first")
     return region_from_pixels(points, references[0].width, references[0].height)
-
-
-def _tiles(
-    asked: TileSettings, references: Sequence[Reference], window: InputContract
-) -> Tiles | None:
-    if asked.grid is None and asked.size is None:
-        if asked.overlap is not None:
-            raise UsageError("an overlap without tiles", hint="give --tiles or --tile-size too")
-        return None
-    if not references:
-        raise UsageError("tiles need a reference picture", hint="enrol first")
-    picture = (references[0].width, references[0].height)
-    return plan_tiles(window, picture, grid=asked.grid, size=asked.size, overlap=asked.overlap)
 
 
 def _coreset(max_patches: int) -> Coreset | None:

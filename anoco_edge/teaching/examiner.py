@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,15 @@ from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import Engine
 from anoco_edge.errors import AnocoError
 from anoco_edge.geometry import Geometry
+from anoco_edge.inspection import Verdict, verdict
+from anoco_edge.judgement import Judgement
 from anoco_edge.preprocess import prepare
 from anoco_edge.scoring import Parameters, Scorer, open_scorer, pool
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.teaching.banks import Load
 
 Pixels = NDArray[np.uint8]
+Judge = Callable[[Pixels, str], tuple[float, Verdict]]  # of a picture and its name
 
 
 class Examiner:
@@ -36,9 +39,9 @@ class Examiner:
     ) -> None:
         self.draft = draft
         self.bank = bank
+        self.geometry = geometry
         self._engine = engine
         self._window = window
-        self._geometry = geometry
         self._scorer = scorer
         self._load = load
 
@@ -46,7 +49,11 @@ class Examiner:
         self, pictures: Iterable[Pixels], baseline: BaselineGrid | None = None
     ) -> Iterator[PictureEnergy]:
         """One at a time: pictures of a line camera are large."""
-        yield from self._read(self._reader(self.bank.references, baseline), pictures)
+        yield from _read(self.reader(baseline), pictures)
+
+    def reader(self, baseline: BaselineGrid | None = None) -> EnergyReader:
+        """Reads pictures against the whole bank."""
+        return self._reader(self.bank.references, baseline)
 
     def held_out(self, references: Iterable[int]) -> Iterator[float]:
         """Each of these references against all the others."""
@@ -59,7 +66,7 @@ class Examiner:
                 yield pool(self._open(rest).score(query).energy, self.draft.pooling)
             else:
                 rgb = self._load(self.draft.references[number])
-                (found,) = self._read(self._reader(rest, None), [rgb])
+                (found,) = _read(self._reader(rest, None), [rgb])
                 yield found.score
 
     def variations(self, pictures: Iterable[Pixels]) -> Iterator[float]:
@@ -67,28 +74,39 @@ class Examiner:
         if self.draft.tta == "paper":
             yield from (found.score for found in self.energies(pictures))
             return
-        reader = self._reader(self.bank.references, None)
+        reader = self.reader()
         scorer = self._open(self.bank.references)
         for rgb in pictures:
             pixels, placement = prepare(rgb, reader.canvas.contract)
-            counted = self._geometry.counted(placement)
+            counted = self.geometry.counted(placement)
             found: Floats = reader.canvas.features(self._engine, pixels[None])[0]
             found = found[counted.reshape(-1)]
             yield pool(scorer.score(found[found.any(axis=1)]).energy, self.draft.pooling)
 
-    def _read(self, reader: EnergyReader, pictures: Iterable[Pixels]) -> Iterator[PictureEnergy]:
-        for rgb in pictures:
-            (found,) = reader.read([rgb])
-            if isinstance(found, AnocoError):
-                raise found
-            yield found
+    def judge(self, baseline: BaselineGrid | None) -> Judge:
+        """As the detector would: a picture of another shape is refused, a small region passes."""
+        reader, threshold = self.reader(baseline), self.draft.threshold.value
+        judgement = Judgement(reader.canvas.contract, threshold, self.draft.min_area)
+
+        def judged(rgb: Pixels, name: str) -> tuple[float, Verdict]:
+            self.geometry.check_size(rgb.shape[1], rgb.shape[0], name)
+            (found,) = _read(reader, [rgb])
+            return found.score, verdict(threshold, judgement.of(found).regions)
+
+        return judged
 
     def _reader(self, bank: References, baseline: BaselineGrid | None) -> EnergyReader:
         scorer = self._open(bank)
-        return EnergyReader(
-            self._engine, self._window, self.draft, self._geometry, scorer, baseline
-        )
+        return EnergyReader(self._engine, self._window, self.draft, self.geometry, scorer, baseline)
 
     def _open(self, bank: References) -> Scorer:
         draft = self.draft
         return open_scorer(self._scorer, bank, Parameters(draft.lam, draft.metric, draft.floor))
+
+
+def _read(reader: EnergyReader, pictures: Iterable[Pixels]) -> Iterator[PictureEnergy]:
+    for rgb in pictures:
+        (found,) = reader.read([rgb])
+        if isinstance(found, AnocoError):
+            raise found
+        yield found

@@ -25,15 +25,20 @@ def ask_calibration(
     source = "pictures" if pictures else "references"
     if groups is not None and len(groups) != len(pictures):
         raise UsageError(f"{len(groups)} groups for {len(pictures)} pictures")
-    _, known = new_ones(pictures, product.references)
-    if known:
+    fresh, copies = new_ones(pictures, ())  # each with a name of its own
+    known = {r.pixels: r.name for r in product.references}
+    references = [f"{p.name} (same as {known[p.pixels]})" for p in pictures if p.pixels in known]
+    if references:
         raise PictureError(
-            f"{len(known)} of the calibration pictures are references or copies: "
-            + ", ".join(known[:3])
-            + (" ..." if len(known) > 3 else ""),
+            f"{len(references)} of {len(pictures)} calibration pictures are references: "
+            + _few(references),
             hint="calibrate with other good parts: a part that is known scores too low",
         )
-    fresh, _ = new_ones(pictures, ())  # each with a name of its own
+    if copies:
+        raise PictureError(
+            f"{len(copies)} of {len(pictures)} calibration pictures are copies: {_few(copies)}",
+            hint="give every picture once: a copy is not one more good part",
+        )
     return Calibration(
         false_reject=false_reject,
         accept_fewer=accept_fewer,
@@ -49,6 +54,10 @@ def kept_files(calibration: Calibration | None, pictures: Sequence[NewPicture]) 
     data = {p.pixels: p.data for p in pictures}
     listed = calibration.pictures if calibration else ()
     return {p.file.path: data[p.pixels] for p in listed if p.file is not None}
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
 
 
 def _picture(picture: NewPicture, group: str, keep: bool) -> CalibrationPicture:

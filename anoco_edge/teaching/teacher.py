@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +17,11 @@ from anoco_edge.bundle.store import DEFAULT_PRODUCT
 from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.geometry import Geometry
-from anoco_edge.inspection import Verdict, verdict
-from anoco_edge.judgement import Judgement
 from anoco_edge.pictures import decode_picture
 from anoco_edge.selftest import check_engine
 from anoco_edge.teaching.banks import CHOSEN_BY, BankBuilder, Pixels
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
-from anoco_edge.teaching.examiner import Examiner
+from anoco_edge.teaching.examiner import Examiner, Judge
 from anoco_edge.teaching.held_out import ask_calibration, kept_files
 from anoco_edge.teaching.pictures import NewPicture, new_ones
 from anoco_edge.teaching.thresholds import (
@@ -31,7 +29,10 @@ from anoco_edge.teaching.thresholds import (
     SCORED_BY,
     Settled,
     calibrated,
+    plan_calibration,
     settle,
+    threshold_of,
+    without_references,
 )
 
 Progress = Callable[[str], None]
@@ -186,15 +187,10 @@ class Teacher:
         name = self.bundle.product(product).name
         with self._lock(name, commit):
             old = self.bundle.product(name)
-            if old.bank is None:
-                raise UsageError(
-                    f"product {name!r} has no references", hint="enrol good parts first"
-                )
+            bank = self.bundle.bank(old)
             asked = ask_calibration(
                 old, pictures, groups, keep, false_reject=false_reject, accept_fewer=accept_fewer
             )
-            if sigmas is not None and asked.source == "references":
-                raise UsageError("a baseline needs pictures", hint="give other good parts")
             change = f"calibrate {len(pictures) or 'references'}"
             window = self.bundle.manifest.input
             number = next_generation(self.bundle, name)
@@ -202,9 +198,7 @@ class Teacher:
                 window, name, old, old.references, NO_CHANGE, generation=number, change=change
             )
             geometry = draft_geometry(self.bundle, draft, files)
-            for picture in asked.pictures:
-                geometry.check_size(picture.width, picture.height, picture.name)
-            bank = self.bundle.bank(old)
+            plan = plan_calibration(draft, geometry, asked, sigmas)
             given = {p.pixels: p for p in pictures}
 
             def load(picture: CalibrationPicture) -> Pixels:
@@ -212,7 +206,7 @@ class Teacher:
                 return given[picture.pixels].rgb
 
             examiner = self._examiner(draft, geometry, bank, {})
-            settled = calibrated(examiner, asked, sigmas, load)
+            settled = calibrated(examiner, plan, load)
             files |= kept_files(settled.calibration, pictures)
             made = self._made(draft, bank, geometry, files, settled, {"bank": old.bank})
             if commit:
@@ -244,16 +238,12 @@ class Teacher:
         bank, found = self._bank(draft, None, geometry, {p.pixels: p for p in fresh})
         return Draft(draft.model_copy(update=found), bank, geometry, files)
 
-    def judge(self, draft: Draft, pictures: Iterable[Pixels]) -> Iterator[tuple[float, Verdict]]:
-        """Score and verdict that pictures would get."""
+    def judge(self, draft: Draft) -> Judge:
+        """Gives the score and the verdict that a picture would get."""
         if draft.bank is None:
             raise UsageError(f"product {draft.product.name!r} would have no references")
-        threshold, area = draft.product.threshold.value, draft.product.min_area
-        canvas = self.bundle.manifest.input.canvas(draft.product.tiles)
-        judgement = Judgement(canvas, threshold, area)
         examiner = self._examiner(draft.product, draft.geometry, draft.bank, {})
-        for found in examiner.energies(pictures, draft.baseline):
-            yield found.score, verdict(threshold, judgement.of(found).regions)
+        return examiner.judge(draft.baseline)
 
     # ---- one generation
 
@@ -283,8 +273,8 @@ class Teacher:
         for reference in references:
             geometry.check_size(reference.width, reference.height, reference.name)
         if not references:
-            update = {"calibration": None, "baseline": None, "dropped_patches": 0}
-            made = Draft(draft.model_copy(update=update), None, geometry, files)
+            settled = without_references(draft)
+            made = self._made(draft, None, geometry, files, settled, {"dropped_patches": 0})
         else:
             bank, found = self._bank(draft, old, geometry, new)
             data = bank.to_bytes()
@@ -339,9 +329,14 @@ class Teacher:
                 f"the threshold {draft.threshold.value:g} was set by hand for other scores",
                 hint="give --threshold too; 0 computes it anew",
             )
-        if old is not None and settings.threshold != 0 and _scores_alike(old, draft):
-            grid = self.bundle.baseline(old)
-            return Settled(draft.threshold, draft.calibration, draft.baseline, grid)
+        examiner = self._examiner(draft, geometry, bank, new)
+        if old is not None and _scores_alike(old, draft):
+            grid, calibration = self.bundle.baseline(old), draft.calibration
+            if settings.threshold != 0:
+                return Settled(draft.threshold, calibration, draft.baseline, grid)
+            if calibration is not None and calibration.pictures:
+                threshold = threshold_of(examiner, calibration)
+                return Settled(threshold, calibration, draft.baseline, grid)
         self._progress("threshold")
         folder = self.bundle.product_folder(draft.name)
 
@@ -353,7 +348,7 @@ class Teacher:
             self._progress(picture.name)
             return decode_picture(self.bundle.read(picture.file, folder), picture.name)
 
-        return settle(self._examiner(draft, geometry, bank, new), load, load_picture)
+        return settle(examiner, load, load_picture)
 
     def _examiner(
         self, draft: Product, geometry: Geometry, bank: Bank, new: Mapping[str, NewPicture]
@@ -371,7 +366,7 @@ class Teacher:
     def _made(
         self,
         draft: Product,
-        bank: Bank,
+        bank: Bank | None,
         geometry: Geometry,
         files: Mapping[str, bytes],
         settled: Settled,

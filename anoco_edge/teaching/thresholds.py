@@ -6,7 +6,8 @@ and threshold always belong together. Where they were not kept, the product is u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +15,18 @@ from anoco_edge.bundle import Product, Threshold
 from anoco_edge.bundle.baseline import LEAST_PICTURES, BaselineGrid
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.schema import Baseline, Calibration, CalibrationPicture, FileRecord
-from anoco_edge.conformal import Conformal, conformal_threshold, describe, group_maxima
-from anoco_edge.errors import UsageError
+from anoco_edge.conformal import (
+    Conformal,
+    best_rate,
+    conformal_threshold,
+    describe,
+    group_maxima,
+    parts_needed,
+    percent,
+)
+from anoco_edge.energy import PictureEnergy
+from anoco_edge.errors import PictureError, ScoringError, UsageError
+from anoco_edge.geometry import Geometry
 from anoco_edge.teaching.banks import Load, Pixels
 from anoco_edge.teaching.examiner import Examiner
 from anoco_edge.threshold import gentle_views, held_out, provisional, rounding
@@ -47,6 +58,15 @@ class Settled:
         }
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A calibration that can be carried out: every picture with its role."""
+
+    calibration: Calibration
+    sigmas: float | None = None
+    notes: tuple[str, ...] = ()
+
+
 def settle(examiner: Examiner, load: Load, load_picture: LoadPicture) -> Settled:
     """What a changed bank makes of the draft's threshold and calibration."""
     draft = examiner.draft
@@ -54,25 +74,50 @@ def settle(examiner: Examiner, load: Load, load_picture: LoadPicture) -> Settled
         if draft.threshold.kind == "manual":
             return Settled(draft.threshold)
         return Settled(provisional_threshold(examiner, load))
-    if any(p.file is None for p in draft.calibration.pictures):
+    if not _kept(draft.calibration):
         return _lost(draft, "its calibration pictures were not kept, so they cannot be scored anew")
     try:
-        settled = calibrated(examiner, draft.calibration, _sigmas(draft), load_picture)
-    except UsageError as error:  # fewer than before: some became references, or were removed
+        plan = plan_calibration(draft, examiner.geometry, draft.calibration, _sigmas(draft))
+    except (UsageError, PictureError) as error:  # fewer than before, or of parts of another shape
         return _lost(draft, error.what)
+    settled = calibrated(examiner, plan, load_picture)
     if draft.threshold.kind == "manual":
         return replace(settled, threshold=draft.threshold)
     return settled
 
 
-def calibrated(
-    examiner: Examiner, asked: Calibration, sigmas: float | None, load: LoadPicture
-) -> Settled:
-    """Score the calibration pictures, or the references against each other, and take the order
-    statistic that the false-reject rate asks for."""
+def without_references(draft: Product) -> Settled:
+    """Nothing can be inspected; what calibrates stays, for the references to come."""
+    idle = "no reference is left: nothing can be inspected until good parts are enrolled"
+    asked = draft.calibration
+    if asked is None:
+        return Settled(Threshold(), notes=(idle,))
+    if not _kept(asked):
+        gone = f"{idle}, and the calibration is gone: its pictures were not kept"
+        return Settled(Threshold(), notes=(gone,))
+    unscored = tuple(p.model_copy(update={"score": None}) for p in asked.pictures)
+    calibration = asked.model_copy(update={"pictures": unscored})
+    stays = f"{idle}; the threshold will then be calibrated again"
+    return Settled(Threshold(), calibration, draft.baseline, notes=(stays,))
+
+
+def plan_calibration(
+    draft: Product, geometry: Geometry, asked: Calibration, sigmas: float | None
+) -> Plan:
+    """Pictures that became references drop out, the others get their roles. Too few show here,
+    before they are scored, which may take long."""
+    if sigmas is not None and not 0 <= sigmas < math.inf:
+        raise UsageError(f"a baseline of {sigmas} sigmas", hint="give a number such as 3")
     if asked.source == "references":
-        return _from_references(examiner, asked)
-    known = {r.pixels: r.name for r in examiner.draft.references}
+        if sigmas is not None:
+            raise UsageError("a baseline needs pictures", hint="give other good parts")
+        if len(draft.references) < 2:
+            raise UsageError(
+                "a single reference cannot be held out", hint="give pictures of other good parts"
+            )
+        _enough(len(draft.references), asked, "reference")
+        return Plan(asked)
+    known = {r.pixels for r in draft.references}
     pictures = [p for p in asked.pictures if p.pixels not in known]
     notes = tuple(
         f"{p.name} is a reference now and no longer calibrates"
@@ -81,29 +126,49 @@ def calibrated(
     )
     if not pictures:
         raise UsageError("no calibration picture is left", hint="calibrate with other pictures")
-    baseline, grid, files = None, None, {}
+    for picture in pictures:
+        geometry.check_size(picture.width, picture.height, picture.name)
     if sigmas is not None:
         pictures = _shared_out(pictures)
-        fitted = [p for p in pictures if p.role == "baseline"]
-        energies = examiner.energies(load(p) for p in fitted)
-        grid = BaselineGrid.fit((found.energy for found in energies), sigmas)
+    scored = [p.group for p in pictures if p.role == "threshold"]
+    unit = "part" if len(set(scored)) < len(scored) else "picture"
+    _enough(len(set(scored)), asked, unit, halved=sigmas is not None)
+    return Plan(asked.model_copy(update={"pictures": tuple(pictures)}), sigmas, notes)
+
+
+def calibrated(examiner: Examiner, plan: Plan, load: LoadPicture) -> Settled:
+    """Score the calibration pictures, or the references against each other, and take the order
+    statistic that the false-reject rate asks for."""
+    asked = plan.calibration
+    if asked.source == "references":
+        return _from_references(examiner, asked)
+    baseline, grid, files = None, None, {}
+    if plan.sigmas is not None:
+        fitted = [p for p in asked.pictures if p.role == "baseline"]
+        energies = _energies(examiner, fitted, load, None)
+        grid = BaselineGrid.fit((found.energy for found in energies), plan.sigmas)
         data = grid.to_bytes()
         path = f"baseline-{examiner.draft.generation}.safetensors"
         files[path] = data
         record = FileRecord(path=path, sha256=sha256_bytes(data), size=len(data))
-        baseline = Baseline(file=record, sigmas=sigmas, pictures=len(fitted))
-    scored = [p for p in pictures if p.role == "threshold"]
-    groups = len({p.group for p in scored})
-    unit = "part" if groups < len(scored) else "picture"
-    _enough(groups, asked, unit)
-    found = [energy.score for energy in examiner.energies((load(p) for p in scored), grid)]
-    grouped = group_maxima(found, [p.group for p in scored])
-    conformal = conformal_threshold(grouped, asked.false_reject, accept_fewer=asked.accept_fewer)
-    scores = dict(zip([p.pixels for p in scored], found, strict=True))
-    kept = tuple(p.model_copy(update={"score": scores.get(p.pixels)}) for p in pictures)
-    threshold = _threshold(examiner, conformal, "held-out pictures", unit == "part")
-    calibration = asked.model_copy(update={"pictures": kept})
-    return Settled(threshold, calibration, baseline, grid, files, notes)
+        baseline = Baseline(file=record, sigmas=plan.sigmas, pictures=len(fitted))
+    scored = [p for p in asked.pictures if p.role == "threshold"]
+    energies = _energies(examiner, scored, load, grid)
+    scores = {p.pixels: e.score for p, e in zip(scored, energies, strict=True)}
+    pictures = tuple(p.model_copy(update={"score": scores.get(p.pixels)}) for p in asked.pictures)
+    calibration = asked.model_copy(update={"pictures": pictures})
+    threshold = threshold_of(examiner, calibration)
+    return Settled(threshold, calibration, baseline, grid, files, plan.notes)
+
+
+def threshold_of(examiner: Examiner, calibration: Calibration) -> Threshold:
+    """From the scores that its pictures have."""
+    scored = [(p.score, p.group) for p in calibration.pictures if p.score is not None]
+    parts = group_maxima([score for score, _ in scored], [group for _, group in scored])
+    found = conformal_threshold(
+        parts, calibration.false_reject, accept_fewer=calibration.accept_fewer
+    )
+    return _threshold(examiner, found, "held-out pictures", len(parts) < len(scored))
 
 
 def provisional_threshold(examiner: Examiner, load: Load) -> Threshold:
@@ -117,13 +182,7 @@ def provisional_threshold(examiner: Examiner, load: Load) -> Threshold:
 
 
 def _from_references(examiner: Examiner, asked: Calibration) -> Settled:
-    count = len(examiner.draft.references)
-    if count < 2:
-        raise UsageError(
-            "a single reference cannot be held out", hint="give pictures of other good parts"
-        )
-    _enough(count, asked, "reference")
-    scores = list(examiner.held_out(range(count)))
+    scores = list(examiner.held_out(range(len(examiner.draft.references))))
     found = conformal_threshold(scores, asked.false_reject, accept_fewer=asked.accept_fewer)
     threshold = _threshold(examiner, found, "leave-one-picture-out", False, scores)
     return Settled(threshold, asked)
@@ -154,11 +213,33 @@ def _threshold(
     return Threshold(kind="conformal", value=max(found.threshold, least), evidence=evidence)
 
 
-def _enough(parts: int, asked: Calibration, unit: str) -> None:
-    """Too few show before they are scored, which may take long."""
-    conformal_threshold(
-        [0.0] * parts, asked.false_reject, accept_fewer=asked.accept_fewer, unit=unit
-    )
+def _energies(
+    examiner: Examiner,
+    pictures: Sequence[CalibrationPicture],
+    load: LoadPicture,
+    baseline: BaselineGrid | None,
+) -> Iterator[PictureEnergy]:
+    energies = examiner.energies((load(p) for p in pictures), baseline)
+    for picture in pictures:
+        try:
+            yield next(energies)
+        except ScoringError as error:
+            what = f"{picture.name} cannot be scored: {error.what}"
+            raise ScoringError(what, hint=error.hint) from None
+
+
+def _enough(parts: int, asked: Calibration, unit: str, *, halved: bool = False) -> None:
+    rate = asked.false_reject
+    try:
+        conformal_threshold([0.0] * parts, rate, accept_fewer=asked.accept_fewer, unit=unit)
+    except UsageError as error:
+        if not halved:
+            raise
+        raise UsageError(
+            f"half of the {unit}s fit the baseline; the other {error.what}",
+            hint=f"give at least {2 * parts_needed(rate)} good {unit}s, or accept "
+            f"{percent(best_rate(parts), up=True)} with --accept-fewer",
+        ) from None
 
 
 def _shared_out(pictures: Sequence[CalibrationPicture]) -> list[CalibrationPicture]:
@@ -170,12 +251,16 @@ def _shared_out(pictures: Sequence[CalibrationPicture]) -> list[CalibrationPictu
     if count < LEAST_PICTURES or len(groups) < 2:
         raise UsageError(
             f"{len(pictures)} pictures are too few for a baseline and a threshold",
-            hint="half of them fit the baseline: give at least 4, of two parts or more",
+            hint="half of them fit the baseline: give at least 3, of two parts or more",
         )
     return [
         p.model_copy(update={"role": "baseline" if p.group in fitting else "threshold"})
         for p in pictures
     ]
+
+
+def _kept(calibration: Calibration) -> bool:
+    return all(p.file is not None for p in calibration.pictures)
 
 
 def _sigmas(draft: Product) -> float | None:

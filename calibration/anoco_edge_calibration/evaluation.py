@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anoco_edge.bundle import Bundle, Product
-from anoco_edge.energy import EnergyReader
+from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import Engine
 from anoco_edge.errors import AnocoError, PictureError, ScoringError, UsageError
 from anoco_edge.geometry import Geometry
@@ -32,6 +35,7 @@ from anoco_edge_calibration.tables import (
 from anoco_edge_calibration.variants import Variant
 
 Step = Callable[[str], None]
+Look = Callable[[str, "Entrant"], None]
 
 # Scorers of several draws run side by side, so that a picture is decoded once for all of them, as
 # long as their banks and grids stay within this.
@@ -106,9 +110,15 @@ class Contest:
         return 2 * pictures * len(self.draws()) * len(self.variants)
 
 
-def evaluate(dataset: DataSet, contest: Contest, step: Step = lambda _: None) -> Evaluation:
+def evaluate(
+    dataset: DataSet,
+    contest: Contest,
+    step: Step = lambda _: None,
+    look: Look = lambda _category, _entrant: None,
+) -> Evaluation:
     """Teach and measure every category, draw and variant.
 
+    `look` sees each entrant of a category once it is measured, before what it found is let go.
     A picture that cannot be read or scored is a problem of the result, and left out. So is a draw
     whose references cannot be taught, and a category in which nothing can be measured.
     """
@@ -124,7 +134,7 @@ def evaluate(dataset: DataSet, contest: Contest, step: Step = lambda _: None) ->
     if bare:
         result.remarks.append(f"no pixel figures for {', '.join(bare)}: there are no masks")
     for category in measured:
-        _Measuring(dataset.name, category, contest, result, step).run()
+        _Measuring(dataset.name, category, contest, result, step, look).run()
     names = [category.name for category in dataset.categories]
     result.remarks += incomplete_means(result.rows, names)
     result.rows += mean_rows(result.rows)
@@ -151,7 +161,17 @@ def _measurable(category: Category, result: Evaluation) -> bool:
 
 
 @dataclass(frozen=True)
-class _Found:
+class Peak:
+    """The strongest patch of a picture, and the reference it was compared with."""
+
+    row: int
+    col: int
+    reference: str
+    similarity: float
+
+
+@dataclass(frozen=True)
+class Found:
     """What is kept of a scored picture until its map is measured."""
 
     picture: TestPicture
@@ -159,10 +179,11 @@ class _Found:
     energy: Map
     counted: Mask
     placement: Placement
+    peak: Peak
 
 
 @dataclass
-class _Entrant:
+class Entrant:
     """One variant, taught by one draw."""
 
     variant: Variant
@@ -170,29 +191,46 @@ class _Entrant:
     seed: int
     geometry: Geometry
     reader: EnergyReader
+    references: Sequence[str]
+    origin: NDArray[np.int32]
+    """Of every patch of the bank, which of the references it comes from."""
     size: int
     """Bytes of its bank as float32, as scorers hold it, and of the grids of all pictures."""
-    found: list[_Found] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+
+    def peak(self, found: PictureEnergy) -> Peak:
+        """Where a picture's energy is highest, of those patches that were scored."""
+        inspected = np.where(found.counted, found.energy, -1)
+        row, col = map(int, np.unravel_index(int(np.argmax(inspected)), inspected.shape))
+        reference = self.references[int(self.origin[found.anchor[row, col]])]
+        return Peak(row, col, reference, float(found.similarity[row, col]))
 
 
 class _Measuring:
     """Measures one category and adds to the result."""
 
     def __init__(
-        self, dataset: str, category: Category, contest: Contest, result: Evaluation, step: Step
+        self,
+        dataset: str,
+        category: Category,
+        contest: Contest,
+        result: Evaluation,
+        step: Step,
+        look: Look,
     ) -> None:
         self._dataset = dataset
         self._category = category
         self._contest = contest
         self._result = result
         self._step = step
+        self._look = look
         self._teacher = Teacher(contest.bundle, contest.engine)
         self._seen: set[TestPicture] = set()
         self._unmasked: set[TestPicture] = set()  # left out of the pixel figures
 
     def run(self) -> None:
         """As many entrants at a time as memory allows; at least one."""
-        waiting: list[_Entrant] = []
+        waiting: list[Entrant] = []
         size = 0
         for shots, seed in self._contest.draws():
             draft = self._teach(shots, seed)
@@ -221,7 +259,7 @@ class _Measuring:
             self._result.report(self._category.name, "", what)
             return None
 
-    def _enter(self, variant: Variant, shots: Shots, seed: int, draft: Draft) -> _Entrant:
+    def _enter(self, variant: Variant, shots: Shots, seed: int, draft: Draft) -> Entrant:
         contest = self._contest
         assert draft.bank is not None
         bank, window = draft.bank.references, contest.bundle.manifest.input
@@ -231,9 +269,11 @@ class _Measuring:
         canvas = reader.canvas.contract
         grids = len(self._category.test) * canvas.rows * canvas.cols
         size = 4 * (bank.features.size + grids)
-        return _Entrant(variant, shots, seed, draft.geometry, reader, size)
+        names = [reference.name for reference in product.references]
+        origin = draft.bank.reference
+        return Entrant(variant, shots, seed, draft.geometry, reader, names, origin, size)
 
-    def _measure(self, entrants: Sequence[_Entrant]) -> None:
+    def _measure(self, entrants: Sequence[Entrant]) -> None:
         """Each picture once through all of them; then their maps, one entrant after the other,
         because the pixels of many would fill the disk."""
         test, batch = self._category.test, self._contest.batch
@@ -255,6 +295,7 @@ class _Measuring:
                         self._category.name, source, defect, name, shots, seed, found.score
                     )
                 )
+            self._look(self._category.name, entrant)
 
     def _read(self, pictures: Sequence[TestPicture]) -> list[tuple[TestPicture, Pixels]]:
         read = []
@@ -282,7 +323,7 @@ class _Measuring:
             if self._category.has_masks:
                 self._report(picture, error, "left out of the pixel figures: ")
 
-    def _score(self, entrant: _Entrant, read: Sequence[tuple[TestPicture, Pixels]]) -> None:
+    def _score(self, entrant: Entrant, read: Sequence[tuple[TestPicture, Pixels]]) -> None:
         fitting = []
         for picture, rgb in read:
             try:
@@ -297,12 +338,12 @@ class _Measuring:
             elif not math.isfinite(found.score):
                 self._report(picture, ScoringError(f"{entrant.variant.name} gives no number"))
             else:
-                entrant.found.append(
-                    _Found(picture, found.score, found.energy, found.counted, found.placement)
-                )
+                grids = (found.energy, found.counted, found.placement)
+                peak = entrant.peak(found)
+                entrant.found.append(Found(picture, found.score, *grids, peak))
             self._step(self._category.name)
 
-    def _pixel_figures(self, entrant: _Entrant) -> Figures:
+    def _pixel_figures(self, entrant: Entrant) -> Figures:
         found = [f for f in entrant.found if f.picture not in self._unmasked]
         if not any(f.picture.defect for f in found):
             return dict.fromkeys(PIXEL_METRICS)
@@ -322,7 +363,7 @@ class _Measuring:
         self._result.report(self._category.name, str(picture.path), f"{effect}{error}")
 
 
-def _image_figures(found: Sequence[_Found]) -> Figures:
+def _image_figures(found: Sequence[Found]) -> Figures:
     scores = [one.score for one in found]
     anomalous = [one.picture.defect is not None for one in found]
     if all(anomalous) or not any(anomalous):

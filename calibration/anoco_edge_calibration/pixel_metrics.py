@@ -252,7 +252,8 @@ def _bits(anomaly_map: Map, mask: Mask) -> NDArray[np.uint32]:
             f"the map is {anomaly_map.dtype} and the mask {mask.dtype}",
             hint="they have to be float32 and bool",
         )
-    bits = (anomaly_map + np.float32(0)).view(np.uint32)  # makes -0 the 0 it equals
+    plain = anomaly_map + np.float32(0)  # makes -0 the 0 it equals
+    bits: NDArray[np.uint32] = plain.view(np.uint32)
     wrong = bits >= INFINITY
     if wrong.any():
         raise ScoringError(

@@ -56,7 +56,9 @@ def export_bundle(
     taps = recipe.tapped(options.get("layers"), options.get("tap_norm"))
     check_size(taps, options.get("size") or recipe.size)
     with _workspace(target) as workspace:
-        exported = export_backbone(backbone_id, workspace, progress=progress, **options)
+        exported = export_backbone(
+            backbone_id, workspace, target=target, progress=progress, **options
+        )
         files: dict[str, bytes | Path] = {**exported.files, "scoring.onnx": scoring_model()}
         plans, built = [], []
         for name in targets:

@@ -65,6 +65,7 @@ def export_backbone(
     islands: Sequence[str] | None = None,
     fit: Fit = "stretch",
     pictures: Sequence[Picture] = (),
+    target: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ExportedBackbone:
     """Export a backbone for pictures of `size` (width, height) and compare it with torch.
@@ -72,7 +73,8 @@ def export_backbone(
     The graph is written into the folder `workspace`. `weights` is a file or `random:SEED`;
     without it they come from the recipe's package or the hub. `pictures` are RGB, for the
     comparison; rendered ones fill up. `islands` are the parts of an FP16 graph that stay FP32,
-    without them the recipe's.
+    without them the recipe's. `target` is the bundle that the files are for: a full disk names it
+    and not the workspace.
 
     >>> export_backbone("efficientnet-lite0", Path(), size=(390, 384))
     Traceback (most recent call last):
@@ -106,7 +108,7 @@ def export_backbone(
     if precision == "fp16":
         graph, done = convert(graph, recipe.islands if islands is None else islands)
         half = {"half": asdict(done)}
-    with writing(str(workspace)):
+    with writing(str(target or workspace)):
         files = save(graph, workspace / "backbone.onnx")
     check(files[0], width, height, (contract.rows * contract.cols, contract.dim))
 

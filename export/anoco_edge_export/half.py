@@ -62,16 +62,11 @@ class HalfReport:
         )
 
 
-def to_half(model: Any, islands: Sequence[str]) -> Any:
-    """`model` (untouched) in FP16 but for `islands`; ISLANDS has their names.
+def convert(model: Any, islands: Sequence[str]) -> tuple[Any, HalfReport]:
+    """`model` (untouched) in FP16 but for `islands`, and what was done; ISLANDS has their names.
 
     Graph inputs and outputs keep their types, tensors keep their names.
     """
-    return convert(model, islands)[0]
-
-
-def convert(model: Any, islands: Sequence[str]) -> tuple[Any, HalfReport]:
-    """What `to_half` gives, and what was done."""
     check_islands(islands)
     graph = Graph(model)
     found = {name: find(graph, name) for name in islands}

@@ -45,9 +45,11 @@ def check_parity(
     try:
         check = compare(expected.features, run_onnx(path, pixels), limits, names, cols)
     except DiffersError as difference:
-        got = run_ends(graph, path, one, ends)
-        layer = first_drift(expected.ends, got, limits)
-        raise _failed(ORT, difference, layer, is_half(graph)) from None
+        try:
+            where = _drift(expected.ends, run_ends(graph, path, one, ends), limits)
+        except OSError as error:  # it needs the disk once more; what was found counts all the same
+            where = f"the layer that drifts could not be looked for: {error.strerror or error}"
+        raise _failed(ORT, difference, where, is_half(graph)) from None
     checks = [{"runtime": ORT, **check}]
     if is_half(graph):
         walk = rounding_walk(graph, pixels)
@@ -57,8 +59,8 @@ def check_parity(
                 raise DiffersError(f"{walk.first_non_finite} overflows FP16")
         except DiffersError as difference:
             walked = rounding_walk(graph, one[None], ends).watched
-            layer = first_drift(expected.ends, walked, limits)
-            raise _failed(WALK, difference, layer, half=True) from None
+            where = _drift(expected.ends, walked, limits)
+            raise _failed(WALK, difference, where, half=True) from None
         largest = {"tensor": walk.closest, "times_to_overflow": walk.headroom}
         checks.append({"runtime": WALK, **check, "largest": largest})
     return {
@@ -191,8 +193,14 @@ def _enforce(measured: dict[str, float], limits: ParityLimits, worst: dict[str, 
         raise DiffersError(", and ".join(broken))
 
 
-def _failed(runtime: str, difference: DiffersError, layer: str, half: bool) -> ParityError:
-    where = f"the first layer that drifts is {layer}" if layer else "no single layer drifts"
+def _drift(
+    expected: Mapping[str, Features], actual: Mapping[str, Features], limits: ParityLimits
+) -> str:
+    layer = first_drift(expected, actual, limits)
+    return f"the first layer that drifts is {layer}" if layer else "no single layer drifts"
+
+
+def _failed(runtime: str, difference: DiffersError, where: str, half: bool) -> ParityError:
     versions = "try the torch, onnx and onnxruntime versions of the constraints file"
     other = "use --precision fp32, or keep more in FP32 with --islands"
     return ParityError(

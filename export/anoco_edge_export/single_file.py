@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,26 +44,14 @@ _RESIZE = (
 )
 
 
-def single_file(bundle: Bundle, product: Product | str | None = None) -> bytes:
-    """The detector of a product as one graph; above 2 GB it takes `write_single_file`.
+def write_single_file(bundle: Bundle, product: Product | str | None, path: Path) -> Path:
+    """Write the graph to `path`, whole or not at all; above 2 GB its tensors lie in `path`.data.
 
-    >>> single_file(Bundle.open("missing.anoco"))
+    >>> write_single_file(Bundle.open("missing.anoco"), None, Path("detector.onnx"))
     Traceback (most recent call last):
         ...
     anoco_edge.errors.BundleError: there is no bundle at missing.anoco; make one with: ...
     """
-    with tempfile.TemporaryDirectory() as folder:
-        path = write_single_file(bundle, product, Path(folder) / "detector.onnx")
-        if _data_of(path).exists():
-            raise UsageError(
-                "the detector is over 2 GB, which no single ONNX message can hold",
-                hint="write it to a file: the tensors go into a second one beside it",
-            )
-        return path.read_bytes()
-
-
-def write_single_file(bundle: Bundle, product: Product | str | None, path: Path) -> Path:
-    """Write the graph to `path`, whole or not at all; above 2 GB its tensors lie in `path`.data."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder", hint="name a file, such as detector.onnx")
     model = _compose(bundle, product)

@@ -81,7 +81,7 @@ def write_triton_repository(
 ) -> list[Path]:
     """Add the model to the repository `folder`, or replace it there; returns the files written.
 
-    `single` is what `single_file` gave or `write_single_file` wrote, made for `contract`.
+    `single` is what `write_single_file` wrote, as bytes or by its place, made for `contract`.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a model name", hint="use a-z, A-Z, 0-9, '-', '_', '.'")
