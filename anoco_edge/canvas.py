@@ -104,6 +104,9 @@ def plan_tiles(
         height=height,
         columns=_starts(columns, width - window.width, window.stride),
         rows=_starts(rows, height - window.height, window.stride),
+        # A canvas made for the picture has its shape but for rounding. Letterboxed, it would keep
+        # a few pixels of fill, and patches that touch fill are not looked at.
+        fit="stretch" if size is not None else None,
     )
 
 

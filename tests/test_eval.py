@@ -410,14 +410,14 @@ def test_equal_windows_of_a_batch_are_computed_once_and_mixed_batches_keep_their
 def test_a_cache_of_another_recipe_engine_or_shape_is_not_used(
     tmp_path: Path, tiny_bundle: Bundle
 ) -> None:
-    pixels = windows(2)
-    CachedEngine(Counting(), tmp_path, "recipe", (4, 3)).features(pixels)
-    other = CachedEngine(Counting(), tmp_path, "another recipe", (4, 3))
+    pixels, folder = windows(2), tmp_path / "features"
+    CachedEngine(Counting(), folder, "recipe", (4, 3)).features(pixels)
+    other = CachedEngine(Counting(), folder, "another recipe", (4, 3))
     other.features(pixels)
     assert (other.use.computed, other.use.loaded, other.use.damaged) == (2, 0, 0)
-    names = [path.name for path in tmp_path.rglob("*.safetensors")]
+    names = [path.name for path in folder.rglob("*.safetensors")]
     assert len(names) == len(set(names)) == 4, "told apart by name, wherever they are put"
-    turned = CachedEngine(Counting(), tmp_path, "recipe", (4, 3))
+    turned = CachedEngine(Counting(), folder, "recipe", (4, 3))
     turned.features(pixels.reshape(2, 4, 16, 3))
     assert turned.use.loaded == 0, "the same bytes in another shape are another window"
     engine, changed = Counting(), Counting()
@@ -597,7 +597,8 @@ def test_pictures_of_several_shapes_are_measured_unless_a_product_forbids_it(her
     common = ("eval", "parts/bolt", "--shots", "2", "--json")
     ok(*common)
     ok("enroll", "line.anoco", "parts/bolt/train/good")
-    line = fails(1, *common, "--bundle", "line.anoco")
+    line = fails(1, *common, "--bundle", "line.anoco", "--scorers", "anoco,knn-l2")
+    assert "1 thing could not be measured: " in line, "once, however many scorers"
     assert "wide.png is 160x80, the references are 96x80" in line
 
 

@@ -333,7 +333,7 @@ def scene(width: int, height: int, blob: bool = False) -> Pixels:
 
 def reading(bundle: Bundle, engine: Engine, product: Product, rgb: Pixels) -> PictureEnergy:
     bank = bundle.bank(product).references
-    scorer = open_scorer("reference", bank, Parameters(product.lam, product.metric, product.floor))
+    scorer = open_scorer("auto", bank, Parameters(product.lam, product.metric, product.floor))
     geometry = Geometry.of(bundle, product)
     reader = EnergyReader(engine, bundle.manifest.input, product, geometry, scorer)
     (found,) = reader.read([rgb])

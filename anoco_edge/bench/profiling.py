@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anoco_edge.bench.statistics import Summary, summarise
+from anoco_edge.canvas import Canvas
 from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.geometry import Geometry
@@ -56,8 +57,9 @@ def query_features(
     engine = open_engine(detector.choices["engine"][0], bundle, settings)
     geometry = Geometry.of(bundle, detector.product)
     queries: list[Floats] = []
+    canvas = Canvas(bundle.manifest.input, detector.product.tiles)
     for path in pictures:
-        pixels, placement = prepare(read_picture(path), bundle.manifest.input)
+        pixels, placement = prepare(read_picture(path), canvas.contract)
         counted = geometry.counted(placement).reshape(-1)
-        queries.append(engine.features(pixels[None])[0][counted])
+        queries.append(canvas.features(engine, pixels[None])[0][counted])
     return queries

@@ -92,6 +92,7 @@ class Tiles(_Model):
     height: int = Field(gt=0)
     columns: tuple[int, ...] = Field(min_length=1)
     rows: tuple[int, ...] = Field(min_length=1)
+    fit: Fit | None = None  # how pictures are brought to the canvas; None: as to the input
 
 
 class InputContract(_Model):
@@ -129,7 +130,7 @@ class InputContract(_Model):
                 )
         cols, rows = tiles.width // self.stride, tiles.height // self.stride
         size = {"width": tiles.width, "height": tiles.height, "cols": cols, "rows": rows}
-        return self.model_copy(update=size)
+        return self.model_copy(update={**size, "fit": tiles.fit or self.fit})
 
 
 class Plan(_Model):

@@ -121,7 +121,16 @@ def enroll(
         max_patches=max_patches,
     )
     paths = _chosen(pictures or [], from_results, id_ or [])
-    accept_cost(bundle, product, settings, len(paths), engine=engine, device=device, yes=yes)
+    accept_cost(
+        bundle,
+        product,
+        settings,
+        len(paths),
+        first=paths[0],
+        engine=engine,
+        device=device,
+        yes=yes or dry_run,
+    )
     with progress("enrolling", len(paths) * 2 + 1) as step:
         new = []
         for path in paths:

@@ -57,25 +57,27 @@ class Examiner:
 
     def held_out(self, references: Iterable[int]) -> Iterator[float]:
         """Each of these references against all the others."""
-        whole = self.draft.coreset is None
         for number in references:
             own = self.bank.reference == number
             rest = References(self.bank.references.features[~own], self.bank.references.norms[~own])
-            if whole and self.draft.tta != "paper":  # what is scored lies in the bank already
+            if self.draft.coreset is None and self.draft.tta != "paper":
+                # What is scored lies in the bank already.
                 query = self.bank.references.features[own & (self.bank.view == 0)]
                 yield pool(self._open(rest).score(query).energy, self.draft.pooling)
             else:
-                rgb = self._load(self.draft.references[number])
-                (found,) = _read(self._reader(rest, None), [rgb])
-                yield found.score
+                yield from self._scores(rest, [self._load(self.draft.references[number])])
 
     def variations(self, pictures: Iterable[Pixels]) -> Iterator[float]:
-        """Pictures like the only reference, without patches that its bank leaves out too."""
+        """Pictures like the only reference."""
+        yield from self._scores(self.bank.references, pictures)
+
+    def _scores(self, bank: References, pictures: Iterable[Pixels]) -> Iterator[float]:
+        """Without patches of zero norm, which the bank leaves out too."""
+        reader = self._reader(bank, None)
         if self.draft.tta == "paper":
-            yield from (found.score for found in self.energies(pictures))
+            yield from (found.score for found in _read(reader, pictures))
             return
-        reader = self.reader()
-        scorer = self._open(self.bank.references)
+        scorer = self._open(bank)
         for rgb in pictures:
             pixels, placement = prepare(rgb, reader.canvas.contract)
             counted = self.geometry.counted(placement)
