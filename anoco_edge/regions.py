@@ -39,10 +39,12 @@ def find_regions(
     the model's input size."""
     outline = np.zeros(input_map.shape, np.bool_)
     regions = []
-    for patches in _components(energy > threshold, energy > GROW * threshold):
+    # Compared as the score is: rounded to float32, a threshold just below it would find nothing.
+    over = energy > np.float64(threshold)
+    for patches in _components(over, energy > GROW * threshold):
         rows, cols = np.nonzero(patches)
         strongest = int(np.argmax(energy[rows, cols]))
-        pixels = _pixels(patches, energy > threshold, input_map, threshold, contract.stride)
+        pixels = _pixels(patches, over, input_map, threshold, contract.stride)
         area = float(pixels.sum()) * placement.area_scale
         if area < min_area:
             continue

@@ -37,6 +37,15 @@ def warn(text: str) -> None:
     err.print(f"[yellow]warning:[/yellow] {_plain(text)}", soft_wrap=True)
 
 
+def counted(number: int, what: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "reference"), counted(4, "reference")
+    ('1 reference', '4 references')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _plain(text: str) -> str:
     from rich.markup import escape
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.cli.console import emit_json, note, out, progress, warn
+from anoco_edge.cli.console import counted, emit_json, note, out, progress, warn
 from anoco_edge.cli.cost import accept_cost
 from anoco_edge.cli.options import (
     BundleArgument,
@@ -179,7 +179,7 @@ def show_taught(taught: Taught, bundle: Path) -> None:
     product, threshold = taught.product, taught.product.threshold
     out.print(
         f"product [bold]{product.name}[/bold], generation {product.generation}: "
-        f"{len(product.references)} references"
+        f"{counted(len(product.references), 'reference')}"
         + (f" ({len(taught.added)} new)" if taught.added else "")
     )
     for text in taught.notes:

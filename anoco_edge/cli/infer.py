@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from anoco_edge.cli.console import emit_json, note, progress, warn
+from anoco_edge.cli.console import counted, emit_json, note, progress, warn
 from anoco_edge.cli.options import (
     ArenaOption,
     DeviceOption,
@@ -193,7 +193,9 @@ def _teach(
         taught = teacher.enroll(pictures, product)
     for name in taught.duplicates:
         warn(f"refused a frame that is there already: {name}")
-    note(f"taught {len(taught.added)} references: {', '.join(taught.added)}")
+    for text in taught.notes:
+        warn(text)
+    note(f"taught {counted(len(taught.added), 'reference')}: {', '.join(taught.added)}")
 
 
 def _run(

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from anoco_edge.bundle import Product
-from anoco_edge.cli.console import note, out, warn
+from anoco_edge.cli.console import counted, note, out, warn
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.pictures import read_picture
 from anoco_edge.teaching import Taught, Teacher
@@ -67,10 +67,11 @@ def show_preview(taught: Taught, effects: list[Effect]) -> None:
     """In words and a table: what flips first, then what moves most."""
     product, before = taught.product, taught.before
     out.print(
-        f"product [bold]{product.name}[/bold] would have {len(product.references)} references"
+        f"product [bold]{product.name}[/bold] would have "
+        f"{counted(len(product.references), 'reference')}"
         + (f" instead of {len(before.references)}" if before else "")
     )
-    out.print(f"threshold: {_threshold(before)} -> {_threshold(product)}")
+    out.print(f"threshold: {named_threshold(before)} -> {named_threshold(product)}")
     for text in taught.notes:
         warn(text)
     for kind, words in (("calibration", "calibration pictures"), ("past", "past verdicts")):
@@ -175,7 +176,8 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _threshold(product: Product | None) -> str:
+def named_threshold(product: Product | None) -> str:
+    """The threshold with its kind."""
     if product is None or product.threshold.value is None:
         return "none"
     return f"{product.threshold.value:.4g} ({product.threshold.kind})"

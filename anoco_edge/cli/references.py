@@ -13,10 +13,15 @@ from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.disk import locked
 from anoco_edge.bundle.generations import prune as prune_generations
 from anoco_edge.bundle.generations import undo as undo_generation
-from anoco_edge.cli.console import emit_json, note, out, progress
+from anoco_edge.cli.console import counted, emit_json, note, out, progress
 from anoco_edge.cli.enroll import show_taught, taught_report
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
-from anoco_edge.cli.preview import effects_of, preview_report, show_preview
+from anoco_edge.cli.preview import (
+    effects_of,
+    named_threshold,
+    preview_report,
+    show_preview,
+)
 from anoco_edge.teaching import Taught, Teacher
 
 app = typer.Typer(help="List, remove, undo or prune references.", no_args_is_help=True)
@@ -90,7 +95,8 @@ def undo(bundle: BundleArgument, product: ProductOption = None, json_: JsonOptio
     else:
         out.print(
             f"product [bold]{name}[/bold] is back at generation {previous.generation}: "
-            f"{len(previous.references)} references"
+            f"{counted(len(previous.references), 'reference')}, "
+            f"threshold {named_threshold(previous)}"
         )
 
 
