@@ -47,7 +47,8 @@ def all_commands() -> list[tuple[str, ...]]:
 def test_every_command_of_the_design_is_there() -> None:
     first = {command[0] for command in all_commands()}
     assert first == {
-        *("demo", "export", "build", "enroll", "infer", "bench", "info", "verify", "doctor"),
+        *("demo", "export", "build", "enroll", "calibrate", "infer", "bench", "eval"),
+        *("info", "verify", "doctor"),
         *("references", "product"),
     }
     assert {c[1] for c in all_commands() if c[0] == "references"} == {

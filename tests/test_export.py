@@ -36,7 +36,7 @@ from anoco_edge_export.weights import load_weights
 
 ID = "efficientnet-lite0"
 WIDTH, HEIGHT = 160, 128
-TOKENS = (80, 112)
+TOKENS = (320, 152)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_module_is_the_tapped_map_pooled_and_normed(
     normed = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-6)
     # LayerNorm hides a wrong scale along the border, so the pooled map is looked at as well.
     for norm, expected, tolerance in (("none", pooled, 1e-3), ("layernorm", normed, 2e-4)):
-        taps = recipe.tapped(norm=norm)  # type: ignore[arg-type]
+        taps = recipe.tapped((5,), norm=norm)  # type: ignore[arg-type]
         official, _ = run_torch(official_backbone(recipe, taps, model), picture[None])
         np.testing.assert_allclose(official[0][0].numpy(), expected, atol=tolerance)
         ours, *_ = run_torch(exported_backbone(recipe, taps, model, ()), picture[None])
@@ -273,8 +273,8 @@ def test_a_transformers_graph_is_plain(vit_graph: Any) -> None:
 def test_export_tells_the_whole_story(exported: ExportedBackbone) -> None:
     contract = exported.input
     assert (contract.width, contract.height, contract.fit) == (WIDTH, HEIGHT, "letterbox")
-    assert (contract.rows, contract.cols, contract.dim) == (8, 10, 112)
-    assert (exported.backbone.tap, exported.backbone.feature_norm) == ("blocks.4", "layernorm")
+    assert (contract.rows, contract.cols, contract.dim) == (16, 20, 152)
+    assert (exported.backbone.tap, exported.backbone.feature_norm) == ("blocks.2+blocks.4", "layernorm")
     assert not exported.backbone.weights.random
     parity = exported.parity
     assert parity["pictures"] == ["picture 1", "rendered 0", "rendered 1"]
@@ -294,7 +294,7 @@ def test_selftest_reproduces_in_onnx_runtime(exported: ExportedBackbone, graph: 
     actual = run_onnx(graph, stored["pixels"])[0]
     np.testing.assert_allclose(actual, stored["features"], atol=1e-4)
     energy = score_patches(actual[1::2], actual[0::2], scorer="reference").energy
-    assert stored["energies"].dtype == np.float32 and stored["energies"].shape == (40,)
+    assert stored["energies"].dtype == np.float32 and stored["energies"].shape == (160,)
     assert np.abs(energy - stored["energies"]).max() < 1e-3 * stored["energies"].max()
 
 

@@ -82,9 +82,9 @@ def test_unknown_backbone_is_refused_and_near_names_are_shown() -> None:
     ("old", "new", "says"),
     [
         ('title = "', 'colour = "red"\ntitle = "', "colour: Extra inputs"),
-        ("taps = [5]", "taps = [8]", "no layer 8"),
-        ("taps = [5]", "taps = []", "taps: "),
-        ("size = [384, 384]", "size = [384, 390]", "does not divide"),
+        ("taps = [3, 5]", "taps = [8]", "no layer 8"),
+        ("taps = [3, 5]", "taps = []", "taps: "),
+        ("size = [256, 256]", "size = [256, 250]", "does not divide"),
         ('family = "efficientnet"', 'family = "swin"', "family 'swin'"),
         ('id = "efficientnet-lite0"', 'id = "other"', "file name and id"),
         ("parameters = ", "parameters = [", "not valid"),

@@ -33,7 +33,7 @@ def demo(
         Path, typer.Option("--out", "-o", help="Folder for bundle, pictures and reports.")
     ] = Path("demo-out"),
     backbone: Annotated[str, typer.Option(help="Backbone to export.")] = "efficientnet-lite0",
-    size: Annotated[int, typer.Option(min=64, help="Input size of the backbone.")] = 384,
+    size: Annotated[int, typer.Option(min=64, help="Input size of the backbone.")] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Other parts: another seed.")] = 3,
     json_: JsonOption = False,
 ) -> None:
