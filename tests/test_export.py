@@ -274,7 +274,8 @@ def test_export_tells_the_whole_story(exported: ExportedBackbone) -> None:
     contract = exported.input
     assert (contract.width, contract.height, contract.fit) == (WIDTH, HEIGHT, "letterbox")
     assert (contract.rows, contract.cols, contract.dim) == (16, 20, 152)
-    assert (exported.backbone.tap, exported.backbone.feature_norm) == ("blocks.2+blocks.4", "layernorm")
+    backbone = exported.backbone
+    assert (backbone.tap, backbone.feature_norm) == ("blocks.2+blocks.4", "layernorm")
     assert not exported.backbone.weights.random
     parity = exported.parity
     assert parity["pictures"] == ["picture 1", "rendered 0", "rendered 1"]
