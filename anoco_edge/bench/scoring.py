@@ -192,7 +192,8 @@ def _warm_up(runs: dict[str, Run], oracle: Scores, query: Features) -> dict[str,
 
 
 def _budget_mb(name: str) -> float | None:
-    from anoco_edge.scoring import native, onnx_scorer
+    if name != "onnx":
+        return None
+    from anoco_edge.scoring.onnx_scorer import MEMORY_MB
 
-    budgets = {"onnx": onnx_scorer.MEMORY_MB, "native": native.MEMORY_MB}
-    return float(budgets[name]) if name in budgets else None
+    return float(MEMORY_MB)
