@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle
+from anoco_edge.bundle.baseline import BaselineGrid
+from anoco_edge.cli.info import _looks_at
 from anoco_edge.conformal import conformal_threshold
 from anoco_edge.detector import Detector
-from anoco_edge.errors import StorageError
+from anoco_edge.errors import BundleError, ScoringError, StorageError
 from anoco_edge.teaching import Teacher
 
 LINE = "line.anoco"
@@ -138,7 +141,7 @@ def test_pictures_that_look_alike_are_pointed_out(here: Path) -> None:
 
 def test_defects_show_what_would_be_missed(here: Path) -> None:
     assert "0 of 3 defective parts would be missed (0 %)" in calibrate("--with-defects", "bad")
-    shutil.copy("references/good0.png", "bad/looks-good.png")
+    Image.fromarray(textured_picture(200)).save("bad/looks-good.png")
     out = calibrate("--with-defects", "bad", "--out", "report")
     assert "1 of 4 defective parts would be missed (25 %): bad/looks-good.png" in out
     page = Path("report/report.html").read_text()
@@ -161,6 +164,28 @@ def test_a_baseline_is_named(here: Path) -> None:
     assert "4 good parts, held out" in out
     (product,) = ok("info", LINE, "--json").json["products"]
     assert (product["baseline"]["sigmas"], product["baseline"]["pictures"]) == (1, 5)
+
+
+def test_a_baseline_that_no_good_part_exceeds_is_pointed_out(here: Path) -> None:
+    """Every score is 0 then, and says nothing about what is usual."""
+    warning = "no good part exceeds the baseline: lower --baseline"
+    ran = ok("calibrate", LINE, "parts", "--false-reject", 0.2, "--baseline", 100, "--json")
+    assert {row["score"] for row in ran.json["scores"]} == {0}
+    assert f"warning: {warning}" in ran.err and ran.json["notes"] == [warning]
+    ran = ok("calibrate", LINE, "parts", "--false-reject", 0.2, "--baseline", 0, "--json")
+    assert ran.json["notes"] == []
+
+
+def test_the_help_promises_an_average_and_names_the_way_round_it(here: Path) -> None:
+    text = ok("calibrate", "--help").out
+    assert "on average at most a stated share" in text and "no more" not in text
+    assert "infer --threshold" in text
+
+
+def test_info_shows_the_patches_there_are_not_the_limit(here: Path) -> None:
+    for limit, shown in ((5000, "48 of 48 patches"), (20, "20 of 48 patches")):
+        ok("product", "set", LINE, "--max-patches", limit)
+        assert _looks_at(Bundle.open(LINE).product()) == shown
 
 
 def test_new_references_say_what_became_of_the_threshold(here: Path) -> None:
@@ -228,6 +253,20 @@ def test_defects_that_cannot_be_used_change_nothing(here: Path) -> None:
     Path("bad/tall.png").unlink()
     shutil.copy("parts/good4.png", "bad/both.png")
     assert "bad/both.png is given as defective, and as good (good4.png)" in refused(1, *command)
+    shutil.copy("references/good1.png", "bad/both.png")
+    line = refused(1, *command)
+    assert "bad/both.png is given as defective, and is a reference (good1.png)" in line
+
+
+def test_a_glob_that_the_shell_expanded_does_not_make_good_parts_of_defects(here: Path) -> None:
+    command = ("calibrate", LINE, "parts", "--false-reject", 0.2, "--dry-run", "--with-defects")
+    first, *others = sorted(map(str, Path("bad").iterdir()))
+    line = refused(2, *command, first, *others)
+    assert "bad/bad1.png counts as a good part, but lies beside bad/bad0.png of" in line
+    assert "quote the glob, or give the folder: --with-defects bad/" in line
+    assert "counts as a good part" in refused(2, *command, first, (here / others[1]).resolve())
+    for instead in ("bad/*.png", "bad/", first):
+        assert "defective parts would be missed" in ok(*command, instead).out
 
 
 def test_groups_that_do_not_fit(here: Path) -> None:
@@ -242,9 +281,37 @@ def test_groups_that_do_not_fit(here: Path) -> None:
 
 def test_a_baseline_that_cannot_be(here: Path) -> None:
     command = ("calibrate", LINE, "--false-reject", 0.2)
-    assert "a baseline of inf sigmas" in refused(2, *command, "parts", "--baseline", "inf")
+    before = tree(here)
+    for sigmas in ("inf", "nan", 101, -1):
+        ran = run_cli(*command, "parts", "--baseline", sigmas)
+        assert ran.code == 2 and "baseline" in ran.err and "Traceback" not in ran.err
+    assert tree(here) == before
     assert "too few for a baseline" in refused(2, *command, "parts/good[01].png", "--baseline", 3)
     assert "a baseline needs pictures" in refused(2, *command, "--baseline", 3)
+
+
+def test_a_baseline_that_would_swallow_every_defect_is_no_baseline() -> None:
+    """Nothing exceeds infinity."""
+    grids = [np.full((1, 1), value, np.float32) for value in (1.0, 3.0)]
+    for sigmas in (1e39, 1e308):
+        with pytest.raises(ScoringError, match="sigmas over these energies is no number"):
+            BaselineGrid.fit(grids, sigmas)
+    with pytest.raises(ScoringError, match="is no number"):
+        BaselineGrid.fit([*grids, np.full((1, 1), np.nan, np.float32)], 3.0)
+    data = BaselineGrid.fit(grids, 3.0).to_bytes()
+    with pytest.raises(BundleError, match="does not fit the product"):
+        BaselineGrid.from_bytes(data, 1e39, (1, 1), "baseline-2.safetensors")
+
+
+def test_a_missing_part_of_the_package_is_told_the_same_everywhere(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("alike", "evaluation"):
+        monkeypatch.setitem(sys.modules, f"anoco_edge_calibration.{module}", None)
+    said = {refused(3, *command) for command in (("calibrate", LINE, "parts"), ("eval", "parts"))}
+    assert said == {
+        "anoco-edge: anoco_edge_calibration, a part of anoco-edge, is missing; reinstall anoco-edge"
+    }
 
 
 def test_products_and_bundles_that_are_not_there(here: Path) -> None:

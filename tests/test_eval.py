@@ -20,14 +20,15 @@ from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
-from anoco_edge.errors import ScoringError, UsageError
+from anoco_edge.errors import ScoringError, StorageError, UsageError
 from anoco_edge.scoring import References
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge_calibration import evaluation, knn
 from anoco_edge_calibration.dataset import open_dataset
 from anoco_edge_calibration.evaluation import Contest, evaluate
-from anoco_edge_calibration.feature_cache import CachedEngine, cache_key
+from anoco_edge_calibration.feature_cache import CachedEngine, cache_key, size_mb
 from anoco_edge_calibration.knn import KnnCosine, KnnL2
+from anoco_edge_calibration.pixel_metrics import PixelMetrics
 from anoco_edge_calibration.tables import METRICS, PIXEL_METRICS, Row, markdown, mean_rows
 from anoco_edge_calibration.variants import Variant, parse_variants
 
@@ -499,6 +500,13 @@ def test_what_is_not_finite_is_never_kept(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.safetensors")) == []
 
 
+def test_the_size_of_a_cache_leaves_out_what_was_removed_meanwhile(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "kept").write_bytes(bytes(3000))
+    (tmp_path / "listed").symlink_to("and gone")
+    assert size_mb(tmp_path) == 0.003
+
+
 def test_the_command_says_what_it_computed_and_where_it_is_kept(here: Path) -> None:
     common = ("eval", "parts/bolt", "--shots", "2", "--json")
     first = ok(*common, "--cache", "features")
@@ -590,6 +598,69 @@ def test_an_unreadable_reference_leaves_out_the_draws_that_need_it(here: Path) -
     assert f"1 shots of seed 1 are left out: {only} is not a picture" in ran.complaint
     assert [r["seeds"] for r in rows_of(ran, seed="mean")] == [1, 2, 2]
     assert "mean image figures (1 shots seed 1) are of nut and without bolt" in ran.err
+
+
+def test_a_draw_that_cannot_be_taught_is_left_out(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason; if it is every draw, there are no rows, and still one clear line."""
+    (category,) = open_dataset(Path("parts/bolt")).categories
+    plain, refusing = Teacher.draft, {category.draw(1, seed=1)[0].name}
+
+    def draft(teacher: Teacher, pictures: list[NewPicture], *args: Any, **kwargs: Any) -> Any:
+        if {picture.name for picture in pictures} & refusing:
+            raise UsageError("these tiles do not fit")
+        return plain(teacher, pictures, *args, **kwargs)
+
+    monkeypatch.setattr(Teacher, "draft", draft)
+    lost = [seed for seed in range(4) if category.draw(1, seed)[0].name in refusing]
+    assert 0 < len(lost) < 4
+    common = ("eval", "parts/bolt", "--shots", "1", "--seeds", 4, "--json")
+    ran = run_cli(*common)
+    assert ran.code == 1
+    assert f"1 shots of seed {lost[0]} are left out: these tiles do not fit" in ran.complaint
+    assert rows_of(ran, seed="mean", category="bolt")[0]["seeds"] == 4 - len(lost)
+    refusing |= {path.name for path in category.train}
+    ran = run_cli(*common)
+    assert ran.code == 1 and "4 things could not be measured" in ran.complaint and ran.json == []
+
+
+def test_a_full_temporary_disk_costs_the_pixel_figures_and_nothing_else(
+    masked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("cannot keep pixels in the temporary folder: No space left", hint="-")
+
+    monkeypatch.setattr(PixelMetrics, "add", full)
+    ran = run_cli("eval", "parts/bolt", "--shots", "1", "--scorers", "anoco,knn-l2", "--json")
+    assert ran.code == 1 and "2 things could not be measured" in ran.complaint
+    for scorer in ("anoco", "knn-l2"):
+        (row,) = rows_of(ran, seed=0, category="bolt", scorer=scorer)
+        assert row["image_auroc"] == 1 and row["pixel_auroc"] is None
+        assert (
+            f"no pixel figures of {scorer}, 1 shots of seed 0: cannot keep pixels in the temporary "
+            "folder: No space left; set TMPDIR to a folder with room" in ran.err
+        )
+    assert results()["rows"] == ran.json
+
+
+def test_copies_of_references_are_remarked(here: Path) -> None:
+    """A test picture that was learnt, and a reference that was learnt twice."""
+    (category, _) = open_dataset(Path("parts")).categories
+    learnt, other = category.draw(2, 0)
+    common = ("eval", "parts", "--shots", "1,2", "--json")
+    ok(*common)
+    assert not any("copies" in remark for remark in results()["remarks"])
+    with Image.open(learnt) as picture:
+        picture.save("parts/bolt/test/good/0.bmp")  # another file, the same pixels
+    shutil.copy(learnt, other)
+    ok(*common)
+    copies = [remark for remark in results()["remarks"] if "copies" in remark]
+    assert copies == [
+        "1 of 7 test pictures of bolt are copies of references, parts/bolt/test/good/0.bmp for one",
+        "1 of 2 draws of bolt have references that are copies of each other: "
+        "the bank holds fewer pictures than shots",
+    ]
 
 
 def test_pictures_of_several_shapes_are_measured_unless_a_product_forbids_it(here: Path) -> None:

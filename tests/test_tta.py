@@ -555,6 +555,21 @@ def test_the_cost_is_that_of_the_other_settings_too(here: Path) -> None:
     assert (said["patches"], said["runs"]) == (4 * 31 * 16, 26)
 
 
+def test_tiles_of_an_augmented_product_are_asked_about_and_more_references_noted(
+    here: Path,
+) -> None:
+    ok("product", "set", "line.anoco", "--tta", "references", "--yes")
+    ran = run_cli("product", "set", "line.anoco", "--tiles", "2x2", "--overlap", 0)
+    assert ran.code == 2 and "this cost was not accepted" in ran.complaint
+    said = cost(ran.err)
+    assert (said["patches"], said["runs"]) == (4 * 31 * 64, 4)
+    assert Bundle.open("line.anoco").product().tiles is None
+    ok("product", "set", "line.anoco", "--tile-size", "48x40", "--yes")
+    assert cost(ok("enroll", "line.anoco", "parts").err)["references"] == 4 + 3
+    for cheap in (("--tiles", "none"), ("--min-area", 5)):
+        assert "views of each" not in ok("product", "set", "line.anoco", *cheap).err
+
+
 def test_tiles_of_a_first_enrolment_are_in_the_cost(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

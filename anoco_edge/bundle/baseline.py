@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.errors import BundleError, UsageError
+from anoco_edge.errors import BundleError, ScoringError, UsageError
 
 Map = NDArray[np.float32]
 
@@ -44,6 +44,11 @@ class BaselineGrid:
                 hint="calibrate with more good parts, or without --baseline",
             )
         mean, spread = stack.mean(axis=0), stack.std(axis=0, ddof=1)
+        if not _usable(mean, spread, sigmas):
+            raise ScoringError(
+                f"a baseline of {sigmas:g} sigmas over these energies is no number",
+                hint="calibrate with a lower --baseline",
+            )
         return BaselineGrid(mean.astype(np.float32), spread.astype(np.float32), sigmas)
 
     def excess(self, energy: Map) -> Map:
@@ -86,6 +91,14 @@ class BaselineGrid:
             t.dtype == np.float32 and t.shape == shape and np.isfinite(t).all() and (t >= 0).all()
             for t in tensors.values()
         )
-        if not good:
+        if not good or not _usable(tensors["mean"], tensors["spread"], sigmas):
             raise BundleError(f"{name} does not fit the product", hint="calibrate again")
         return BaselineGrid(tensors["mean"], tensors["spread"], sigmas)
+
+
+def _usable(mean: NDArray[np.floating], spread: NDArray[np.floating], sigmas: float) -> bool:
+    """Whether what is usual is a number everywhere: nothing exceeds infinity, so a defect there
+    would pass for good."""
+    with np.errstate(over="ignore"):
+        usual = mean.astype(np.float64) + sigmas * spread.astype(np.float64)
+    return bool((usual <= np.finfo(np.float32).max).all())

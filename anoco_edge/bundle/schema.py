@@ -202,6 +202,7 @@ class Calibration(_Model):
 
     false_reject: float = Field(gt=0, lt=1)
     accept_fewer: bool = False  # settle for the rate that few pictures do support
+    sigmas: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # of a baseline
     source: Literal["pictures", "references"]
     pictures: tuple[CalibrationPicture, ...] = ()  # those held out; none if it was the references
 

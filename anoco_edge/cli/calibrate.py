@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Sequence
@@ -27,7 +28,13 @@ from anoco_edge.cli.options import (
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.conformal import Conformal, group_maxima, parts_needed, percent
 from anoco_edge.engines import EngineSettings
-from anoco_edge.errors import PictureError, ScoringError, StorageError, UsageError, missing
+from anoco_edge.errors import (
+    EnvironmentMissingError,
+    PictureError,
+    ScoringError,
+    StorageError,
+    UsageError,
+)
 from anoco_edge.geometry import Geometry
 from anoco_edge.teaching import NewPicture, Taught, Teacher
 
@@ -79,6 +86,7 @@ def calibrate(
         float | None,
         typer.Option(
             min=0,
+            max=100,
             help="For parts that always lie in the same place: only energy over what is usual at "
             "that place by so many sigmas counts. Half of the pictures learn what is usual.",
         ),
@@ -104,12 +112,14 @@ def calibrate(
     ] = 600.0,
     json_: JsonOption = False,
 ) -> None:
-    """Set the threshold so that a stated share of good parts is rejected, and no more.
+    """Set the threshold so that on average at most a stated share of good parts is rejected.
 
-    The pictures must be of good parts, as the line makes them, and not references. `infer
-    --threshold` overrides the result for one run.
+    The pictures must be of good parts, as the line makes them, and not references.
+
+    `infer --threshold` overrides the result for one run.
     """
     parts_needed(false_reject)  # an impossible rate should not cost a minute
+    _refuse_glob(pictures or (), with_defects or ())
     paths, bad = _files(pictures), _files(with_defects)
     groups = _groups(paths, group)
     opened = Bundle.open(bundle)
@@ -139,6 +149,8 @@ def calibrate(
         )
         wrong = _score_defects(teacher, taught, defects, step)
     warnings = [alike] if alike and group is None else []
+    if baseline is not None and not any(score for _, _, score in scored_parts(taught.product)):
+        warnings.append("no good part exceeds the baseline: lower --baseline")
     for text in (*warnings, *taught.notes):
         warn(text)
     warn_if_random(opened)
@@ -149,6 +161,19 @@ def calibrate(
         _show(taught, wrong, curve, bundle, dry_run)
     if out_ is not None:
         _write(out_, taught.product, wrong, warnings, opened.name, dry_run)
+
+
+def _refuse_glob(pictures: Sequence[str], with_defects: Sequence[str]) -> None:
+    """Of an unquoted glob the option gets the first file; the other defects become good parts."""
+    files = filter(os.path.isfile, with_defects)  # unlike Path.is_file it takes any pattern
+    beside = {Path(bad).parent.resolve(): bad for bad in files}
+    for good in filter(os.path.isfile, pictures):
+        bad = beside.get(Path(good).parent.resolve())
+        if bad is not None:
+            raise UsageError(
+                f"{good} counts as a good part, but lies beside {bad} of --with-defects",
+                hint=f"quote the glob, or give the folder: --with-defects {Path(bad).parent}/",
+            )
 
 
 def _files(inputs: Sequence[str] | None) -> list[str]:
@@ -198,7 +223,8 @@ def _read(paths: Sequence[str], step: Steps) -> tuple[list[NewPicture], str | No
     try:
         from anoco_edge_calibration.alike import Alike
     except ImportError:
-        raise missing("anoco_edge_calibration", "cpu", "to calibrate") from None
+        what = "anoco_edge_calibration, a part of anoco-edge, is missing"
+        raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None
     given, alike = [], Alike()
     for path in paths:
         picture = NewPicture.from_file(path)
@@ -216,15 +242,17 @@ def _read_defects(
     step: Steps,
 ) -> list[NewPicture]:
     """Whatever is wrong with one shows before the threshold is changed."""
-    geometry = Geometry.of(bundle, bundle.product(product))
-    known = {p.pixels: p.name for p in good}
+    taught = bundle.product(product)
+    geometry = Geometry.of(bundle, taught)
+    known = {r.pixels: f"is a reference ({r.name})" for r in taught.references}
+    known |= {p.pixels: f"as good ({p.name})" for p in good}
     defects = []
     for path in paths:
         picture = NewPicture.from_file(path)
         geometry.check_size(picture.width, picture.height, path)
         if picture.pixels in known:
             raise PictureError(
-                f"{path} is given as defective, and as good ({known[picture.pixels]})",
+                f"{path} is given as defective, and {known[picture.pixels]}",
                 hint="decide which it is",
             )
         defects.append(replace(picture, name=path))

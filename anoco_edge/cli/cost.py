@@ -16,7 +16,7 @@ from anoco_edge.cli.console import note
 from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.errors import UsageError
 from anoco_edge.scoring import References, open_scorer
-from anoco_edge.teaching import NewPicture, Settings
+from anoco_edge.teaching import NewPicture, Settings, TileSettings
 from anoco_edge.teaching.drafts import picture_size, tiles_for
 from anoco_edge.views import OWN, PAIRED
 
@@ -34,21 +34,23 @@ def accept_cost(
     device: str = "CPU",
     yes: bool = False,
 ) -> None:
-    """Says what the asked-for augmentation costs and asks; without a terminal it wants --yes.
+    """Says what augmentation costs and asks; without a terminal it wants --yes.
 
-    `first` of the `new` pictures is what tiles of a product without references are planned for.
+    Where a product has it already, tiles are asked about, and more references only noted. `first`
+    of the `new` pictures is what tiles of a product without references are planned for.
     """
-    level = settings.fields.get("tta", "none")
-    if level == "none":
-        return
     bundle = Bundle.open(path)
     known = product or (bundle.product().name if bundle.products() else None)
     old = bundle.product(known) if known in bundle.products() else None
+    level = settings.fields.get("tta", old.tta if old else "none")
+    asked = "tta" in settings.fields or settings.tiles not in (None, TileSettings())
+    if level == "none" or not (asked or new):
+        return
     references = new + (len(old.references) if old else 0)
     bank = _Bank.planned(bundle.manifest.input, old, settings, references, first)
     opened = open_engine(engine, bundle, EngineSettings(device=device))
     note(_cost(bundle.manifest.input, bank, level, opened))
-    if yes:
+    if yes or not asked:
         return
     if not sys.stdin.isatty():
         raise UsageError("this cost was not accepted", hint="accept it with --yes")

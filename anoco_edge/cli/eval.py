@@ -31,7 +31,7 @@ from anoco_edge.cli.settings import (
     TtaOption,
     read_settings,
 )
-from anoco_edge.errors import AnocoError, UsageError, missing
+from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError, missing
 from anoco_edge.machine import cache_folder, cores, machine, versions
 
 if TYPE_CHECKING:
@@ -125,12 +125,12 @@ def eval_(
         from anoco_edge_calibration.evaluation import Contest, evaluate
         from anoco_edge_calibration.variants import parse_variants
     except ImportError:
-        raise missing("anoco_edge_calibration", "demo", "to measure accuracy") from None
+        what = "anoco_edge_calibration, a part of anoco-edge, is missing"
+        raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None
 
     started = time.perf_counter()
     variants = parse_variants(scorers, sweep or [])
-    fixed = {"lambda": lam, "metric": metric, "floor": floor, "pooling": pooling}
-    _check_fixed(fixed, variants)
+    _check_fixed({"lambda": lam, "metric": metric, "floor": floor, "pooling": pooling}, variants)
     settings = read_settings(
         roi=None,
         mask=None,

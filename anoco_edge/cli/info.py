@@ -112,12 +112,13 @@ def show_products(products: list[Product]) -> None:
 def _looks_at(product: Product) -> str:
     """What is unusual about how pictures are seen and scored."""
     tiles, coreset, baseline = product.tiles, product.coreset, product.baseline
+    kept = min(coreset.max_patches, coreset.considered - coreset.duplicates) if coreset else 0
     parts = [
         f"a region of {len(product.region.points)} points" if product.region else "",
         "what the mask leaves" if product.mask else "",
         f"{len(tiles.columns)} x {len(tiles.rows)} tiles" if tiles else "",
         f"augmented views ({product.tta})" if product.tta != "none" else "",
-        f"{coreset.max_patches:,} of {coreset.considered:,} patches" if coreset else "",
+        f"{kept:,} of {coreset.considered:,} patches" if coreset else "",
         f"excess over {baseline.sigmas:g} sigmas" if baseline else "",
     ]
     return ", ".join(part for part in parts if part) or "the whole picture"

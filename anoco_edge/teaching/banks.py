@@ -17,7 +17,7 @@ from anoco_edge.bundle.schema import Affine, Coreset
 from anoco_edge.canvas import Canvas
 from anoco_edge.coreset import thin
 from anoco_edge.engines import Engine
-from anoco_edge.errors import ScoringError, UsageError
+from anoco_edge.errors import ScoringError
 from anoco_edge.geometry import Geometry
 from anoco_edge.preprocess import place, prepare
 from anoco_edge.scoring.types import Floats, References
@@ -143,7 +143,6 @@ class BankBuilder:
             References(taken, joined["norms"][chosen.rows]),
             *(joined[name][chosen.rows] for name in _COLUMNS),
         )
-        self._check_spread(bank)
         found = asked.model_copy(
             update={
                 "considered": shape[0],
@@ -152,17 +151,6 @@ class BankBuilder:
             }
         )
         return bank, {"dropped_patches": counted - shape[0], "coreset": found}
-
-    def _check_spread(self, bank: Bank) -> None:
-        """A reference that is held out for the threshold must leave something to score against."""
-        references = self._draft.references
-        left = np.unique(bank.reference)
-        if len(left) == 1 < len(references):
-            raise UsageError(
-                f"in a bank of {len(bank)} patches only {references[int(left[0])].name} of "
-                f"{len(references)} references is left",
-                hint="keep more patches (--max-patches), or all of them (0)",
-            )
 
 
 _COLUMNS = ("reference", "view", "row", "col")

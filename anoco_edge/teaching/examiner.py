@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bank, InputContract, Product
 from anoco_edge.bundle.baseline import BaselineGrid
+from anoco_edge.canvas import Canvas
 from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import Engine
-from anoco_edge.errors import AnocoError
+from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.geometry import Geometry
 from anoco_edge.inspection import Verdict, verdict
 from anoco_edge.judgement import Judgement
@@ -59,6 +60,13 @@ class Examiner:
         """Each of these references against all the others."""
         for number in references:
             own = self.bank.reference == number
+            if own.all():
+                raise UsageError(
+                    f"in a bank of {len(self.bank)} patches only "
+                    f"{self.draft.references[number].name} of {len(self.draft.references)} "
+                    "references is left",
+                    hint="keep more patches (--max-patches), or all of them (0)",
+                )
             rest = References(self.bank.references.features[~own], self.bank.references.norms[~own])
             if self.draft.coreset is None and self.draft.tta != "paper":
                 # What is scored lies in the bank already.
@@ -72,16 +80,15 @@ class Examiner:
         yield from self._scores(self.bank.references, pictures)
 
     def _scores(self, bank: References, pictures: Iterable[Pixels]) -> Iterator[float]:
-        """Without patches of zero norm, which the bank leaves out too."""
-        reader = self._reader(bank, None)
+        """With one view a picture, without patches of zero norm, which the bank leaves out too."""
         if self.draft.tta == "paper":
-            yield from (found.score for found in _read(reader, pictures))
+            yield from (found.score for found in _read(self._reader(bank, None), pictures))
             return
-        scorer = self._open(bank)
+        scorer, canvas = self._open(bank), Canvas(self._window, self.draft.tiles)
         for rgb in pictures:
-            pixels, placement = prepare(rgb, reader.canvas.contract)
+            pixels, placement = prepare(rgb, canvas.contract)
             counted = self.geometry.counted(placement)
-            found: Floats = reader.canvas.features(self._engine, pixels[None])[0]
+            found: Floats = canvas.features(self._engine, pixels[None])[0]
             found = found[counted.reshape(-1)]
             yield pool(scorer.score(found[found.any(axis=1)]).energy, self.draft.pooling)
 

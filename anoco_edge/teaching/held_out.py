@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from anoco_edge.bundle import Product
@@ -19,9 +20,14 @@ def ask_calibration(
     *,
     false_reject: float,
     accept_fewer: bool,
+    sigmas: float | None,
 ) -> Calibration:
     """What is to be calibrated from; pictures that are references are refused, and copies too."""
     parts_needed(false_reject)  # refuses what is no rate
+    if sigmas is not None and not 0 <= sigmas < math.inf:
+        raise UsageError(f"a baseline of {sigmas} sigmas", hint="give a number such as 3")
+    if sigmas is not None and not pictures:
+        raise UsageError("a baseline needs pictures", hint="give other good parts")
     source = "pictures" if pictures else "references"
     if groups is not None and len(groups) != len(pictures):
         raise UsageError(f"{len(groups)} groups for {len(pictures)} pictures")
@@ -42,6 +48,7 @@ def ask_calibration(
     return Calibration(
         false_reject=false_reject,
         accept_fewer=accept_fewer,
+        sigmas=sigmas,
         source=source,
         pictures=tuple(
             _picture(p, p.name if groups is None else groups[k], keep) for k, p in enumerate(fresh)

@@ -189,7 +189,13 @@ class Teacher:
             old = self.bundle.product(name)
             bank = self.bundle.bank(old)
             asked = ask_calibration(
-                old, pictures, groups, keep, false_reject=false_reject, accept_fewer=accept_fewer
+                old,
+                pictures,
+                groups,
+                keep,
+                false_reject=false_reject,
+                accept_fewer=accept_fewer,
+                sigmas=sigmas,
             )
             change = f"calibrate {len(pictures) or 'references'}"
             window = self.bundle.manifest.input
@@ -198,7 +204,7 @@ class Teacher:
                 window, name, old, old.references, NO_CHANGE, generation=number, change=change
             )
             geometry = draft_geometry(self.bundle, draft, files)
-            plan = plan_calibration(draft, geometry, asked, sigmas)
+            plan = plan_calibration(draft, geometry, asked)
             given = {p.pixels: p for p in pictures}
 
             def load(picture: CalibrationPicture) -> Pixels:
@@ -294,10 +300,12 @@ class Teacher:
         new: Mapping[str, NewPicture],
     ) -> tuple[Bank, dict[str, Any]]:
         """Patches already in the old bank are taken from there, unless the setting that chose or
-        rounded them has changed, or it was thinned."""
+        rounded them has changed; a thinned bank only as a whole."""
         kept: dict[str, Bank] = {}
-        if old is not None and old.bank and not draft.coreset and _same(old, draft, CHOSEN_BY):
+        if old is not None and old.bank and _same(old, draft, CHOSEN_BY):
             bank = self.bundle.bank(old)
+            if [r.pixels for r in old.references] == [r.pixels for r in draft.references]:
+                return bank, {"dropped_patches": old.dropped_patches}
             kept = {r.pixels: bank.only([k]) for k, r in enumerate(old.references)}
         builder = BankBuilder(
             self.engine,

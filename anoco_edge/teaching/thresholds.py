@@ -6,7 +6,6 @@ and threshold always belong together. Where they were not kept, the product is u
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,8 +33,8 @@ from anoco_edge.threshold import gentle_views, held_out, provisional, rounding
 LoadPicture = Callable[[CalibrationPicture], Pixels]
 
 # What a score means depends on the first, what it is (beside the bank) on all.
-MEASURED_BY = ("lam", "floor", "metric", "pooling", "tta")
-SCORED_BY = (*MEASURED_BY, "views", "tiles", "region", "mask")
+MEASURED_BY = ("lam", "floor", "metric", "pooling", "tta", "tiles")
+SCORED_BY = (*MEASURED_BY, "views", "region", "mask")
 
 
 @dataclass(frozen=True)
@@ -60,29 +59,41 @@ class Settled:
 
 @dataclass(frozen=True)
 class Plan:
-    """A calibration that can be carried out: every picture with its role."""
+    """A calibration that can be carried out: every picture with its role, but for those set aside
+    because a picture of the same part is a reference now."""
 
     calibration: Calibration
-    sigmas: float | None = None
-    notes: tuple[str, ...] = ()
+    aside: frozenset[str] = frozenset()
+    """Groups."""
+
+    def pictures(self, role: str) -> list[CalibrationPicture]:
+        """Those that take part, in this role."""
+        return [
+            p for p in self.calibration.pictures if p.group not in self.aside and p.role == role
+        ]
 
 
 def settle(examiner: Examiner, load: Load, load_picture: LoadPicture) -> Settled:
     """What a changed bank makes of the draft's threshold and calibration."""
     draft = examiner.draft
+    manual = draft.threshold.kind == "manual"
     if draft.calibration is None:
-        if draft.threshold.kind == "manual":
-            return Settled(draft.threshold)
+        if manual:
+            return Settled(draft.threshold, notes=(_by_hand(draft),))
+        if (why := draft.threshold.evidence.get("lost")) is not None:
+            return _lost(draft, why)  # until `calibrate`, or --threshold 0
         return Settled(provisional_threshold(examiner, load))
     if not _kept(draft.calibration):
         return _lost(draft, "its calibration pictures were not kept, so they cannot be scored anew")
     try:
-        plan = plan_calibration(draft, examiner.geometry, draft.calibration, _sigmas(draft))
+        plan = plan_calibration(draft, examiner.geometry, draft.calibration)
     except (UsageError, PictureError) as error:  # fewer than before, or of parts of another shape
-        return _lost(draft, error.what)
+        lost = _lost(draft, error.what, _unscored(draft.calibration))
+        return replace(lost, notes=(*_aside_notes(draft, draft.calibration), *lost.notes))
     settled = calibrated(examiner, plan, load_picture)
-    if draft.threshold.kind == "manual":
-        return replace(settled, threshold=draft.threshold)
+    if manual:
+        notes = (*settled.notes, _by_hand(draft))
+        return replace(settled, threshold=draft.threshold, notes=notes)
     return settled
 
 
@@ -95,45 +106,37 @@ def without_references(draft: Product) -> Settled:
     if not _kept(asked):
         gone = f"{idle}, and the calibration is gone: its pictures were not kept"
         return Settled(Threshold(), notes=(gone,))
-    unscored = tuple(p.model_copy(update={"score": None}) for p in asked.pictures)
-    calibration = asked.model_copy(update={"pictures": unscored})
     stays = f"{idle}; the threshold will then be calibrated again"
-    return Settled(Threshold(), calibration, draft.baseline, notes=(stays,))
+    return Settled(Threshold(), _unscored(asked), notes=(stays,))
 
 
-def plan_calibration(
-    draft: Product, geometry: Geometry, asked: Calibration, sigmas: float | None
-) -> Plan:
-    """Pictures that became references drop out, the others get their roles. Too few show here,
+def plan_calibration(draft: Product, geometry: Geometry, asked: Calibration) -> Plan:
+    """Parts that became references are set aside, the others get their roles. Too few show here,
     before they are scored, which may take long."""
-    if sigmas is not None and not 0 <= sigmas < math.inf:
-        raise UsageError(f"a baseline of {sigmas} sigmas", hint="give a number such as 3")
     if asked.source == "references":
-        if sigmas is not None:
-            raise UsageError("a baseline needs pictures", hint="give other good parts")
         if len(draft.references) < 2:
             raise UsageError(
                 "a single reference cannot be held out", hint="give pictures of other good parts"
             )
         _enough(len(draft.references), asked, "reference")
         return Plan(asked)
-    known = {r.pixels for r in draft.references}
-    pictures = [p for p in asked.pictures if p.pixels not in known]
-    notes = tuple(
-        f"{p.name} is a reference now and no longer calibrates"
-        for p in asked.pictures
-        if p.pixels in known
-    )
+    aside = _aside(draft, asked)
+    pictures = [p for p in asked.pictures if p.group not in aside]
     if not pictures:
         raise UsageError("no calibration picture is left", hint="calibrate with other pictures")
     for picture in pictures:
         geometry.check_size(picture.width, picture.height, picture.name)
-    if sigmas is not None:
-        pictures = _shared_out(pictures)
-    scored = [p.group for p in pictures if p.role == "threshold"]
+    roles = dict.fromkeys((p.group for p in pictures), "threshold")
+    if asked.sigmas is not None:
+        roles = _shared_out(pictures)
+    everything = tuple(
+        p.model_copy(update={"role": roles.get(p.group, p.role)}) for p in asked.pictures
+    )
+    plan = Plan(asked.model_copy(update={"pictures": everything}), aside)
+    scored = [p.group for p in plan.pictures("threshold")]
     unit = "part" if len(set(scored)) < len(scored) else "picture"
-    _enough(len(set(scored)), asked, unit, halved=sigmas is not None)
-    return Plan(asked.model_copy(update={"pictures": tuple(pictures)}), sigmas, notes)
+    _enough(len(set(scored)), asked, unit, halved=asked.sigmas is not None)
+    return plan
 
 
 def calibrated(examiner: Examiner, plan: Plan, load: LoadPicture) -> Settled:
@@ -143,22 +146,23 @@ def calibrated(examiner: Examiner, plan: Plan, load: LoadPicture) -> Settled:
     if asked.source == "references":
         return _from_references(examiner, asked)
     baseline, grid, files = None, None, {}
-    if plan.sigmas is not None:
-        fitted = [p for p in asked.pictures if p.role == "baseline"]
+    if asked.sigmas is not None:
+        fitted = plan.pictures("baseline")
         energies = _energies(examiner, fitted, load, None)
-        grid = BaselineGrid.fit((found.energy for found in energies), plan.sigmas)
+        grid = BaselineGrid.fit((found.energy for found in energies), asked.sigmas)
         data = grid.to_bytes()
         path = f"baseline-{examiner.draft.generation}.safetensors"
         files[path] = data
         record = FileRecord(path=path, sha256=sha256_bytes(data), size=len(data))
-        baseline = Baseline(file=record, sigmas=plan.sigmas, pictures=len(fitted))
-    scored = [p for p in asked.pictures if p.role == "threshold"]
+        baseline = Baseline(file=record, sigmas=asked.sigmas, pictures=len(fitted))
+    scored = plan.pictures("threshold")
     energies = _energies(examiner, scored, load, grid)
     scores = {p.pixels: e.score for p, e in zip(scored, energies, strict=True)}
     pictures = tuple(p.model_copy(update={"score": scores.get(p.pixels)}) for p in asked.pictures)
     calibration = asked.model_copy(update={"pictures": pictures})
     threshold = threshold_of(examiner, calibration)
-    return Settled(threshold, calibration, baseline, grid, files, plan.notes)
+    notes = _aside_notes(examiner.draft, calibration)
+    return Settled(threshold, calibration, baseline, grid, files, notes)
 
 
 def threshold_of(examiner: Examiner, calibration: Calibration) -> Threshold:
@@ -168,7 +172,9 @@ def threshold_of(examiner: Examiner, calibration: Calibration) -> Threshold:
     found = conformal_threshold(
         parts, calibration.false_reject, accept_fewer=calibration.accept_fewer
     )
-    return _threshold(examiner, found, "held-out pictures", len(parts) < len(scored))
+    threshold = _threshold(examiner, found, "held-out pictures", len(parts) < len(scored))
+    aside = _aside(examiner.draft, calibration)
+    return _chosen_from(threshold, len(aside)) if aside else threshold
 
 
 def provisional_threshold(examiner: Examiner, load: Load) -> Threshold:
@@ -213,6 +219,18 @@ def _threshold(
     return Threshold(kind="conformal", value=max(found.threshold, least), evidence=evidence)
 
 
+def _chosen_from(threshold: Threshold, taken: int) -> Threshold:
+    """Which parts became references was a choice, and often of the worst: those left are no longer
+    a fair sample."""
+    words = (
+        f"{threshold.evidence['words']} But {taken} of the parts that calibrated became "
+        f"reference{'s' if taken > 1 else ''} since, so this no longer holds exactly: calibrate "
+        "again with other parts."
+    )
+    evidence = {**threshold.evidence, "exact": False, "words": words}
+    return threshold.model_copy(update={"evidence": evidence})
+
+
 def _energies(
     examiner: Examiner,
     pictures: Sequence[CalibrationPicture],
@@ -233,6 +251,10 @@ def _enough(parts: int, asked: Calibration, unit: str, *, halved: bool = False) 
     try:
         conformal_threshold([0.0] * parts, rate, accept_fewer=asked.accept_fewer, unit=unit)
     except UsageError as error:
+        if unit == "reference":
+            hint = f"calibrate with {parts_needed(rate)} pictures of other good parts, or accept "
+            hint += f"{percent(best_rate(parts), up=True)} with --accept-fewer"
+            raise UsageError(error.what, hint=hint) from None
         if not halved:
             raise
         raise UsageError(
@@ -242,9 +264,9 @@ def _enough(parts: int, asked: Calibration, unit: str, *, halved: bool = False) 
         ) from None
 
 
-def _shared_out(pictures: Sequence[CalibrationPicture]) -> list[CalibrationPicture]:
-    """Every other group fits the baseline, the rest set the threshold: what sets the threshold
-    must not have been seen by what it is compared with."""
+def _shared_out(pictures: Sequence[CalibrationPicture]) -> dict[str, str]:
+    """The role of each group. Every other one fits the baseline, the rest set the threshold: what
+    sets the threshold must not have been seen by what it is compared with."""
     groups = list(dict.fromkeys(p.group for p in pictures))
     fitting = set(groups[::2])
     count = sum(p.group in fitting for p in pictures)
@@ -253,23 +275,41 @@ def _shared_out(pictures: Sequence[CalibrationPicture]) -> list[CalibrationPictu
             f"{len(pictures)} pictures are too few for a baseline and a threshold",
             hint="half of them fit the baseline: give at least 3, of two parts or more",
         )
-    return [
-        p.model_copy(update={"role": "baseline" if p.group in fitting else "threshold"})
-        for p in pictures
-    ]
+    return {group: "baseline" if group in fitting else "threshold" for group in groups}
 
 
 def _kept(calibration: Calibration) -> bool:
     return all(p.file is not None for p in calibration.pictures)
 
 
-def _sigmas(draft: Product) -> float | None:
-    return None if draft.baseline is None else draft.baseline.sigmas
+def _aside(draft: Product, calibration: Calibration) -> frozenset[str]:
+    """Groups of which a picture is a reference: the others of the same part score too low too."""
+    known = {r.pixels for r in draft.references}
+    return frozenset(p.group for p in calibration.pictures if p.pixels in known)
 
 
-def _lost(draft: Product, why: str) -> Settled:
-    """A threshold set by hand stays, unless it was set for energies over a baseline."""
+def _aside_notes(draft: Product, calibration: Calibration) -> tuple[str, ...]:
+    parts = sorted(_aside(draft, calibration))
+    return tuple(f"{part} is a reference now and no longer calibrates" for part in parts)
+
+
+def _unscored(calibration: Calibration) -> Calibration:
+    pictures = tuple(p.model_copy(update={"score": None}) for p in calibration.pictures)
+    return calibration.model_copy(update={"pictures": pictures})
+
+
+def _by_hand(draft: Product) -> str:
+    return (
+        f"the threshold {draft.threshold.value:g} was set by hand for another bank and stays; "
+        "--threshold 0 computes it anew"
+    )
+
+
+def _lost(draft: Product, why: str, waiting: Calibration | None = None) -> Settled:
+    """A threshold set by hand stays, unless it was set for energies over a baseline. `waiting` is
+    what may calibrate again after another change."""
     if draft.threshold.kind == "manual" and draft.baseline is None:
-        return Settled(draft.threshold, notes=(f"the calibration is gone: {why}",))
+        note = f"the calibration cannot be repeated: {why}"
+        return Settled(draft.threshold, waiting, notes=(note, _by_hand(draft)))
     note = f"verdicts will be 'uncalibrated': {why}; run: anoco-edge calibrate"
-    return Settled(Threshold(evidence={"lost": why}), notes=(note,))
+    return Settled(Threshold(evidence={"lost": why}), waiting, notes=(note,))

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, Product
+from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import Engine
-from anoco_edge.errors import AnocoError, PictureError, ScoringError, UsageError
+from anoco_edge.errors import AnocoError, PictureError, ScoringError, StorageError, UsageError
 from anoco_edge.geometry import Geometry
 from anoco_edge.machine import cores
 from anoco_edge.maps import Map, MapMaker, enlarge
@@ -225,7 +226,9 @@ class _Measuring:
         self._step = step
         self._look = look
         self._teacher = Teacher(contest.bundle, contest.engine)
-        self._seen: set[TestPicture] = set()
+        self._seen: dict[TestPicture, str] = {}  # with the hash of its pixels
+        self._taught: set[str] = set()  # hashes of all references that were drawn
+        self._doubled = 0  # draws in which a reference is a copy of another
         self._unmasked: set[TestPicture] = set()  # left out of the pixel figures
 
     def run(self) -> None:
@@ -245,6 +248,19 @@ class _Measuring:
                 size += entrant.size
         if waiting:
             self._measure(waiting)
+        self._remark_copies()
+
+    def _remark_copies(self) -> None:
+        """A known picture flatters the figures, a doubled reference teaches nothing."""
+        name, remarks = self._category.name, self._result.remarks
+        copies = [p.path for p, pixels in self._seen.items() if pixels in self._taught]
+        if copies:
+            share = f"{len(copies)} of {len(self._seen)} test pictures of {name}"
+            remarks.append(f"{share} are copies of references, {copies[0]} for one")
+        if self._doubled:
+            share = f"{self._doubled} of {len(self._contest.draws())} draws of {name}"
+            fewer = "the bank holds fewer pictures than shots"
+            remarks.append(f"{share} have references that are copies of each other: {fewer}")
 
     def _teach(self, shots: Shots, seed: int) -> Draft | None:
         settings, like = self._contest.settings, self._contest.like
@@ -253,11 +269,14 @@ class _Measuring:
         paths = self._category.draw(None if shots == "full" else shots, seed)
         try:
             pictures = [NewPicture.from_file(path) for path in paths]
-            return self._teacher.draft(pictures, settings, like=like)
-        except (PictureError, ScoringError) as error:
+            draft = self._teacher.draft(pictures, settings, like=like)
+        except AnocoError as error:
             what = f"{shots} shots of seed {seed} are left out: {error}"
             self._result.report(self._category.name, "", what)
             return None
+        self._taught |= {reference.pixels for reference in draft.product.references}
+        self._doubled += len(draft.product.references) < len(pictures)
+        return draft
 
     def _enter(self, variant: Variant, shots: Shots, seed: int, draft: Draft) -> Entrant:
         contest = self._contest
@@ -276,26 +295,23 @@ class _Measuring:
     def _measure(self, entrants: Sequence[Entrant]) -> None:
         """Each picture once through all of them; then their maps, one entrant after the other,
         because the pixels of many would fill the disk."""
-        test, batch = self._category.test, self._contest.batch
+        category, test, batch = self._category.name, self._category.test, self._contest.batch
         for start in range(0, len(test), batch):
             read = self._read(test[start : start + batch])
             for entrant in entrants:
                 self._score(entrant, read)
         with ThreadPoolExecutor(min(_PIXEL_THREADS, cores())) as pool:
-            pixels = list(pool.map(self._pixel_figures, entrants))
+            pixels = list(pool.map(self._pixel_figures_or_none, entrants))
         for entrant, of_pixels in zip(entrants, pixels, strict=True):
             figures = {**_image_figures(entrant.found), **of_pixels}
             shots, seed, name = entrant.shots, entrant.seed, entrant.variant.name
-            row = Row(self._dataset, self._category.name, shots, seed, name, figures)
+            row = Row(self._dataset, category, shots, seed, name, figures)
             self._result.rows.append(row)
             for found in entrant.found:
                 source, defect = str(found.picture.path), found.picture.defect
-                self._result.pictures.append(
-                    PictureScore(
-                        self._category.name, source, defect, name, shots, seed, found.score
-                    )
-                )
-            self._look(self._category.name, entrant)
+                score = PictureScore(category, source, defect, name, shots, seed, found.score)
+                self._result.pictures.append(score)
+            self._look(category, entrant)
 
     def _read(self, pictures: Sequence[TestPicture]) -> list[tuple[TestPicture, Pixels]]:
         read = []
@@ -307,7 +323,7 @@ class _Measuring:
                 continue
             read.append((picture, rgb))
             if picture not in self._seen:
-                self._seen.add(picture)
+                self._seen[picture] = sha256_bytes(rgb.tobytes())
                 self._check_mask(picture, (rgb.shape[1], rgb.shape[0]))
         return read
 
@@ -342,6 +358,16 @@ class _Measuring:
                 peak = entrant.peak(found)
                 entrant.found.append(Found(picture, found.score, *grids, peak))
             self._step(self._category.name)
+
+    def _pixel_figures_or_none(self, entrant: Entrant) -> Figures:
+        """A disk without room costs these figures, not all that was measured."""
+        try:
+            return self._pixel_figures(entrant)
+        except StorageError as error:
+            run = f"{entrant.variant.name}, {entrant.shots} shots of seed {entrant.seed}"
+            what = f"no pixel figures of {run}: {error.what}; set TMPDIR to a folder with room"
+            self._result.report(self._category.name, "", what)
+            return dict.fromkeys(PIXEL_METRICS)
 
     def _pixel_figures(self, entrant: Entrant) -> Figures:
         found = [f for f in entrant.found if f.picture not in self._unmasked]

@@ -6,9 +6,11 @@ The folder is only a cache: deleting it, or a folder in it, costs nothing but ti
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,7 +149,12 @@ def size_mb(folder: Path) -> float:
     >>> size_mb(Path("no-such-folder"))
     0.0
     """
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
+    size = 0
+    for inside, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # another run may have removed it meanwhile
+                size += (Path(inside) / name).stat().st_size
+    return size / 1e6
 
 
 def _encode(features: Features) -> bytes:
