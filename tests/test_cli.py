@@ -141,7 +141,7 @@ def test_remove_undo_prune(here: Path) -> None:
     first = state.read_bytes()
     ran = ok("references", "remove", "line.anoco", "good1.png", "--json")
     assert ran.json["references"] == ["good0.png", "good2.png"] and ran.json["generation"] == 2
-    assert "generation 3: 1 references" in ok("references", "remove", "line.anoco", "good0.png").out
+    assert "generation 3: 1 reference\n" in ok("references", "remove", "line.anoco", "good0.png").out
     ok("references", "undo", "line.anoco")
     ran = ok("references", "undo", "line.anoco", "--json")
     assert ran.json["generation"] == 1 and len(ran.json["references"]) == 3
@@ -255,7 +255,7 @@ def test_export_and_teach_at_once(exported: tuple[Path, Ran], parts: Path) -> No
     target, ran = exported
     report = ran.json
     assert report["bundle"] == str(target) and report["backbone"]["id"] == "efficientnet-lite0"
-    assert (report["input"]["width"], report["input"]["rows"]) == (128, 8)
+    assert (report["input"]["width"], report["input"]["rows"]) == (128, 16)
     assert report["parity"]["checks"][0]["measured"]["min_cosine"] > 0.999
     assert report["taught"]["product"] == "washer" and len(report["taught"]["added"]) == 4
     assert set(report["taught"]["added"]) < {f"{k}.png" for k in range(5)}
