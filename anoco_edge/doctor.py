@@ -168,7 +168,8 @@ def builder_findings() -> Iterator[Finding]:
 def scorer_findings() -> Iterator[Finding]:
     """Scorers, each tried with three patches and held against what they must give."""
     for name in SCORERS:
-        yield _try("scorers", name, lambda name=name: _score_three(name))  # type: ignore[misc]
+        found = _try("scorers", name, partial(_score_three, name))
+        yield _optional(found) if name == "native" else found
 
 
 def provider_findings() -> Iterator[Finding]:

@@ -192,8 +192,7 @@ def _warm_up(runs: dict[str, Run], oracle: Scores, query: Features) -> dict[str,
 
 
 def _budget_mb(name: str) -> float | None:
-    if name != "onnx":
-        return None
-    from anoco_edge.scoring.onnx_scorer import MEMORY_MB
+    from anoco_edge.scoring import native, onnx_scorer
 
-    return float(MEMORY_MB)
+    budgets = {"onnx": onnx_scorer.MEMORY_MB, "native": native.MEMORY_MB}
+    return float(budgets[name]) if name in budgets else None

@@ -37,7 +37,7 @@ __all__ = [
     "score_patches",
 ]
 
-SCORERS = ("reference", "onnx")
+SCORERS = ("reference", "onnx", "native")
 
 
 def choose_scorer(name: str = "auto") -> tuple[str, str]:
@@ -49,6 +49,11 @@ def choose_scorer(name: str = "auto") -> tuple[str, str]:
     if name == "auto":
         from importlib.util import find_spec
 
+        from anoco_edge.scoring import native
+
+        # Loading it takes a millisecond, and a library of another machine is no reason to fail.
+        if native.find_library() is not None and native.why_not() is None:
+            return "native", "the native library is present"
         if find_spec("onnxruntime") is not None:
             return "onnx", "onnxruntime is installed"
         return "reference", "onnxruntime is not installed"
@@ -67,7 +72,7 @@ def open_scorer(
     threads: int = 0,
     memory_mb: int | None = None,
 ) -> Scorer:
-    """A scorer for one bank; `threads` and `memory_mb` concern the ONNX graph."""
+    """A scorer for one bank; `threads` and `memory_mb` do not concern the reference."""
     parameters = parameters or Parameters()
     chosen, _ = choose_scorer(name)
     if chosen == "onnx":
@@ -75,6 +80,11 @@ def open_scorer(
 
         budget = MEMORY_MB if memory_mb is None else memory_mb
         return OnnxScorer(bank, parameters, threads=threads, memory_mb=budget)
+    if chosen == "native":
+        from anoco_edge.scoring import native
+
+        budget = native.MEMORY_MB if memory_mb is None else memory_mb
+        return native.NativeScorer(bank, parameters, threads=threads, memory_mb=budget)
     from anoco_edge.scoring.reference import ReferenceScorer
 
     return ReferenceScorer(bank, parameters)

@@ -209,7 +209,7 @@ def load_recipe(backbone_id: str) -> Recipe:
     """The recipe of this id; an unknown id is an error that shows the nearest names.
 
     >>> load_recipe("efficientnet-lite0").tapped().name
-    'blocks.4'
+    'blocks.2+blocks.4'
     """
     known = list_recipes()
     if backbone_id not in known:

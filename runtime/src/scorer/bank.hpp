@@ -1,0 +1,68 @@
+// The reference patches: raw features in float32 or float16, read where they are.
+#pragma once
+
+#include <cstdint>
+
+#include "anoco_edge.h"
+#include "buffer.hpp"
+#include "kernels/kernels.hpp"
+#include "scorer/projection.hpp"
+
+namespace anoco {
+
+// Outside this range float32 loses the squares that the method needs. A row of zeros is below it.
+constexpr double kLeastNorm = 1e-10, kMostNorm = 1e10;
+
+// Says in words why a row with this sum of squares cannot be scored, or returns nullptr.
+const char* why_not(double squares);
+
+class Bank {
+ public:
+  explicit Bank(const anoco_bank_options& options);
+
+  int64_t rows() const { return rows_; }
+  int64_t dim() const { return dim_; }
+  double norm(int64_t row) const { return norms_[row]; }
+  float inverse_norm(int64_t row) const { return inverses_[row]; }
+  // Of every row, and zeros up to a whole number of blocks.
+  const float* inverse_norms() const { return inverses_.data(); }
+
+  const Projection& projection() const { return projection_; }
+
+  float dot(const float* x, int64_t row) const {
+    return half_ ? k_.dot_half(x, halves(row), dim_) : k_.dot(x, floats(row), dim_);
+  }
+  // See Kernels::pull; the rows are given by their addresses.
+  void pull(const Pull& sum, float stay, const float* q, float* drift, float* moved) const {
+    (half_ ? k_.pull_half : k_.pull)(sum, stay, q, dim_, drift, moved);
+  }
+  const void* address(int64_t row) const {
+    return half_ ? static_cast<const void*>(halves(row)) : floats(row);
+  }
+  // The row in float32: itself, or written to `scratch`.
+  const float* row(int64_t row, float* scratch) const;
+
+  // Rows [row, row + count) over the whole depth, as the right side of Q R^T.
+  void pack(int64_t row, int64_t count, float* out) const;
+  // Numbers [column, column + count) of rows [row, row + depth), as the right side of W R.
+  void slice(int64_t row, int64_t depth, int64_t column, int64_t count, float* out) const;
+
+ private:
+  const float* floats(int64_t row) const {
+    return static_cast<const float*>(features_) + row * dim_;
+  }
+  const uint16_t* halves(int64_t row) const {
+    return static_cast<const uint16_t*>(features_) + row * dim_;
+  }
+  void check_rows();
+
+  const Kernels& k_ = kernels();
+  const void* features_;
+  int64_t rows_, dim_;
+  bool half_;
+  Buffer<unsigned char> copy_;
+  Buffer<float> norms_, inverses_;
+  Projection projection_;
+};
+
+}  // namespace anoco

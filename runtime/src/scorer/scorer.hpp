@@ -1,0 +1,173 @@
+// Section 3 of the design on a CPU: exact, in tiles of query rows, without an N_q x N_r matrix.
+//
+// Of a tile, first all similarities are computed (similarities.cpp), then each row is finished on
+// its own (rows.cpp): references are looked at in descending order of similarity until the first
+// violator, which for most rows is a handful. Rows with very many neighbours are left to the end
+// of the tile and finished together by two more matrix products (crowd.cpp).
+//
+// Where bounds rule most references out, a tile takes less than one matrix product (pruning.cpp).
+//
+// What is computed how depends on the rows of a tile and on the bank, never on the threads or on
+// how work is cut into pieces, so results are the same bits whatever the number of threads.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "scorer/layout.hpp"
+#include "scorer/stopwatch.hpp"
+#include "threads/pool.hpp"
+
+namespace anoco {
+
+struct Outputs {
+  float* energy;
+  int64_t* anchor;
+  float* similarity;
+  int64_t* neighbors;
+};
+
+constexpr float kAllExact = -std::numeric_limits<float>::infinity();
+
+inline int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
+
+struct Candidate {
+  int64_t reference;
+  float similarity;
+};
+
+// What one thread writes to.
+struct Scratch {
+  Scratch(const Layout& layout, const Bank& bank);
+  static int64_t bytes(const Bank& bank, int64_t candidates);
+
+  Buffer<float> right;   // packed references
+  Buffer<float> block;   // kGroup x kColumns products
+  Buffer<float> left;    // packed weights of a panel of the crowd
+  Buffer<float> panel;   // its anchors in float32
+  Buffer<double> sums;   // kCrowd x kColumns of its sums
+  Buffer<float> anchor;  // one reference in float32
+  Buffer<float> drift, moved;
+  Buffer<Candidate> candidates;
+  Buffer<float> weights;          // of the candidates
+  Buffer<const void*> addresses;  // of their features
+  Buffer<uint64_t> known;         // a bit for each reference whose similarity is no bound any more
+  double retrieval_seconds = 0, solve_seconds = 0;
+};
+
+// What is known of a query patch.
+struct Row {
+  const float* query;
+  double norm;
+  float inverse;
+  int64_t anchor;
+  float similarity;
+  int64_t neighbors;
+  float energy;
+  bool crowded;       // has too many neighbours to take them one by one
+  double weights;     // d_i, of a crowded row
+  bool hopeless;      // bounds do not help: it needs all similarities
+  float exact_from;   // values below may be bounds on similarities
+  int64_t survivors;  // bounds that reach exact_from
+  int64_t products;   // computed one by one, because a bound below exact_from was reached
+};
+
+class Scorer {
+ public:
+  Scorer(std::shared_ptr<const Bank> bank, const Settings& settings);
+
+  // Throws Failure; nothing is written in that case, unless its status is ANOCO_CORRUPT.
+  void score(const float* query, int64_t rows, const Outputs& out);
+  double retrieval_share() const { return retrieval_share_.load(); }
+
+ private:
+  void check(const float* query, int64_t rows);
+  void score_tile(const float* query, int64_t rows);
+  void write(int64_t first, int64_t rows, const Outputs& out) const;
+  void sum_up_times();
+
+  // work(column, first, end, scratch) for pieces of `rows` rows and kColumns of the bank. As many
+  // rows at once as leave each thread some pieces: the bank is packed less often then.
+  template <class Work>
+  void for_each_piece(int64_t rows, Work&& work) {
+    constexpr int64_t kPiecesPerThread = 16;
+    const int64_t columns = pieces(bank_->rows(), kColumns);
+    const int64_t parts = pieces(kPiecesPerThread * pool_.threads(), columns);
+    const int64_t height = pieces(std::max(rows / parts, kLeastRows), k_.mr) * k_.mr;
+    pool_.run(pieces(rows, height) * columns, [&](int64_t item, int thread) {
+      Scratch& scratch = scratch_[thread];
+      const Stopwatch watch(scratch.retrieval_seconds);
+      const int64_t first = item / columns * height;
+      work(item % columns * kColumns, first, std::min(first + height, rows), scratch);
+    });
+  }
+  int64_t columns_from(int64_t column) const { return std::min(kColumns, bank_->rows() - column); }
+
+  // similarities.cpp
+  void compute_similarities(int64_t rows);
+  void pack_listed(int64_t count);
+  void multiply_listed(int64_t count);
+  void multiply(const float* left, int64_t rows, int64_t column, Scratch& scratch);
+  void keep(int64_t i, int64_t column, const float* products, float scale, const float* scales);
+
+  // pruning.cpp
+  bool prune(int64_t rows);
+  void sketch_listed(int64_t count);
+  bool worth_pruning(int64_t rows);
+  void bound_listed(int64_t count);
+  void decide(int64_t i);
+  void multiply_survivors(int64_t count);
+  void multiply_block(int64_t i, int64_t block);
+  int64_t multiply_hopeless(int64_t rows);
+
+  // rows.cpp
+  void finish_listed(int64_t count);
+  void finish_row(int64_t i, Scratch& scratch);
+  int64_t find_neighbours(int64_t i, Scratch& scratch);
+  bool consistent(const Row& row, const float* anchor, int64_t reference) const;
+  bool looks_crowded(const Row& row, const float* anchor) const;
+  Candidate take_largest(int64_t i, Scratch& scratch);
+  float solve(const Row& row, int64_t count, Scratch& scratch) const;
+
+  // crowd.cpp
+  void finish_crowd();
+  void complete_crowd();
+  void pack_anchors();
+  void find_violators(int64_t first, int64_t end, int64_t column, Scratch& scratch);
+  void weigh(int64_t i);
+  void pull_crowd(int64_t first, int64_t column, Scratch& scratch);
+  float solve_crowded(const Row& row, const float* pull) const;
+
+  float similarity(const Row& row, int64_t reference) const {
+    return bank_->dot(row.query, reference) * row.inverse * bank_->inverse_norm(reference);
+  }
+  double weight(const Row& row, int64_t reference, float similarity) const;
+  float energy(double drift_squares, double turn) const;
+  float* similarities(int64_t i) { return similarities_.data() + i * layout_.stride; }
+  float* maxima(int64_t i) { return maxima_.data() + i * layout_.blocks; }
+
+  const Kernels& k_ = kernels();
+  std::shared_ptr<const Bank> bank_;
+  Settings settings_;
+  Layout layout_;
+  Pool pool_;
+  std::mutex one_at_a_time_;
+  std::atomic<double> retrieval_share_{0};
+
+  std::vector<Scratch> scratch_;  // of each thread
+  Buffer<float> similarities_;    // tile_rows x stride
+  Buffer<float> maxima_;          // of each block of each row
+  Buffer<float> left_;            // packed rows: queries, then anchors of the crowd
+  Buffer<Row> rows_;              // of the tile
+  Buffer<int64_t> crowd_;         // which of them are crowded
+  Buffer<int64_t> list_;          // which of them are worked on
+  Buffer<float> sketches_;        // of the listed rows, packed
+  Buffer<float> ones_;            // kColumns of them
+  int64_t crowd_size_ = 0;
+};
+
+}  // namespace anoco

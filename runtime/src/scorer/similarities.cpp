@@ -1,0 +1,78 @@
+// s_ij of a tile: a matrix product in pieces of kGroup rows and kColumns references, the largest
+// value of each block taken while the piece is in the cache.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "scorer/scorer.hpp"
+#include "scorer/stopwatch.hpp"
+
+namespace anoco {
+
+void Scorer::compute_similarities(int64_t rows) {
+  pool_.run(pieces(rows, kMostPanelRows), [&](int64_t item, int) {
+    const int64_t first = item * kMostPanelRows, end = std::min(first + kMostPanelRows, rows);
+    for (int64_t i = first; i < end; ++i) {
+      rows_[i].norm = std::sqrt(k_.squares(rows_[i].query, bank_->dim()));
+      rows_[i].inverse = float(1 / rows_[i].norm);
+    }
+  });
+  if (bank_->projection() && prune(rows)) return;
+  for (int64_t i = 0; i < rows; ++i) list_[i] = i;
+  pack_listed(rows);
+  multiply_listed(rows);
+}
+
+// Similarities of the first `count` rows of list_ to the whole bank, from their packed queries.
+void Scorer::multiply_listed(int64_t count) {
+  for_each_piece(count, [&](int64_t column, int64_t first, int64_t end, Scratch& scratch) {
+    bank_->pack(column, columns_from(column), scratch.right.data());
+    for (int64_t top = first; top < end; top += kGroup) {
+      const int64_t height = std::min(kGroup, end - top);
+      multiply(left_.data() + top * bank_->dim(), height, column, scratch);
+      for (int64_t i = 0; i < height; ++i) {
+        const int64_t row = list_[top + i];
+        keep(row, column, scratch.block.data() + i * kColumns, rows_[row].inverse,
+             bank_->inverse_norms() + column);
+      }
+    }
+  });
+}
+
+void Scorer::pack_listed(int64_t count) {
+  const int64_t mr = k_.mr, dim = bank_->dim();
+  pool_.run(pieces(count, mr), [&](int64_t panel, int) {
+    const int64_t first = panel * mr, height = std::min(mr, count - first);
+    const float* queries[kMostPanelRows];
+    for (int64_t i = 0; i < height; ++i) queries[i] = rows_[list_[first + i]].query;
+    k_.pack_a(queries, height, dim, left_.data() + first * dim);
+  });
+}
+
+// scratch.block = left times the packed references from `column` on.
+void Scorer::multiply(const float* left, int64_t rows, int64_t column, Scratch& scratch) {
+  const int64_t mr = k_.mr, nr = k_.nr, dim = bank_->dim(), count = columns_from(column);
+  for (int64_t depth = 0; depth < dim; depth += kDepth)
+    for (int64_t j = 0; j < count; j += nr)
+      for (int64_t i = 0; i < rows; i += mr)
+        k_.multiply(std::min(kDepth, dim - depth), left + i * dim + depth * mr,
+                    scratch.right.data() + j * dim + depth * nr,
+                    scratch.block.data() + i * kColumns + j, kColumns, depth > 0);
+}
+
+// Row i of the similarities from `column` on: products times both scales, and their maxima.
+void Scorer::keep(int64_t i, int64_t column, const float* products, float scale,
+                  const float* scales) {
+  const int64_t count = columns_from(column);
+  const int64_t whole = pieces(count, kBlock) * kBlock;
+  float* s = similarities(i) + column;
+  float* most = maxima(i) + column / kBlock;
+  k_.scale(products, scale, scales, whole, s, most);
+  if (count == whole) return;
+  // What fills the last block up must never be taken for a reference.
+  std::fill(s + count, s + whole, -std::numeric_limits<float>::infinity());
+  const float* last = s + whole - kBlock;
+  most[whole / kBlock - 1] = last[k_.argmax(last, kBlock)];
+}
+
+}  // namespace anoco

@@ -1,0 +1,182 @@
+// Every table of kernels this processor runs against plain loops in float64.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "check.h"
+#include "kernels/kernels.hpp"
+
+using anoco::kBlock;
+using anoco::Kernels;
+
+namespace {
+
+std::mt19937 generator(3);
+
+std::vector<float> numbers(int64_t count) {
+  std::normal_distribution<float> normal;
+  std::vector<float> out(static_cast<size_t>(count));
+  for (float& number : out) number = normal(generator);
+  return out;
+}
+
+// Halves of all kinds and what they stand for: sign, exponent, fraction by arithmetic.
+double half_value(uint16_t half) {
+  const int exponent = (half >> 10) & 31, fraction = half & 1023;
+  const double sign = (half & 0x8000) != 0 ? -1 : 1;
+  if (exponent == 31) return fraction != 0 ? NAN : sign * INFINITY;
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  return sign * std::ldexp(1024 + fraction, exponent - 25);
+}
+
+bool near(double got, double expected, double scale) {
+  return std::abs(got - expected) <= 1e-6 * scale;
+}
+
+void halves(const Kernels& k) {
+  std::vector<uint16_t> all(65536);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+  std::vector<float> wide(all.size());
+  for (int64_t skip : {0, 3}) {  // whole vectors, and a rest
+    k.widen(all.data() + skip, 65536 - skip, wide.data());
+    for (size_t i = static_cast<size_t>(skip); i < all.size(); ++i) {
+      const double expected = half_value(all[i]), got = double(wide[i - size_t(skip)]);
+      CHECK(std::isnan(expected) ? std::isnan(got) : got == expected);
+      CHECK(std::isnan(expected) || std::signbit(got) == std::signbit(expected));
+    }
+  }
+}
+
+void multiplication(const Kernels& k) {
+  for (int64_t depth : {1, 2, 7, 64, 255}) {
+    const int64_t stride = k.nr + 5;
+    const auto a = numbers(depth * k.mr), b = numbers(depth * k.nr);
+    auto c = numbers(k.mr * stride);
+    const auto before = c;
+    for (const bool add : {false, true}) {
+      const auto start = c;
+      k.multiply(depth, a.data(), b.data(), c.data(), stride, add);
+      for (int64_t i = 0; i < k.mr; ++i)
+        for (int64_t j = 0; j < stride; ++j) {
+          const auto at = static_cast<size_t>(i * stride + j);
+          double expected = add || j >= k.nr ? double(start[at]) : 0,
+                 scale = std::abs(expected) + 1;
+          for (int64_t d = 0; d < depth && j < k.nr; ++d) {
+            const double term = double(a[size_t(d * k.mr + i)]) * double(b[size_t(d * k.nr + j)]);
+            expected += term;
+            scale += std::abs(term);
+          }
+          CHECK(j < k.nr ? near(c[at], expected, scale) : c[at] == before[at]);
+        }
+    }
+  }
+}
+
+void packing(const Kernels& k) {
+  for (int64_t depth : {1, 5, 16, 37})
+    for (int64_t count : {int64_t{1}, k.nr - 1, k.nr}) {
+      const int64_t stride = depth + 3;
+      const auto rows = numbers(k.nr * stride);
+      std::vector<uint16_t> half(rows.size());
+      for (size_t i = 0; i < half.size(); ++i) half[i] = uint16_t(i * 37 % 0x7c00);
+      std::vector<float> out(size_t(k.nr * depth)), out_half(out);
+      k.pack_b(rows.data(), stride, count, depth, out.data());
+      k.pack_b_half(half.data(), stride, count, depth, out_half.data());
+      for (int64_t d = 0; d < depth; ++d)
+        for (int64_t i = 0; i < k.nr; ++i) {
+          const auto at = size_t(d * k.nr + i), from = size_t(i * stride + d);
+          CHECK(out[at] == (i < count ? rows[from] : 0.0f));
+          CHECK(double(out_half[at]) == (i < count ? half_value(half[from]) : 0));
+        }
+      const int64_t wide = k.nr + 2;
+      const auto table = numbers(depth * wide);
+      k.slice_b(table.data(), wide, count, depth, out.data());
+      for (int64_t d = 0; d < depth; ++d)
+        for (int64_t i = 0; i < k.nr; ++i)
+          CHECK(out[size_t(d * k.nr + i)] == (i < count ? table[size_t(d * wide + i)] : 0.0f));
+    }
+  const auto one = numbers(11), two = numbers(11);
+  const float* rows[] = {two.data(), one.data()};
+  std::vector<float> out(size_t(k.mr * 11));
+  k.pack_a(rows, 2, 11, out.data());
+  for (int64_t d = 0; d < 11; ++d)
+    for (int64_t i = 0; i < k.mr; ++i)
+      CHECK(out[size_t(d * k.mr + i)] == (i < 2 ? rows[i][d] : 0.0f));
+}
+
+void sums(const Kernels& k) {
+  for (int64_t count : {1, 15, 16, 17, 63, 64, 130, 1024}) {
+    const auto x = numbers(count), y = numbers(count);
+    double dot = 0, squares = 0, scale = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      dot += double(x[i]) * double(y[i]);
+      squares += double(x[i]) * double(x[i]);
+      scale += std::abs(double(x[i]) * double(y[i]));
+    }
+    CHECK(near(k.dot(x.data(), y.data(), count), dot, scale));
+    CHECK(near(k.squares(x.data(), count), squares, 1e-6 * squares));
+    CHECK(k.chord(x.data(), 0.5, x.data(), 0.5, count) == 0);
+    CHECK(near(k.chord(x.data(), 2, y.data(), 0, count), 4 * squares, squares));
+    const auto z = numbers(count);
+    const float weights[] = {0.5f, 2.0f};
+    const void* rows[] = {x.data(), z.data()};
+    auto drift = y, moved = y;
+    k.pull({2, weights, rows}, 3.0f, moved.data(), count, drift.data(), moved.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double pulled = 0.5 * double(x[i]) + 2 * double(z[i]);
+      CHECK(near(drift[i], pulled - 2.5 * double(y[i]), 10));
+      CHECK(near(moved[i], pulled + 3 * double(y[i]), 10));
+    }
+    auto bad = x;
+    bad.back() = std::numeric_limits<float>::quiet_NaN();
+    CHECK(std::isnan(k.squares(bad.data(), count)));
+    bad.back() = -std::numeric_limits<float>::infinity();
+    CHECK(std::isinf(k.squares(bad.data(), count)));
+  }
+}
+
+void searching(const Kernels& k) {
+  const auto scales = numbers(2 * kBlock), values = numbers(2 * kBlock);
+  std::vector<float> out(values.size());
+  float maxima[2];
+  k.scale(values.data(), 3.0f, scales.data(), 2 * kBlock, out.data(), maxima);
+  for (int64_t b = 0; b < 2; ++b) {
+    float most = -INFINITY;
+    uint64_t bits = 0;
+    for (int64_t j = 0; j < kBlock; ++j) {
+      const auto at = size_t(b * kBlock + j);
+      CHECK(out[at] == values[at] * 3.0f * scales[at]);
+      most = std::max(most, out[at]);
+      bits |= uint64_t(out[at] >= out[5]) << j;
+    }
+    CHECK(maxima[b] == most);
+    CHECK(k.at_least(out.data() + b * kBlock, out[5]) == bits);
+  }
+  for (int64_t count : {1, 3, 16, 17, 64, 100})
+    for (int64_t place = 0; place < count; ++place) {
+      std::vector<float> flat(size_t(count), -2.0f);
+      flat[size_t(place)] = flat.back() = -1.0f;  // a tie: the lower index wins
+      CHECK(k.argmax(flat.data(), count) == place);
+    }
+  const std::vector<float> nothing(70, -INFINITY);
+  CHECK(k.argmax(nothing.data(), 70) == 0);
+}
+
+void all(const Kernels& k) {
+  std::printf("%s\n", k.name);
+  halves(k);
+  multiplication(k);
+  packing(k);
+  sums(k);
+  searching(k);
+}
+
+}  // namespace
+
+int main() {
+  for (int rank = 0; rank < anoco::kTables; ++rank)
+    if (const Kernels* table = anoco::kernels_by_rank(rank)) all(*table);
+  return 0;
+}

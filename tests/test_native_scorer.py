@@ -1,0 +1,507 @@
+"""The native scorer agrees with the reference on every road through it; its C interface holds.
+
+The library is built from runtime/ once, into a temporary folder; where it cannot be, the tests are
+named as not executed. ANOCO_EDGE_LIBRARY names one that is built already.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from anoco_edge.bench.features import Size, make_features
+from anoco_edge.bench.scoring import bench_scoring
+from anoco_edge.errors import EnvironmentMissingError, ScoringError, UsageError
+from anoco_edge.scoring import (
+    Metric,
+    Parameters,
+    References,
+    Scores,
+    choose_scorer,
+    native,
+    open_scorer,
+    score_patches,
+)
+from anoco_edge.scoring.native import VARIABLE, NativeScorer
+from tests.agreement import assert_agrees
+from tests.test_scoring_onnx import KINDS, SQUARES, everything_near, generator, scattered
+
+pytestmark = pytest.mark.xdist_group("native")
+
+RUNTIME = Path(__file__).parents[1] / "runtime"
+EVERY_METRIC: tuple[Metric, ...] = get_args(Metric)
+Features = NDArray[np.float32]
+Bank = NDArray[np.floating[Any]]
+
+
+def build(folder: Path, *options: str) -> Path:
+    """Configure and build runtime/ in `folder`; skips where this machine cannot."""
+    for tool in ("cmake", "cc", "c++"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed, so the native library cannot be built")
+    generator = ("-G", "Ninja") if shutil.which("ninja") else ()
+    configure = ["cmake", "-S", str(RUNTIME), "-B", str(folder), *generator, *options]
+    for command in (configure, ["cmake", "--build", str(folder), "--parallel", "2"]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def ctest(folder: Path, *options: str) -> None:
+    command = ["ctest", "--test-dir", str(folder), "--output-on-failure", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "100% tests passed" in done.stdout, done.stdout
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("runtime"))
+
+
+@pytest.fixture(scope="session")
+def library(request: pytest.FixtureRequest) -> Path:
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else request.getfixturevalue("built") / "libanoco_edge.so"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def use_library(library: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(library))
+        yield
+
+
+# Agreement with the reference.
+
+
+def both(query: Features, bank: Bank, metric: Metric, **settings: Any) -> tuple[Scores, Scores]:
+    floor, lam = settings.get("floor", 0.05), settings.get("lam", 1.0)
+    got, expected = (
+        score_patches(query, bank, lam, metric, scorer, floor=floor)
+        for scorer in ("native", "reference")
+    )
+    return got, expected
+
+
+def check(
+    query: Features,
+    bank: Bank,
+    *,
+    lam: float = 1.0,
+    floor: float = 0.05,
+    wild: bool = False,
+    max_undecided: float = 1.0,
+) -> None:
+    """Agreement in every metric. `wild` norms: the scale is that of f~, see `assert_agrees`."""
+    scores = {m: both(query, bank, m, lam=lam, floor=floor) for m in EVERY_METRIC}
+    reach = np.sqrt(scores["l2"][1].energy) if wild else None
+    for metric, (got, expected) in scores.items():
+        assert_agrees(
+            got,
+            expected,
+            query,
+            metric=metric,
+            floor=floor,
+            reach=reach,
+            max_undecided=max_undecided,
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    generator(),
+    st.sampled_from([1e-3, 1.0, 100.0]),
+    st.sampled_from([0.0, 0.05]),
+    st.booleans(),
+)
+@settings(derandomize=True, deadline=None, max_examples=25)
+def test_agrees_on_hard_cases(kind: Any, made: Any, lam: float, floor: float, half: bool) -> None:
+    query, bank = kind(*made)
+    check(query, bank.astype(np.float16) if half else bank, lam=lam, floor=floor)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(generator(), st.sampled_from([1e-24, 1.0, 100.0]), st.sampled_from([0.0, 0.05]))
+@settings(derandomize=True, deadline=None, max_examples=25)
+def test_agrees_with_wild_norms(kind: Any, made: Any, lam: float, floor: float) -> None:
+    rng = made[0]
+    query, bank = (
+        (rows * 10 ** rng.uniform(-3, 3, size=(len(rows), 1))).astype(np.float32)
+        for rows in kind(*made)
+    )
+    check(query, bank, lam=lam, floor=floor, wild=True)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 300))
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_ties_are_decided_alike(seed: int, n_q: int, n_r: int) -> None:
+    """Every cosine is exact in float32 too, so nothing is undecided."""
+    rng = np.random.default_rng(seed)
+    rows = rng.permuted(np.array(SQUARES)[rng.integers(5, size=n_q + n_r)], axis=1)
+    rows = rows * rng.choice([1, 1, 1, -1], size=rows.shape)
+    query, bank = rows[:n_q].astype(np.float32), rows[n_q:].astype(np.float32)
+    for metric in EVERY_METRIC:
+        got, expected = both(query, bank, metric)
+        assert_agrees(got, expected, query, metric=metric, eps=-1)
+        np.testing.assert_array_equal(got.similarity, expected.similarity)
+
+
+def test_ties_are_decided_alike_when_references_are_left_out() -> None:
+    """Sixteen axes, each reference many times over: all that ties with the anchor is looked at."""
+    rng = np.random.default_rng(1)
+    axes = 4 * np.eye(16, dtype=np.float32)
+    query, bank = axes[rng.integers(16, size=40)], axes[rng.integers(16, size=700)]
+    query[::3] += 3 * axes[5]
+    references, _ = References.of(bank)
+    for directions in (0, 16):
+        got = NativeScorer(references, Parameters(), directions=directions).score(query)
+        expected = open_scorer("reference", references).score(query)
+        np.testing.assert_array_equal(got.anchor, expected.anchor)
+        np.testing.assert_array_equal(got.neighbors, expected.neighbors)
+
+
+def test_a_crowd_that_ties_with_the_first_violator_is_left_out() -> None:
+    """All cosines to q are 1/2. A hundred equals of the anchor come first, then a violator."""
+    query = np.array([[2, 0, 0, 0]], np.float32)
+    bank = np.array([[1, 1, 1, 1]] * 100 + [[1, 1, 1, -1]], np.float32)
+    got, expected = both(query, bank, "product")
+    assert_agrees(got, expected, query, metric="product", eps=-1)
+    assert got.neighbors[0] == 1
+
+
+def test_a_crowd_may_be_found_among_few_references_that_are_left() -> None:
+    """Of 600 references 118 are nearest: few enough to leave the others out, more than are taken
+    one by one. Five more neighbours are less similar than the bounds of four violators."""
+    rng = np.random.default_rng(3)
+    axis = np.eye(24)
+    aside = axis[10:16].sum(axis=0) / np.sqrt(6)
+    near, edge = np.tile(axis[0], (118, 1)), np.tile(0.906 * axis[0] - 0.423 * axis[1], (5, 1))
+    violators = np.tile(0.7 * axis[0] + 0.555 * axis[1] + 0.45 * axis[20], (4, 1))
+    others = axis[np.arange(473) % 9 + 1]
+    bank = np.vstack([near, edge, violators, others])
+    query = axis[np.arange(30) % 9 + 1]  # for these, leaving references out pays
+    query[:3] = 0.866 * axis[0] + 0.5 * aside
+    bank, query = (
+        (rows + 0.01 * rng.normal(size=rows.shape)).astype(np.float32) for rows in (bank, query)
+    )
+    references, _ = References.of(bank)
+    expected = open_scorer("reference", references).score(query)
+    assert (expected.neighbors[:3] == 123).all()
+    for directions in (0, 10):
+        got = NativeScorer(references, Parameters(), directions=directions).score(query)
+        assert_agrees(got, expected, query, metric="product", max_undecided=0.2)
+
+
+def test_the_floor_also_holds_an_anchor_that_is_left_alone() -> None:
+    """Both references are at a right angle to q and opposed to each other: a tie that violates."""
+    query = np.array([[2, 0, 0]], np.float32)
+    bank = np.array([[0, 4, 0], [0, -4, 0]], np.float32)
+    for metric in EVERY_METRIC:
+        got, expected = both(query, bank, metric)
+        assert_agrees(got, expected, query, metric=metric, eps=-1)
+        assert got.neighbors[0] == 1 and got.energy[0] > 1e-3
+
+
+def test_an_f_of_length_zero_has_turned_by_a_right_angle() -> None:
+    """w = floor 2 |q| |r| / (|q| + |r|) = 1/2 = lambda, so lambda q + w r is exactly zero."""
+    query, bank = np.array([[1, 0]], np.float32), np.array([[-1, 0]], np.float32)
+    for metric in EVERY_METRIC:
+        assert score_patches(query, bank, 0.5, metric, "native", floor=0.5).energy[0] == 1
+
+
+@pytest.mark.parametrize("exponent", [-8, -5, 6, 8, 9])
+def test_long_and_short_features_neither_overflow_nor_vanish(exponent: int) -> None:
+    """Some rows have thousands of neighbours: d_i |r| may pass 1e19."""
+    rng = np.random.default_rng(4)
+    query, bank = everything_near(rng, 6, 3000, 8)
+    scale = np.float32(10.0**exponent / 150)
+    for lam in (1e-24, 1.0, 1e24):
+        check(query * scale, bank * scale, lam=lam, max_undecided=0.5)
+
+
+@pytest.mark.parametrize("lam", [1e-24, 1.0, 1e24])
+def test_without_a_floor_what_is_not_pulled_does_not_turn(lam: float) -> None:
+    query, bank = np.array([[1, 0]], np.float32), np.array([[-1, 1e-5]], np.float32)
+    for metric in EVERY_METRIC:
+        assert score_patches(query, bank, lam, metric, "native", floor=0.0).energy[0] == 0
+
+
+def test_zero_norm_references_are_dropped_and_anchors_count_the_original_rows() -> None:
+    query, bank = scattered(np.random.default_rng(6), 30, 50, 8)
+    bank[[0, 7, 20, 49]] = 0
+    got, expected = both(query, bank, "product")
+    assert_agrees(got, expected, query, metric="product")
+    assert not set(got.anchor) & {0, 7, 20, 49}
+
+
+# Every road: few neighbours, whole crowds, references left out early.
+
+
+def line_of_parts(half: bool = False) -> tuple[Features, References]:
+    """Patches in clusters, outliers, and aliens that have the whole bank for neighbours."""
+    rng = np.random.default_rng(2)
+    dim, shared = 256, np.ones(256, np.float32)
+    centres = shared + rng.normal(size=(40, dim)).astype(np.float32)
+
+    def patches(count: int, noise: float) -> Features:
+        rows = centres[rng.integers(40, size=count)]
+        rows = rows + noise * rng.standard_normal((count, dim), dtype=np.float32)
+        return (rows * rng.uniform(0.8, 1.25, size=(count, 1))).astype(np.float32)
+
+    bank, query = patches(1500, 0.40), patches(500, 0.42)
+    query[::20] = shared + rng.normal(size=(25, dim))
+    query[:4] -= shared
+    return query, References.of(bank.astype(np.float16) if half else bank)[0]
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("directions", [0, 40, -1])
+@pytest.mark.parametrize("metric", EVERY_METRIC)
+def test_agrees_on_a_line_of_parts(metric: Metric, directions: int, half: bool) -> None:
+    query, bank = line_of_parts(half)
+    parameters = Parameters(metric=metric)
+    got = NativeScorer(bank, parameters, directions=directions).score(query)
+    expected = open_scorer("reference", bank, parameters).score(query)
+    assert_agrees(got, expected, query, metric=metric, max_undecided=0.01)
+    assert expected.neighbors.max() == 1500 and np.median(expected.neighbors) <= 10
+
+
+@pytest.mark.parametrize("directions", [0, 40])
+def test_the_same_bits_whatever_the_threads(directions: int) -> None:
+    query, bank = line_of_parts()
+    one, two, five = (
+        NativeScorer(bank, Parameters(), threads=threads, directions=directions)
+        for threads in (1, 2, 5)
+    )
+    first = one.score(query)
+    for scores in (two.score(query), five.score(query), two.score(query)):
+        for name in ("energy", "anchor", "similarity", "neighbors"):
+            assert getattr(first, name).tobytes() == getattr(scores, name).tobytes()
+
+
+def test_a_small_budget_changes_nothing_but_the_tiles() -> None:
+    query, bank = line_of_parts()
+    whole, small = (
+        NativeScorer(bank, Parameters(), memory_mb=mb, directions=0).score(query) for mb in (48, 1)
+    )
+    assert whole.energy.tobytes() == small.energy.tobytes()
+    assert whole.neighbors.tobytes() == small.neighbors.tobytes()
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 400), st.integers(1, 30))
+@settings(derandomize=True, deadline=None, max_examples=40)
+def test_leaving_references_out_does_not_show(seed: int, n_q: int, n_r: int, clusters: int) -> None:
+    """Any number of directions, too few and too many, gives what all products give."""
+    rng = np.random.default_rng(seed)
+    dim = int(rng.integers(2, 40))
+    centres = rng.normal(size=(clusters, dim))
+    query, bank = (
+        centres[rng.integers(clusters, size=n)] + rng.uniform(0, 0.3) * rng.normal(size=(n, dim))
+        for n in (n_q, n_r)
+    )
+    references, _ = References.of(bank.astype(np.float32))
+    features = query.astype(np.float32)
+    expected = open_scorer("reference", references).score(features)
+    got = NativeScorer(references, Parameters(), directions=int(rng.integers(1, dim + 1)))
+    assert_agrees(got.score(features), expected, features, metric="product", max_undecided=1)
+
+
+@pytest.mark.parametrize("kernels", ["scalar", "avx2", "avx512", "neon"])
+def test_every_instruction_set_agrees(kernels: str) -> None:
+    """In a process of its own, because the choice is made once."""
+    code = (
+        "from tests.test_native_scorer import *\n"
+        "print(native.load_library().anoco_kernels().decode())\n"
+        "for half in (False, True):\n"
+        "    query, bank = line_of_parts(half)\n"
+        "    got, expected = (open_scorer(n, bank).score(query) for n in ('native', 'reference'))\n"
+        "    assert_agrees(got, expected, query, metric='product', max_undecided=0.01)\n"
+    )
+    environment = {**os.environ, "ANOCO_EDGE_KERNELS": kernels}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if done.stdout.split()[0] != kernels:
+        pytest.skip(f"this processor does not run {kernels}")
+
+
+# The Python side.
+
+
+def test_banks_are_read_where_they_are() -> None:
+    for dtype in (np.float32, np.float16):
+        features = np.ones((5, 4), dtype)
+        scorer = NativeScorer(References.of(features)[0], Parameters())
+        assert scorer._features is features
+    wide = NativeScorer(References.of(np.ones((5, 4)))[0], Parameters())
+    assert wide._features.dtype == np.float32
+
+
+GOOD = np.array([[1.0, 2, 0], [3, 4, 1], [0, 1, 2], [2, 2, 2], [5, 1, 1]])
+
+
+def spoiled(value: float) -> NDArray[np.float64]:
+    rows = GOOD.copy()
+    rows[2, 1] = value
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        (spoiled(np.nan), "query patch 2 contains NaN or infinity"),
+        (spoiled(1e300), "query patch 2 contains NaN or infinity"),
+        (np.vstack([GOOD, 0 * GOOD[:1]]), "query patch 5 has a zero norm"),
+        (1e12 * GOOD, "query patch 0 has norm"),
+        (GOOD[:, :2], "shape (5, 2), the bank has 3 numbers"),
+        (GOOD[0], "shape (3,)"),
+        (GOOD.astype(np.int64), "query features are int64"),
+    ],
+)
+def test_what_cannot_be_scored_is_an_error(query: Any, what: str) -> None:
+    scorer = open_scorer("native", References.of(GOOD)[0])
+    with pytest.raises(ScoringError) as error:
+        scorer.score(query)
+    assert what in error.value.what and error.value.hint
+    assert scorer.score(GOOD).energy.shape == (5,)  # it is as good as before
+
+
+def test_a_bad_bank_is_refused_by_the_library_too() -> None:
+    bank = References(np.array([[1.0, np.inf]], np.float32), np.ones(1, np.float32))
+    with pytest.raises(ScoringError, match="reference patch 0 contains NaN or infinity"):
+        NativeScorer(bank, Parameters())
+    with pytest.raises(UsageError, match="directions is 9"):
+        NativeScorer(References.of(GOOD)[0], Parameters(), directions=9)
+
+
+def test_no_query_gives_no_scores() -> None:
+    found = score_patches(GOOD[:0], GOOD, scorer="native")
+    assert found.energy.shape == found.anchor.shape == (0,)
+
+
+def test_auto_prefers_the_library_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_scorer() == ("native", "the native library is present")
+    assert open_scorer("auto", References.of(GOOD)[0]).name == "native"
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(native, "_FOLDER", Path("nowhere"))
+    assert choose_scorer()[0] == "onnx"
+
+
+def test_a_library_that_is_not_there_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bank, _ = References.of(GOOD)
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(native, "_FOLDER", tmp_path)
+    with pytest.raises(EnvironmentMissingError, match="is not installed") as error:
+        open_scorer("native", bank)
+    assert error.value.exit_code == 3 and VARIABLE in error.value.hint
+
+    broken = tmp_path / "libanoco_edge.so.1"
+    broken.write_bytes(bytes(4096))
+    assert native.find_library() == broken
+    with pytest.raises(EnvironmentMissingError, match=r"cannot be loaded: .*invalid ELF"):
+        open_scorer("native", bank)
+    assert choose_scorer()[0] == "onnx"  # a library of another machine is no reason to fail
+
+    monkeypatch.setenv(VARIABLE, "libc.so.6")
+    with pytest.raises(EnvironmentMissingError, match=r"cannot be loaded: .*anoco_abi_version"):
+        open_scorer("native", bank)
+
+
+_PEAK = """
+from pathlib import Path
+import numpy as np
+from anoco_edge.scoring import References, open_scorer
+def peak():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+rng = np.random.default_rng(0)
+query = rng.standard_normal((1000, 32), dtype=np.float32)
+bank, _ = References.of(rng.standard_normal((36864, 32), dtype=np.float32))
+before = peak()
+open_scorer("native", bank).score(query)
+print(peak() - before)
+"""
+
+
+def test_memory_stays_within_the_stated_budget() -> None:
+    command = [sys.executable, "-c", _PEAK]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    extra = int(done.stdout) / 1e6
+    print(f"extra memory: {extra:.0f} MB of {native.MEMORY_MB}")
+    assert 0.3 * native.MEMORY_MB < extra < 1.1 * native.MEMORY_MB
+
+
+def test_the_bench_lists_it_beside_the_others() -> None:
+    result = bench_scoring([Size(60, 90, 16)], scorers=["onnx", "native"], repeat=1)
+    rows = {row.name: row for row in result.rows}
+    assert list(rows) == ["onnx", "native", "numpy-sgemm"]
+    assert rows["native"].disagree == 0 and rows["native"].budget_mb == native.MEMORY_MB
+
+
+def test_clustered_features_of_the_bench_agree() -> None:
+    for data in ("clustered", "isotropic"):
+        query, features = make_features(Size(300, 2304, 512), data)
+        bank, _ = References.of(features)
+        got, expected = (open_scorer(name, bank).score(query) for name in ("native", "reference"))
+        assert_agrees(got, expected, query, metric="product", max_undecided=0.01)
+
+
+# The C side.
+
+
+def test_the_header_is_plain_c99(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("cc is not installed, so the header cannot be compiled")
+    source = tmp_path / "header.c"
+    source.write_text('#include "anoco_edge.h"\nint main(void) { return 0; }\n')
+    flags = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
+    command = ["cc", *flags, f"-I{RUNTIME / 'include'}", str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_exported_symbols_are_the_listed_ones(library: Path) -> None:
+    if shutil.which("nm") is None:
+        pytest.skip("nm is not installed, so symbols cannot be read")
+    command = ["nm", "-D", "--defined-only", str(library)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    # "A" is the name of the version itself.
+    exported = {line.split()[2].split("@")[0] for line in lines if line.split()[1] != "A"}
+    listed = (RUNTIME / "abi" / "symbols.txt").read_text().split()
+    assert exported == set(listed) and listed == sorted(listed)
+
+
+def test_the_library_calls_itself_by_its_interface(library: Path) -> None:
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf is not installed")
+    command = ["readelf", "-d", str(library)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "libanoco_edge.so.1" in text
+    needed = {line.split("[")[1].rstrip("]") for line in text.splitlines() if "(NEEDED)" in line}
+    system = {"libstdc++", "libm", "libgcc_s", "libc", "ld-linux-x86-64", "ld-linux-aarch64"}
+    assert {name.split(".")[0] for name in needed} <= system
+
+
+def test_programs_in_c(built: Path) -> None:
+    ctest(built)
+
+
+@pytest.mark.parametrize(
+    "sanitizers", ["address,undefined", pytest.param("thread", marks=pytest.mark.full)]
+)
+def test_programs_in_c_under_sanitizers(sanitizers: str, tmp_path: Path) -> None:
+    options = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1", f"-DANOCO_SANITIZE={sanitizers}")
+    ctest(build(tmp_path, *options), "--exclude-regex", "scalar")  # these take long
