@@ -141,7 +141,9 @@ def test_remove_undo_prune(here: Path) -> None:
     first = state.read_bytes()
     ran = ok("references", "remove", "line.anoco", "good1.png", "--json")
     assert ran.json["references"] == ["good0.png", "good2.png"] and ran.json["generation"] == 2
-    assert "generation 3: 1 reference\n" in ok("references", "remove", "line.anoco", "good0.png").out
+    assert (
+        "generation 3: 1 reference\n" in ok("references", "remove", "line.anoco", "good0.png").out
+    )
     ok("references", "undo", "line.anoco")
     ran = ok("references", "undo", "line.anoco", "--json")
     assert ran.json["generation"] == 1 and len(ran.json["references"]) == 3
