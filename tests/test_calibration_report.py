@@ -33,7 +33,6 @@ from anoco_edge_calibration.charts import (
     Series,
     histogram,
     line_chart,
-    line_chart_svg,
     tradeoff_chart,
 )
 from anoco_edge_calibration.tradeoff import tradeoff
@@ -244,7 +243,7 @@ def test_the_png_shows_the_same() -> None:
 
 def test_a_line_chart_for_any_curves() -> None:
     curve = Series("ours <1>", [0, 0.5, 1], [0, 0.75, 1])
-    svg = line_chart_svg(
+    svg = line_chart(
         [curve, Series("chance", [0, 1], [0, 1])],
         x_label="false alarms & more",
         y_label="found",
@@ -252,7 +251,7 @@ def test_a_line_chart_for_any_curves() -> None:
         width=500,
         height=300,
         markers=[Marker(0.5, 0.75, "here")],
-    )
+    ).svg()
     root = ET.fromstring(svg)
     assert root.attrib["viewBox"] == "0 0 500 300" and root.attrib["aria-label"] == "ROC\ufffd"
     words = [t.text for t in elements(svg, "text")]

@@ -15,7 +15,7 @@ from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 from anoco_edge.machine import cores, machine, peak_mb, reset_peak, resident_mb, versions
-from anoco_edge.sources.files import find_files, is_video
+from anoco_edge.sources.files import find_pictures
 
 STAGES = ("decode", "preprocess", "backbone", "scoring", "map", "total")
 _PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu")
@@ -75,10 +75,7 @@ def bench_pictures(
         folder = bundle.product_folder(product.name)
         paths = [bundle.locate(reference.file, folder) for reference in product.references]
         return paths, f"{len(paths)} references of the product"
-    found, _ = find_files(inputs)
-    videos = [path for path in found if is_video(path)]
-    if videos:
-        raise UsageError(f"{videos[0]} is a video", hint="bench takes pictures and folders of them")
+    found = find_pictures(inputs, "bench takes pictures and folders of them")
     return [Path(path) for path in found], f"{len(found)} pictures of {', '.join(inputs)}"
 
 

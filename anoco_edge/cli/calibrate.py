@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from rich.markup import escape
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.cli.console import Steps, emit_json, note, out, progress, warn
+from anoco_edge.cli.defects import Scored, read_defects, refuse_glob, score_defects
 from anoco_edge.cli.options import (
     BundleArgument,
     DeviceOption,
@@ -30,19 +30,15 @@ from anoco_edge.conformal import Conformal, group_maxima, parts_needed, percent
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import (
     EnvironmentMissingError,
-    PictureError,
-    ScoringError,
     StorageError,
     UsageError,
 )
-from anoco_edge.geometry import Geometry
 from anoco_edge.teaching import NewPicture, Taught, Teacher
 
 if TYPE_CHECKING:
     from anoco_edge_calibration.tradeoff import Tradeoff
 
 SHOWN = 3
-Scored = tuple[str, str, float]
 
 
 def register(app: typer.Typer) -> None:
@@ -119,7 +115,7 @@ def calibrate(
     `infer --threshold` overrides the result for one run.
     """
     parts_needed(false_reject)  # an impossible rate should not cost a minute
-    _refuse_glob(pictures or (), with_defects or ())
+    refuse_glob(pictures or (), with_defects or ())
     paths, bad = _files(pictures), _files(with_defects)
     groups = _groups(paths, group)
     opened = Bundle.open(bundle)
@@ -127,7 +123,7 @@ def calibrate(
         _check_folder(out_)
     with progress("calibrating", 2 * (len(paths) + len(bad)) + 1) as step:
         given, alike = _read(paths, step)
-        defects = _read_defects(bad, opened, product, given, step)
+        defects = read_defects(bad, opened, product, given, step)
         teacher = Teacher.open(
             bundle,
             engine,
@@ -147,7 +143,7 @@ def calibrate(
             sigmas=baseline,
             commit=not dry_run,
         )
-        wrong = _score_defects(teacher, taught, defects, step)
+        wrong = score_defects(teacher, taught, defects, step)
     warnings = [alike] if alike and group is None else []
     if baseline is not None and not any(score for _, _, score in scored_parts(taught.product)):
         warnings.append("no good part exceeds the baseline: lower --baseline")
@@ -163,29 +159,12 @@ def calibrate(
         _write(out_, taught.product, wrong, warnings, opened.name, dry_run)
 
 
-def _refuse_glob(pictures: Sequence[str], with_defects: Sequence[str]) -> None:
-    """Of an unquoted glob the option gets the first file; the other defects become good parts."""
-    files = filter(os.path.isfile, with_defects)  # unlike Path.is_file it takes any pattern
-    beside = {Path(bad).parent.resolve(): bad for bad in files}
-    for good in filter(os.path.isfile, pictures):
-        bad = beside.get(Path(good).parent.resolve())
-        if bad is not None:
-            raise UsageError(
-                f"{good} counts as a good part, but lies beside {bad} of --with-defects",
-                hint=f"quote the glob, or give the folder: --with-defects {Path(bad).parent}/",
-            )
-
-
 def _files(inputs: Sequence[str] | None) -> list[str]:
     if not inputs:
         return []
-    from anoco_edge.sources.files import find_files, is_video
+    from anoco_edge.sources.files import find_pictures
 
-    paths, _ = find_files(list(inputs))
-    videos = [path for path in paths if is_video(path)]
-    if videos:
-        raise UsageError(f"{videos[0]} is a video", hint="give pictures of good parts")
-    return paths
+    return find_pictures(inputs, "give pictures of good parts")
 
 
 def _groups(paths: Sequence[str], group: str | None) -> list[str] | None:
@@ -232,50 +211,6 @@ def _read(paths: Sequence[str], step: Steps) -> tuple[list[NewPicture], str | No
         given.append(picture)
         step(picture.name)
     return given, alike.verdict()
-
-
-def _read_defects(
-    paths: Sequence[str],
-    bundle: Bundle,
-    product: str | None,
-    good: Sequence[NewPicture],
-    step: Steps,
-) -> list[NewPicture]:
-    """Whatever is wrong with one shows before the threshold is changed."""
-    taught = bundle.product(product)
-    geometry = Geometry.of(bundle, taught)
-    known = {r.pixels: f"is a reference ({r.name})" for r in taught.references}
-    known |= {p.pixels: f"as good ({p.name})" for p in good}
-    defects = []
-    for path in paths:
-        picture = NewPicture.from_file(path)
-        geometry.check_size(picture.width, picture.height, path)
-        if picture.pixels in known:
-            raise PictureError(
-                f"{path} is given as defective, and {known[picture.pixels]}",
-                hint="decide which it is",
-            )
-        defects.append(replace(picture, name=path))
-        step(path)
-    return defects
-
-
-def _score_defects(
-    teacher: Teacher, taught: Taught, defects: Sequence[NewPicture], step: Steps
-) -> list[Scored]:
-    if not defects:
-        return []
-    assert taught.draft is not None
-    judge, found = teacher.judge(taught.draft), []
-    for picture in defects:
-        try:
-            score, _ = judge(picture.rgb, picture.name)
-        except ScoringError as error:  # the threshold is set by now
-            warn(f"{picture.name} is left out: {error.what}")
-        else:
-            found.append((picture.name, picture.name, score))
-        step(picture.name)
-    return found
 
 
 def scored_parts(product: Product) -> list[Scored]:

@@ -207,15 +207,9 @@ def _chosen(pictures: list[str], results: Path | None, ids: list[int]) -> list[s
         raise UsageError("--id needs --from-results", hint="give the run's results.jsonl")
     if not pictures:
         raise UsageError("there are no reference pictures", hint="give pictures of good parts")
-    from anoco_edge.sources.files import find_files, is_video
+    from anoco_edge.sources.files import find_pictures
 
-    paths, _ = find_files(pictures)
-    videos = [path for path in paths if is_video(path)]
-    if videos:
-        raise UsageError(
-            f"{videos[0]} is a video", hint="teach from it with: anoco-edge infer --teach K"
-        )
-    return paths
+    return find_pictures(pictures, "teach from it with: anoco-edge infer --teach K")
 
 
 def _picture_of(results: Path, number: int) -> str:

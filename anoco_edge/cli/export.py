@@ -257,9 +257,9 @@ def _pictures(refs: list[str] | None, shots: int | None, seed: int) -> list[NewP
         return []
     import numpy as np
 
-    from anoco_edge.sources.files import find_files
+    from anoco_edge.sources.files import find_pictures
 
-    paths, _ = find_files(refs)
+    paths = find_pictures(refs, "teach from it with: anoco-edge infer --teach K")
     if shots is not None:
         if shots > len(paths):
             raise UsageError(f"--shots {shots} of {len(paths)} pictures", hint="give more pictures")

@@ -59,6 +59,14 @@ def find_files(inputs: Sequence[str]) -> tuple[list[str], int]:
     return found, len(ignored)
 
 
+def find_pictures(inputs: Sequence[str], hint: str) -> list[str]:
+    """Pictures alone, for what cannot use a video; `hint` says what to do with one."""
+    paths, _ = find_files(inputs)
+    for path in filter(is_video, paths):
+        raise UsageError(f"{path} is a video", hint=hint)
+    return paths
+
+
 class FileSource(Closing):
     """Pictures and videos one after the other; a picture that cannot be read is a Frame too.
 

@@ -297,32 +297,6 @@ def _beside(x: float, y: float, words: str, width: int) -> Text:
     return Text(x + 9, y, words, "start", THRESHOLD)
 
 
-def line_chart_svg(
-    series: Sequence[Series],
-    *,
-    x_label: str,
-    y_label: str,
-    title: str = "",
-    width: int = 560,
-    height: int = 360,
-    markers: Sequence[Marker] = (),
-) -> str:
-    """`line_chart` as SVG.
-
-    >>> line_chart_svg([Series("a", [0, 1], [0, 1])], x_label="x", y_label="y")[:5]
-    '<svg '
-    """
-    return line_chart(
-        series,
-        x_label=x_label,
-        y_label=y_label,
-        title=title,
-        width=width,
-        height=height,
-        markers=markers,
-    ).svg()
-
-
 def tradeoff_chart(found: Tradeoff) -> Chart:
     """Missed defects over false rejects, with the chosen threshold as a point.
 
