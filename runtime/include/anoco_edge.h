@@ -1,7 +1,13 @@
-/* anoco_edge.h - the native ANoCo scorer behind a C interface.
+/* anoco_edge.h - ANoCo inspection behind a C interface: the whole road from a picture to a
+ * verdict, and its parts for those who bring a backbone of their own.
  *
- * Ownership. What an anoco_*_create gives belongs to the caller, who returns it to the matching
- * anoco_*_destroy; destroying NULL does nothing. Text that is returned belongs to the library.
+ *   anoco_bundle_open -> anoco_detector_open -> anoco_context_create -> anoco_inspect, again and
+ *   again. anoco_detector_select changes over to another product, anoco_enroll teaches one.
+ *   The parts: anoco_preprocess, anoco_score_patches (or bank and scorer), anoco_energy_map.
+ *
+ * Ownership. What an anoco_*_create or anoco_*_open gives belongs to the caller, who returns it to
+ * the matching anoco_*_destroy; destroying NULL does nothing. Text that is returned belongs to the
+ * library and lives as long as what it was asked from.
  *
  * Errors. Functions that can fail return an anoco_status. On anything but ANOCO_OK the output
  * arguments are as they were (one exception: ANOCO_CORRUPT), and anoco_last_error says in the
@@ -10,13 +16,15 @@
  * Versions. Structs begin with their size, filled in by their INIT macro; later versions only
  * append fields and functions. anoco_abi_version changes when something breaks.
  *
- * Threads. A bank is immutable: any number of scorers, in any threads, may share it. Calls that
- * concern one scorer wait for each other; use one scorer per thread to score side by side. A
- * scorer owns threads, so it does not survive fork().
+ * Threads. Bundles and banks are immutable, a detector changes in anoco_detector_select only, which
+ * may be called at any time: any number of threads may share them. Calls that concern one context
+ * or one scorer wait for each other; use one per thread to work side by side. Contexts and scorers
+ * own threads, so they do not survive fork().
  */
 #ifndef ANOCO_EDGE_H
 #define ANOCO_EDGE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #if defined(__GNUC__)
@@ -39,7 +47,16 @@ enum {
   ANOCO_OUT_OF_MEMORY = 3,
   ANOCO_NO_THREADS = 4, /* the system refuses to start a thread */
   ANOCO_CORRUPT = 5,    /* an energy came out as NaN: the bank's memory was changed under it */
-  ANOCO_INTERNAL = 6    /* a defect of this library */
+  ANOCO_INTERNAL = 6,   /* a defect of this library */
+  ANOCO_BAD_BUNDLE = 7, /* missing, damaged, or of a version this library does not know */
+  ANOCO_NO_PRODUCT = 8, /* the bundle has no product of that name, or it has no references yet */
+  ANOCO_BAD_PICTURE = 9,  /* a size, shape or format that cannot be inspected */
+  ANOCO_NO_BACKEND = 10,  /* the engine's library, or the device, is not on this machine */
+  ANOCO_PARITY = 11,      /* the self-test failed: this engine computes other features */
+  ANOCO_ENGINE = 12,      /* the engine failed while it ran */
+  ANOCO_STORAGE = 13,     /* a file cannot be written */
+  ANOCO_UNSUPPORTED = 14, /* something that only the Python tools can do; the text says what */
+  ANOCO_NO_RESULT = 15    /* the context's last inspection failed, or there was none */
 };
 
 enum { ANOCO_FLOAT32 = 1, ANOCO_FLOAT16 = 2 };
@@ -131,6 +148,286 @@ ANOCO_API anoco_status anoco_score_patches(const anoco_bank_options* bank,
                                            const anoco_scorer_options* options, const float* query,
                                            int64_t rows, float* energy, int64_t* anchor,
                                            float* similarity, int64_t* neighbors);
+
+/* ---- Pictures ---- */
+
+enum {
+  ANOCO_RGB = 1,
+  ANOCO_BGR = 2,
+  ANOCO_RGBA = 3, /* alpha is ignored */
+  ANOCO_BGRA = 4,
+  ANOCO_GREY = 5,
+  ANOCO_NV12 = 6 /* BT.601, limited range, as cameras and video decoders give it; even sizes */
+};
+
+/* A picture in the caller's memory, 8 bits a channel, which is only read. */
+typedef struct anoco_image {
+  uint32_t struct_size;
+  uint32_t format;
+  const void* data; /* the first row; NV12: the luma */
+  int64_t width;
+  int64_t height;
+  int64_t stride;        /* bytes from row to row; 0: no gaps */
+  const void* chroma;    /* NV12: the rows of U, V pairs; NULL: right after the luma's rows */
+  int64_t chroma_stride; /* 0: as stride */
+} anoco_image;
+
+#define ANOCO_IMAGE_INIT {sizeof(anoco_image), ANOCO_RGB, 0, 0, 0, 0, 0, 0}
+
+enum { ANOCO_STRETCH = 0, ANOCO_LETTERBOX = 1 };
+
+/* What the model sees: pictures are brought to this size. */
+typedef struct anoco_input {
+  uint32_t struct_size;
+  uint32_t fit; /* ANOCO_STRETCH or ANOCO_LETTERBOX */
+  int64_t width;
+  int64_t height;
+  uint8_t fill[4]; /* RGB beside a letterboxed picture; the fourth is 0 */
+  uint32_t stride; /* pixels of one patch each way; width and height are multiples */
+} anoco_input;
+
+#define ANOCO_INPUT_INIT {sizeof(anoco_input), ANOCO_STRETCH, 0, 0, {0, 0, 0, 0}, 1}
+
+/* Where the picture lies in the input, in its pixels. */
+typedef struct anoco_placement {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t left;
+  int64_t top;
+  int64_t width;
+  int64_t height;
+} anoco_placement;
+
+#define ANOCO_PLACEMENT_INIT {sizeof(anoco_placement), 0, 0, 0, 0, 0}
+
+/* A part of the road: the picture as the model wants it, height x width x 3 bytes of RGB without
+ * gaps, antialiased bilinear, bit for bit what Pillow gives. `placement` may be NULL. Takes memory
+ * for the time of the call. */
+ANOCO_API anoco_status anoco_preprocess(const anoco_image* image, const anoco_input* input,
+                                        uint8_t* out, anoco_placement* placement);
+
+/* A part of the road: rows x cols energies as a map of rows * stride x cols * stride floats.
+ * `counted` says with a byte for each patch which were scored; NULL: all. Takes memory for the time
+ * of the call. */
+ANOCO_API anoco_status anoco_energy_map(const float* energy, const uint8_t* counted, int64_t rows,
+                                        int64_t cols, int64_t stride, float* out);
+
+/* ---- Bundles ---- */
+
+typedef struct anoco_bundle anoco_bundle;
+
+/* Reads NAME.anoco as it is now; products taught later show when it is opened again. */
+ANOCO_API anoco_status anoco_bundle_open(const char* path, anoco_bundle** out);
+ANOCO_API void anoco_bundle_destroy(anoco_bundle* bundle);
+
+ANOCO_API int64_t anoco_bundle_product_count(const anoco_bundle* bundle);
+/* By number, in the order of their names; NULL beyond the last. */
+ANOCO_API const char* anoco_bundle_product(const anoco_bundle* bundle, int64_t number);
+
+typedef struct anoco_bundle_info {
+  uint32_t struct_size;
+  uint32_t random_weights; /* 1: made for tests, its verdicts mean nothing */
+  const char* backbone;    /* such as "dinov3-l" */
+  int64_t width;           /* of the model's input */
+  int64_t height;
+  int64_t rows; /* patches */
+  int64_t cols;
+  int64_t dim; /* numbers a patch */
+} anoco_bundle_info;
+
+#define ANOCO_BUNDLE_INFO_INIT {sizeof(anoco_bundle_info), 0, 0, 0, 0, 0, 0, 0}
+
+ANOCO_API anoco_status anoco_bundle_describe(const anoco_bundle* bundle, anoco_bundle_info* out);
+
+/* ---- Detectors ---- */
+
+typedef struct anoco_detector anoco_detector;
+
+enum { ANOCO_LOG_INFO = 1, ANOCO_LOG_WARNING = 2 };
+
+/* Told what a person may want to know. Called in the thread that makes the call; never while a
+ * picture is inspected. */
+typedef void (*anoco_log)(void* user, int32_t level, const char* text);
+
+typedef struct anoco_detector_options {
+  uint32_t struct_size;
+  uint32_t threads;    /* of the engine; 0: all processors */
+  const char* product; /* NULL: the only one; none is selected where there is none yet */
+  const char* backend; /* NULL: "openvino"; or one registered, see anoco_backend.h */
+  const char* device;  /* in the backend's words; NULL: "CPU" */
+  const char* library; /* a file or folder with the backend's library; NULL: searched for */
+  double threshold;    /* above 0: used in place of the product's */
+  anoco_log log;       /* may be NULL; used until the detector is destroyed */
+  void* log_user;
+  uint32_t allow_random; /* 1: accept a bundle with random weights */
+  uint32_t reserved;
+} anoco_detector_options;
+
+#define ANOCO_DETECTOR_OPTIONS_INIT {sizeof(anoco_detector_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Loads the backbone, runs the bundle's self-test, loads the product. NULL options: the defaults.
+ * The bundle may be destroyed afterwards. */
+ANOCO_API anoco_status anoco_detector_open(const anoco_bundle* bundle,
+                                           const anoco_detector_options* options,
+                                           anoco_detector** out);
+
+/* Contexts made from it keep what they need. */
+ANOCO_API void anoco_detector_destroy(anoco_detector* detector);
+
+/* Changes over to a product, or to a newer generation of the current one: reads it from disk and
+ * prepares every context. A picture that is being inspected is finished with the old product; every
+ * result belongs to exactly one, and says to which. On failure nothing changes. */
+ANOCO_API anoco_status anoco_detector_select(anoco_detector* detector, const char* product);
+
+/* ---- Inspecting ---- */
+
+typedef struct anoco_context anoco_context;
+
+typedef struct anoco_context_options {
+  uint32_t struct_size;
+  uint32_t threads;   /* that score; 0: all processors */
+  uint32_t memory_mb; /* see anoco_scorer_options */
+  uint32_t pin;       /* see anoco_scorer_options */
+  /* The largest picture that will be inspected; 0: the size of the references. */
+  int64_t max_width;
+  int64_t max_height;
+} anoco_context_options;
+
+#define ANOCO_CONTEXT_OPTIONS_INIT {sizeof(anoco_context_options), 0, 0, 0, 0, 0}
+
+/* Bytes that anoco_context_create would take, what the engine takes and the stacks of threads left
+ * out. While products are changed over there may be two of it. */
+ANOCO_API anoco_status anoco_query_memory(const anoco_detector* detector,
+                                          const anoco_context_options* options, uint64_t* bytes);
+
+/* Takes all memory that inspecting needs. NULL options: the defaults. */
+ANOCO_API anoco_status anoco_context_create(anoco_detector* detector,
+                                            const anoco_context_options* options,
+                                            anoco_context** out);
+ANOCO_API void anoco_context_destroy(anoco_context* context);
+
+enum { ANOCO_UNCALIBRATED = 0, ANOCO_GOOD = 1, ANOCO_ANOMALOUS = 2 };
+
+/* Pointers lead into the context and are valid until its next call of anoco_inspect. Grids have
+ * rows x cols entries, 0 (anchor: -1) where a patch was not scored. */
+typedef struct anoco_result {
+  uint32_t struct_size;
+  int32_t verdict;
+  double score;
+  double threshold; /* 0 where the verdict is ANOCO_UNCALIBRATED */
+  double ratio;     /* score / threshold, 0 likewise */
+  const char* product;
+  int64_t generation;
+  int64_t rows;
+  int64_t cols;
+  const float* energy;
+  const int64_t* anchor; /* row of the bank */
+  const float* similarity;
+  const uint8_t* counted; /* 1: the patch was scored */
+  int64_t map_width;      /* the canvas: the model's input, or all tiles together */
+  int64_t map_height;
+  const float* map;
+  const uint8_t* outline; /* 1: in a region; at the map's size */
+  int64_t region_count;
+  int64_t peak_row; /* the strongest patch */
+  int64_t peak_col;
+  int64_t picture_left; /* where the picture lies in the map */
+  int64_t picture_top;
+  int64_t picture_width;
+  int64_t picture_height;
+} anoco_result;
+
+#define ANOCO_RESULT_INIT \
+  {sizeof(anoco_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Inspects one picture. Allocates nothing. `out` may be NULL. */
+ANOCO_API anoco_status anoco_inspect(anoco_context* context, const anoco_image* image,
+                                     anoco_result* out);
+
+/* A defect, in pixels of the picture. */
+typedef struct anoco_region {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double x0, y0, x1, y1;
+  double area;
+  double peak; /* energy of its strongest patch, which is */
+  int64_t row;
+  int64_t col;
+} anoco_region;
+
+#define ANOCO_REGION_INIT {sizeof(anoco_region), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* Regions of the last inspection, strongest first. */
+ANOCO_API anoco_status anoco_result_region(anoco_context* context, int64_t number,
+                                           anoco_region* out);
+
+/* Which patch of which reference a patch was compared with. Boxes are in pixels of the pictures. */
+typedef struct anoco_evidence {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* reference; /* its name */
+  const char* file;      /* the picture, below the bundle's folder; valid as the result is */
+  int64_t row;
+  int64_t col;
+  double x0, y0, x1, y1;
+  double query_x0, query_y0, query_x1, query_y1;
+  double similarity;
+} anoco_evidence;
+
+#define ANOCO_EVIDENCE_INIT {sizeof(anoco_evidence), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+ANOCO_API anoco_status anoco_result_evidence(anoco_context* context, int64_t row, int64_t col,
+                                             anoco_evidence* out);
+
+/* The map of the last inspection at the picture's size, height x width floats without gaps. */
+ANOCO_API anoco_status anoco_result_map(anoco_context* context, float* out);
+
+/* Where the time of the last inspection went, in milliseconds. */
+typedef struct anoco_timings {
+  uint32_t struct_size;
+  uint32_t reserved;
+  double preprocess;
+  double backbone;
+  double scoring;
+  double map; /* with regions and verdict */
+  double total;
+} anoco_timings;
+
+#define ANOCO_TIMINGS_INIT {sizeof(anoco_timings), 0, 0, 0, 0, 0, 0}
+
+ANOCO_API anoco_status anoco_result_timings(anoco_context* context, anoco_timings* out);
+
+/* ---- Teaching ---- */
+
+typedef struct anoco_enroll_options {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* product;      /* NULL: the only one, or "default" where there is none yet */
+  const char* const* names; /* of the pictures; NULL: "frame-1.png" and so on */
+} anoco_enroll_options;
+
+#define ANOCO_ENROLL_OPTIONS_INIT {sizeof(anoco_enroll_options), 0, 0, 0}
+
+typedef struct anoco_enrolled {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t added;      /* pictures */
+  int64_t duplicates; /* pictures that were references already, or came twice */
+  int64_t references; /* of the product now */
+  int64_t patches;    /* in its bank */
+  int64_t generation;
+  double threshold; /* 0: none yet */
+} anoco_enrolled;
+
+#define ANOCO_ENROLLED_INIT {sizeof(anoco_enrolled), 0, 0, 0, 0, 0, 0, 0}
+
+/* Adds pictures of good parts to a product of the detector's bundle, which is made if need be, and
+ * sets its provisional threshold, as `anoco-edge enroll` does. All or nothing, whatever happens.
+ * What it cannot do as Python would (views, coresets, calibrations) it refuses. The detector goes
+ * on as before until anoco_detector_select. `out` may be NULL. */
+ANOCO_API anoco_status anoco_enroll(anoco_detector* detector, const anoco_image* const* pictures,
+                                    int64_t count, const anoco_enroll_options* options,
+                                    anoco_enrolled* out);
 
 #ifdef __cplusplus
 }

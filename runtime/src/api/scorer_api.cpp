@@ -1,11 +1,8 @@
 // The C boundary of the scorer: arguments are checked, exceptions become a status.
-#include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 
-#include "anoco_edge.h"
-#include "failure.hpp"
+#include "api/boundary.hpp"
 #include "scorer/scorer.hpp"
 
 struct anoco_bank {
@@ -19,46 +16,9 @@ struct anoco_scorer {
 namespace {
 
 using anoco::fail;
-
-// Room of its own for each thread, so that an error never needs memory.
-thread_local char last_error[512] = "";
-
-anoco_status remember(anoco_status status, const char* text) noexcept {
-  std::strncpy(last_error, text, sizeof last_error - 1);
-  return status;
-}
-
-template <class Work>
-anoco_status guarded(Work&& work) noexcept {
-  try {
-    work();
-    return ANOCO_OK;
-  } catch (const anoco::Failure& failure) {
-    return remember(failure.status, failure.text.c_str());
-  } catch (const std::bad_alloc&) {
-    return remember(ANOCO_OUT_OF_MEMORY, anoco_status_text(ANOCO_OUT_OF_MEMORY));
-  } catch (const std::exception& error) {
-    return remember(ANOCO_INTERNAL, error.what());
-  } catch (...) {
-    return remember(ANOCO_INTERNAL, anoco_status_text(ANOCO_INTERNAL));
-  }
-}
-
-void need(const void* pointer, const char* name) {
-  if (pointer == nullptr) fail(ANOCO_INVALID_ARGUMENT, std::string(name) + " is null");
-}
-
-// A caller compiled against an older header gives a shorter struct, the rest keeps its defaults.
-template <class Options>
-Options read_options(const Options* given, Options defaults) {
-  if (given == nullptr) return defaults;
-  if (given->struct_size < sizeof(uint32_t) || given->struct_size > sizeof(Options))
-    fail(ANOCO_INVALID_ARGUMENT,
-         "struct_size is " + std::to_string(given->struct_size) +
-             ": fill options with their INIT macro, and use the header of this library");
-  std::memcpy(&defaults, given, given->struct_size);
-  return defaults;
-}
+using anoco::guarded;
+using anoco::need;
+using anoco::read_options;
 
 anoco_bank_options read_bank(const anoco_bank_options* given) {
   constexpr int64_t kMost = int64_t{1} << 40;
@@ -105,8 +65,6 @@ anoco::Settings read_settings(const anoco_scorer_options* given) {
 }  // namespace
 
 extern "C" {
-
-const char* anoco_last_error(void) { return last_error; }
 
 anoco_status anoco_bank_create(const anoco_bank_options* options, anoco_bank** out) {
   return guarded([&] {

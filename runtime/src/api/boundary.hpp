@@ -1,0 +1,67 @@
+// What every function of the C boundary does: no exception passes, arguments are checked, structs of
+// other versions are understood.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "failure.hpp"
+
+namespace anoco {
+
+// Keeps the text for anoco_last_error and returns the status.
+anoco_status remember(anoco_status status, const char* text) noexcept;
+
+template <class Work>
+anoco_status guarded(Work&& work) noexcept {
+  try {
+    work();
+    return ANOCO_OK;
+  } catch (const Failure& failure) {
+    return remember(failure.status, failure.text.c_str());
+  } catch (const std::bad_alloc&) {
+    return remember(ANOCO_OUT_OF_MEMORY, anoco_status_text(ANOCO_OUT_OF_MEMORY));
+  } catch (const std::exception& error) {
+    return remember(ANOCO_INTERNAL, error.what());
+  } catch (...) {
+    return remember(ANOCO_INTERNAL, anoco_status_text(ANOCO_INTERNAL));
+  }
+}
+
+inline void need(const void* pointer, const char* name) {
+  if (pointer == nullptr) fail(ANOCO_INVALID_ARGUMENT, std::string(name) + " is null");
+}
+
+inline void check_struct_size(uint32_t given, size_t known) {
+  if (given < sizeof(uint32_t) || given > known)
+    fail(ANOCO_INVALID_ARGUMENT,
+         "struct_size is " + std::to_string(given) +
+             ": fill structs with their INIT macro, and use the header of this library");
+}
+
+// A caller compiled against an older header gives a shorter struct, the rest keeps its defaults.
+template <class Options>
+Options read_options(const Options* given, Options defaults) {
+  if (given == nullptr) return defaults;
+  check_struct_size(given->struct_size, sizeof(Options));
+  std::memcpy(&defaults, given, given->struct_size);
+  return defaults;
+}
+
+// Such a caller also gets a shorter struct. To be called before the work is done: it may fail.
+template <class Out>
+void check_out(const Out* out) {
+  need(out, "out");
+  check_struct_size(out->struct_size, sizeof(Out));
+}
+
+template <class Out>
+void write_out(Out* out, Out value) {
+  value.struct_size = out->struct_size;
+  std::memcpy(out, &value, value.struct_size);
+}
+
+}  // namespace anoco

@@ -1,0 +1,30 @@
+// Where a picture lies in the model's input (or canvas), as anoco_edge/preprocess.py places it.
+#pragma once
+
+#include <cstdint>
+
+#include "bundle/schema.hpp"
+
+namespace anoco {
+
+struct Box {
+  double x0 = 0, y0 = 0, x1 = 0, y1 = 0;
+};
+
+struct Placement {
+  int64_t picture_width = 0, picture_height = 0;
+  int64_t left = 0, top = 0, width = 0, height = 0;  // in pixels of the input
+
+  // A box of the input, in pixels of the picture, clipped to it.
+  Box to_picture(const Box& box) const;
+  // Picture pixels to one input pixel.
+  double area_scale() const;
+  bool operator==(const Placement& other) const;
+};
+
+Placement place(const InputContract& contract, int64_t width, int64_t height);
+
+// A patch in input pixels.
+Box patch_box(const InputContract& contract, int64_t row, int64_t col);
+
+}  // namespace anoco

@@ -1,0 +1,33 @@
+// From the caller's picture to the model's input: colours, Pillow's resize, letterbox.
+#pragma once
+
+#include <cstdint>
+
+#include "anoco_edge.h"
+#include "buffer.hpp"
+#include "bundle/schema.hpp"
+#include "picture/placement.hpp"
+
+namespace anoco {
+
+// Checks a picture that came from outside (ANOCO_INVALID_ARGUMENT, ANOCO_BAD_PICTURE).
+anoco_image checked_image(const anoco_image* image);
+
+// The picture as RGB without gaps, width x height x 3.
+void to_rgb(const anoco_image& image, uint8_t* out);
+
+// Prepares pictures of up to a given size for one contract. Memory is taken when it is made.
+class Preparer {
+ public:
+  Preparer(const InputContract& contract, int64_t max_width, int64_t max_height);
+  static int64_t bytes(const InputContract& contract, int64_t max_width, int64_t max_height);
+
+  bool fits(int64_t width, int64_t height) const;
+  // contract.height x contract.width x 3 bytes of RGB, bit for bit what anoco_edge.preprocess
+  // gives. The picture must fit.
+  Placement prepare(const anoco_image& image, uint8_t* out);
+  // A map of the canvas at the picture's size, as anoco_edge.maps.enlarge gives it.
+  void enlarge(const float* map, const Placement& placement, float* out);
+};
+
+}  // namespace anoco

@@ -1,0 +1,29 @@
+// Views of a picture (test-time augmentation), as anoco_edge/views.py warps and averages them.
+#pragma once
+
+#include "buffer.hpp"
+#include "picture/placement.hpp"
+
+namespace anoco {
+
+// Pillow's AFFINE transform, bilinear, of width x height x 3 bytes; `fill` beyond the picture.
+void warp(const uint8_t* rgb, int64_t width, int64_t height, const Affine& view,
+          const std::array<uint8_t, 3>& fill, uint8_t* out);
+
+// The smallest box around a view's box in its source.
+Box box_in_source(const Affine& view, const Box& box);
+
+// One grid from those of all views, by their entropy weights. Memory is taken when it is made.
+class ViewAverage {
+ public:
+  explicit ViewAverage(const InputContract& contract);
+  static int64_t bytes(const InputContract& contract);
+
+  void start();
+  // Throws Failure (ANOCO_CORRUPT) where an energy is no number or negative.
+  void add(const Affine& view, const float* energy, const uint8_t* counted);
+  // `counted` is the identity's.
+  void finish(const uint8_t* counted, float* out) const;
+};
+
+}  // namespace anoco
