@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `from tiny_bundle import .
 
 from doubles.fake_cuda import FakeCuda, install_cuda
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
+from native_build import build_once
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import Bundle
@@ -78,6 +79,29 @@ def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     shutil.copytree(template, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
+
+
+@pytest.fixture(scope="session")
+def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The build folder of runtime/ with its tests; all processes of a test run share it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return build_once(shared / "runtime")
+
+
+@pytest.fixture(scope="session")
+def native_library(request: pytest.FixtureRequest) -> Path:
+    """ANOCO_EDGE_LIBRARY names one that is built already."""
+    named = os.environ.get("ANOCO_EDGE_LIBRARY")
+    return Path(named or request.getfixturevalue("native_build") / "libanoco_edge.so")
+
+
+@pytest.fixture(scope="module")
+def use_native(native_library: Path) -> Iterator[Path]:
+    """Python finds the library that was built here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANOCO_EDGE_LIBRARY", str(native_library))
+        yield native_library
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

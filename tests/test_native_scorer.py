@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,51 +34,14 @@ from anoco_edge.scoring import (
 )
 from anoco_edge.scoring.native import VARIABLE, NativeScorer
 from tests.agreement import assert_agrees
+from tests.native_build import RUNTIME, build, ctest
 from tests.test_scoring_onnx import KINDS, SQUARES, everything_near, generator, scattered
 
-pytestmark = pytest.mark.xdist_group("native")
+pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]
 
-RUNTIME = Path(__file__).parents[1] / "runtime"
 EVERY_METRIC: tuple[Metric, ...] = get_args(Metric)
 Features = NDArray[np.float32]
 Bank = NDArray[np.floating[Any]]
-
-
-def build(folder: Path, *options: str) -> Path:
-    """Configure and build runtime/ in `folder`; skips where this machine cannot."""
-    for tool in ("cmake", "cc", "c++"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed, so the native library cannot be built")
-    generator = ("-G", "Ninja") if shutil.which("ninja") else ()
-    configure = ["cmake", "-S", str(RUNTIME), "-B", str(folder), *generator, *options]
-    for command in (configure, ["cmake", "--build", str(folder), "--parallel", "2"]):
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-    return folder
-
-
-def ctest(folder: Path, *options: str) -> None:
-    command = ["ctest", "--test-dir", str(folder), "--output-on-failure", *options]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0 and "100% tests passed" in done.stdout, done.stdout
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("runtime"))
-
-
-@pytest.fixture(scope="session")
-def library(request: pytest.FixtureRequest) -> Path:
-    named = os.environ.get(VARIABLE)
-    return Path(named) if named else request.getfixturevalue("built") / "libanoco_edge.so"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def use_library(library: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, str(library))
-        yield
 
 
 # Agreement with the reference.
@@ -473,10 +435,10 @@ def test_the_header_is_plain_c99(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_exported_symbols_are_the_listed_ones(library: Path) -> None:
+def test_exported_symbols_are_the_listed_ones(native_library: Path) -> None:
     if shutil.which("nm") is None:
         pytest.skip("nm is not installed, so symbols cannot be read")
-    command = ["nm", "-D", "--defined-only", str(library)]
+    command = ["nm", "-D", "--defined-only", str(native_library)]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     # "A" is the name of the version itself.
     exported = {line.split()[2].split("@")[0] for line in lines if line.split()[1] != "A"}
@@ -484,10 +446,10 @@ def test_exported_symbols_are_the_listed_ones(library: Path) -> None:
     assert exported == set(listed) and listed == sorted(listed)
 
 
-def test_the_library_calls_itself_by_its_interface(library: Path) -> None:
+def test_the_library_calls_itself_by_its_interface(native_library: Path) -> None:
     if shutil.which("readelf") is None:
         pytest.skip("readelf is not installed")
-    command = ["readelf", "-d", str(library)]
+    command = ["readelf", "-d", str(native_library)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert "libanoco_edge.so.1" in text
     needed = {line.split("[")[1].rstrip("]") for line in text.splitlines() if "(NEEDED)" in line}
@@ -495,8 +457,8 @@ def test_the_library_calls_itself_by_its_interface(library: Path) -> None:
     assert {name.split(".")[0] for name in needed} <= system
 
 
-def test_programs_in_c(built: Path) -> None:
-    ctest(built)
+def test_programs_in_c(native_build: Path) -> None:
+    ctest(native_build)
 
 
 @pytest.mark.parametrize(
