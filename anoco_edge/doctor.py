@@ -94,7 +94,7 @@ def examine(*, cameras: bool = True) -> list[Finding]:
     """
     findings = [*machine_findings(), *package_findings()]
     findings += [*engine_findings(), *builder_findings(), *provider_findings()]
-    findings += scorer_findings()
+    findings += [*scorer_findings(), *runtime_findings()]
     return [*findings, *video_findings(), *camera_findings(try_them=cameras)]
 
 
@@ -170,6 +170,11 @@ def scorer_findings() -> Iterator[Finding]:
     for name in SCORERS:
         found = _try("scorers", name, partial(_score_three, name))
         yield _optional(found) if name == "native" else found
+
+
+def runtime_findings() -> Iterator[Finding]:
+    """Whether `--runtime native` can run: libanoco_edge, and the engine it loads."""
+    yield _optional(_try("runtimes", "native", _load_native))
 
 
 def provider_findings() -> Iterator[Finding]:
@@ -296,6 +301,14 @@ def _score_three(scorer: str) -> str:
             hint="install another version of onnxruntime",
         )
     return "scored three patches"
+
+
+def _load_native() -> str:
+    from anoco_edge.native.road import load_openvino, load_runtime
+
+    library = load_runtime()
+    version, kernels = (f().decode() for f in (library.anoco_version, library.anoco_kernels))
+    return f"libanoco_edge {version} ({kernels}), {load_openvino()}"
 
 
 def _onnxruntime() -> Any:

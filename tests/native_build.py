@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ def build(folder: Path, *options: str) -> Path:
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed, so the native library cannot be built")
     generator = ("-G", "Ninja") if shutil.which("ninja") else ()
-    configure = ["cmake", "-S", str(RUNTIME), "-B", str(folder), *generator, *options]
+    ours = f"-DPython_EXECUTABLE={sys.executable}"  # whose OpenVINO has the headers
+    configure = ["cmake", "-S", str(RUNTIME), "-B", str(folder), ours, *generator, *options]
     for command in (configure, ["cmake", "--build", str(folder), "--parallel", "2"]):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr

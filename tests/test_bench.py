@@ -17,17 +17,27 @@ import typer
 from typer.testing import CliRunner
 
 from anoco_edge.bench import rivals as rivals_module
+from anoco_edge.bench import scoring as scoring_module
 from anoco_edge.bench.agreement import EPS, compare
-from anoco_edge.bench.features import Size, make_features, parse_sizes
+from anoco_edge.bench.features import (
+    MADE_UP,
+    Size,
+    clustered,
+    crowd,
+    isotropic,
+    parse_features,
+    parse_sizes,
+)
 from anoco_edge.bench.footprint import extra_memory_mb
 from anoco_edge.bench.frames import STAGES
+from anoco_edge.bench.real import RealFeatures
 from anoco_edge.bench.rivals import RIVALS, parse_rivals
 from anoco_edge.bench.scoring import bench_scoring, parse_scorers
 from anoco_edge.bench.statistics import summarise
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli import bench as bench_command
 from anoco_edge.errors import AnocoError, BudgetMissedError, PictureError, UsageError, missing
-from anoco_edge.scoring import References, open_scorer, score_patches
+from anoco_edge.scoring import References, choose_scorer, open_scorer, score_patches
 from anoco_edge.teaching import NewPicture, Teacher
 
 SMALL = Size(60, 90, 16)
@@ -83,7 +93,8 @@ def test_frames_as_json(taught: Bundle) -> None:
     assert settings["bank"] == "48 patches x 8"
     assert settings["input"] == "64x64 stretch"
     assert settings["engine"].startswith("onnxruntime (")
-    assert settings["scorer"] == "onnx (onnxruntime is installed)"
+    scorer, why = choose_scorer()
+    assert settings["scorer"] == f"{scorer} ({why})"
     assert (settings["frames"], settings["warmup"]) == (6, 2)
     assert {"python", "numpy", "onnxruntime"} <= set(settings["versions"])
 
@@ -195,29 +206,69 @@ def test_names_that_are_unknown() -> None:
         parse_rivals("fais")
     with pytest.raises(UsageError, match="unknown scorer 'cudnn'"):
         parse_scorers("cudnn")
-    with pytest.raises(UsageError, match="unknown data"):
-        make_features(SMALL, "real")
-    assert parse_rivals("faiss,faiss") == ["numpy-sgemm", "faiss"]
+    with pytest.raises(UsageError, match="unknown features 'clusterd'"):
+        parse_features("clusterd")
+    with pytest.raises(UsageError, match="come from pictures"):
+        parse_features("real")
+    assert list(parse_features(None)) == list(MADE_UP)
+    assert list(parse_features(None, isotropic)) == [*MADE_UP, "real"]
+    assert parse_rivals("faiss,faiss,onnx") == ["numpy-sgemm", "faiss", "onnx"]
 
 
 def test_options_that_do_not_go_together(taught: Bundle) -> None:
     with pytest.raises(UsageError, match="scorers alone"):
+        run("--scoring", "8x8x8", "--profile")
+    with pytest.raises(UsageError, match="a bundle and --pictures"):
         run(str(taught.path), "--scoring", "8x8x8")
     with pytest.raises(UsageError, match="belong to --scoring"):
         run(str(taught.path), "--rivals", "faiss")
 
 
 def test_clustered_features_have_aliens() -> None:
-    query, references = make_features(Size(200, 2000, 256), "clustered")
-    again, _ = make_features(Size(200, 2000, 256), "clustered")
+    query, references = clustered(Size(200, 2000, 256))
+    again, _ = clustered(Size(200, 2000, 256))
     assert np.array_equal(query, again)
     similarity = score_patches(query, references, scorer="reference").similarity
     assert (similarity < 0.4).sum() == 10  # 5 %
     assert (similarity > 0.6).sum() == 190
 
 
+def test_in_a_crowd_every_reference_is_a_neighbour() -> None:
+    query, references = crowd(Size(20, 300, 256))
+    assert (score_patches(query, references, scorer="reference").neighbors == 300).all()
+
+
+def test_real_features_keep_their_angles(
+    tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]
+) -> None:
+    """16 patches of 8 numbers a picture. 100 numbers: 3 x 3 patches are 72, lifted to 100."""
+    real = RealFeatures(tiny_bundle, good_pictures(6))
+    assert real.describe(8).endswith("1 x 1 patches of 8 side by side")
+    assert real.describe(100).endswith("3 x 3 patches of 8 side by side, lifted to 100")
+    (_, plain), (_, lifted) = real(Size(30, 40, 72)), real(Size(30, 40, 100))
+    assert plain.shape == (40, 72) and lifted.shape == (40, 100)
+    np.testing.assert_allclose(lifted @ lifted.T, plain @ plain.T, rtol=1e-4, atol=1e-4)
+    _, own = real(Size(30, 40, 8))
+    np.testing.assert_array_equal(plain[5, 32:40], own[5])  # the patch itself is in the middle
+    with pytest.raises(UsageError, match="6 pictures of 16 patches are too few"):
+        real(Size(30, 80, 8))
+    with pytest.raises(UsageError, match="8 numbers a patch, more than 7"):
+        real(Size(30, 40, 7))
+
+
+def test_queries_come_from_other_pictures_than_references(
+    tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]
+) -> None:
+    pictures = good_pictures(6)
+    query, references = RealFeatures(tiny_bundle, pictures)(Size(48, 33, 8))  # 3 of 6 pictures
+    _, first_half = RealFeatures(tiny_bundle, pictures)(Size(16, 48, 8))
+    _, other_half = RealFeatures(tiny_bundle, pictures[3:] + pictures[:3])(Size(16, 48, 8))
+    np.testing.assert_array_equal(references, first_half[:33])
+    np.testing.assert_array_equal(query, other_half)
+
+
 def test_the_sorting_rival_computes_the_method() -> None:
-    query, references = make_features(Size(300, 200, 32), "clustered")
+    query, references = clustered(Size(300, 200, 32))
     energy = RIVALS["torch-sort"](query, references)()
     oracle = score_patches(query, references, scorer="reference")
     assert energy is not None
@@ -225,7 +276,7 @@ def test_the_sorting_rival_computes_the_method() -> None:
 
 
 def test_agreement_counts_what_is_decided_and_differs() -> None:
-    query, references = make_features(SMALL, "clustered")
+    query, references = clustered(SMALL)
     bank, _ = References.of(references)
     oracle = open_scorer("reference", bank).score(query)
     assert compare(oracle.energy, oracle, query).disagree == 0
@@ -254,7 +305,8 @@ def test_rivals_use_the_same_processor() -> None:
 
 def test_rows_of_a_scoring_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
-    out = run("--scoring", str(SMALL), "--rivals", "torch-sort", "--repeat", "4", "--json")
+    common = ("--scoring", str(SMALL), "--repeat", "4", "--json", "--features", "clustered")
+    out = run(*common, "--scorers", "reference", "--rivals", "torch-sort,onnx")
     report = json.loads(out)
     rows = {row["name"]: row for row in report["rows"]}
     assert list(rows) == ["reference", "onnx", "numpy-sgemm", "torch-sort"]
@@ -263,20 +315,43 @@ def test_rows_of_a_scoring_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     onnx = rows["onnx"]
     assert onnx["ratio"] == pytest.approx(onnx["median_ms"] / rows["numpy-sgemm"]["median_ms"])
     assert onnx["disagree"] == rows["torch-sort"]["disagree"] == 0
+    assert 0 < onnx["retrieval"] < 1 and rows["torch-sort"]["retrieval"] is None
     assert onnx["budget_mb"] > 0
     assert onnx["extra_mb"] < onnx["budget_mb"]
     assert rows["torch-sort"]["extra_mb"] is None
-    assert report["settings"]["data"] == "clustered"
+    assert report["settings"]["features"]["clustered"].startswith("64 clusters")
+
+
+def test_every_kind_of_features_has_its_rows(
+    taught: Bundle, good_pictures: Callable[[int], list[Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
+    folder = good_pictures(8)[0].parent
+    arguments = ("--scoring", "60x50x16,60x60x16", "--scorers", "onnx", "--repeat", "1", "--json")
+    report = json.loads(run(str(taught.path), "--pictures", str(folder), *arguments))
+    rows = [row for row in report["rows"] if row["kind"] == "scorer"]
+    kinds = ["clustered", "isotropic", "crowd", "real"]
+    assert [row["features"] for row in rows] == 2 * kinds
+    assert [row["size"] for row in rows] == 4 * ["60x50x16"] + 4 * ["60x60x16"]
+    assert [row["disagree"] for row in rows] == 8 * [0]
+    assert rows[2]["neighbors"][2] == 50 and rows[1]["neighbors"][0] < 10
+    assert list(report["settings"]["features"]) == kinds
 
 
 def test_scoring_table_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
     common = ("--scoring", str(SMALL), "--scorers", "onnx", "--repeat", "1")
-    text = run(*common, "--format", "md")
-    assert "| 60x90x16 | numpy-sgemm |" in text
-    assert "rows that disagree: 0" in text
+    text = run(*common, "--features", "crowd", "--format", "md")
+    assert "| crowd | 60x90x16 | numpy-sgemm |" in text
+    assert "disagree: 0" in text
     rows = list(csv.DictReader(io.StringIO(run(*common, "--format", "csv"))))
-    assert [row["name"] for row in rows] == ["onnx", "numpy-sgemm"]
+    assert [row["name"] for row in rows] == 3 * ["onnx", "numpy-sgemm"]
+
+
+def test_the_best_scorer_here_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring_module, "choose_scorer", lambda: ("native", "it is present"))
+    assert parse_scorers(None) == ["native"]
+    assert parse_scorers("reference,onnx") == ["reference", "onnx"]
 
 
 def test_a_rival_that_is_not_installed_is_named_and_left_out(
@@ -293,9 +368,9 @@ def test_a_rival_that_is_not_installed_is_named_and_left_out(
     assert "faiss is needed" in remark and "anoco-edge[rivals]" in remark
 
 
-def test_memory_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_seen() -> None:
     # The reference keeps at least similarity and consistency in float64: 2 x 32 MB.
-    extra = extra_memory_mb("reference", Size(1000, 4000, 8), "isotropic", 1)
+    extra = extra_memory_mb("reference", *isotropic(Size(1000, 4000, 8)), 1)
     assert 60 < extra < 400
     with pytest.raises(AnocoError, match=r"could not be measured: .*unknown scorer"):
-        extra_memory_mb("nonsense", SMALL, "clustered", 1)
+        extra_memory_mb("nonsense", *clustered(SMALL), 1)

@@ -300,7 +300,7 @@ def test_features_that_cannot_be_scored_concern_their_picture_only(
     taught: Path, value: float, says: str
 ) -> None:
     detector = Detector.open(taught)
-    detector._energies._engine = _Faulty(detector.bundle, value)
+    detector._road.energies._engine = _Faulty(detector.bundle, value)
     black = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     results = list(detector.inspect_many([textured_picture(1), black, textured_picture(2)]))
     assert [type(r) for r in results] == [Inspection, ScoringError, Inspection]
@@ -348,7 +348,7 @@ def test_unknown_names_are_usage_errors_never_a_fallback(taught: Path) -> None:
     detector = Detector.open(taught, "default", "onnxruntime", "reference")
     assert detector.choices["engine"] == ("onnxruntime", "asked for")
     assert detector.choices["scorer"] == ("reference", "asked for")
-    assert detector._energies._scorer.name == "reference"
+    assert detector._road.energies._scorer.name == "reference"
 
 
 def test_threads_and_memory_settings_do_not_change_results(taught: Path) -> None:

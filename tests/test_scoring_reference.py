@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anoco_edge.errors import ScoringError, UsageError
+from anoco_edge.native.library import why_not
 from anoco_edge.scoring import (
     POOLINGS,
     Metric,
@@ -357,10 +358,11 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
 
 
 def test_auto_says_what_it_chose() -> None:
-    name, why = choose_scorer()
-    assert (name, why) == ("onnx", "onnxruntime is installed")
+    here = why_not() is None
+    expected = ("native", "the native library is present")
+    assert choose_scorer() == (expected if here else ("onnx", "onnxruntime is installed"))
     bank, _ = References.of(GOOD)
-    assert open_scorer("auto", bank).name == "onnx"
+    assert open_scorer("auto", bank).name == choose_scorer()[0]
     assert open_scorer("reference", bank).name == "reference"
 
 

@@ -396,6 +396,23 @@ def test_a_region_that_cannot_be_is_refused(
     assert teacher.bundle.product() == before
 
 
+@pytest.mark.parametrize(("mode", "format"), [("RGBA", "PNG"), ("P", "GIF"), ("RGB", "BMP")])
+def test_a_mask_of_any_format_is_kept_as_a_plain_png(
+    teacher: Teacher, mode: str, format: str
+) -> None:
+    mask = np.zeros((80, 96), np.uint8)
+    mask[20:40, 24:48] = 200
+    mask[50:, 50:] = 100  # not white: it counts
+    buffer = io.BytesIO()
+    Image.fromarray(mask).convert(mode).save(buffer, format)
+    product = teacher.enroll(frames(1), settings=Settings({}, mask=buffer.getvalue())).product
+    assert product.mask is not None and product.mask.path.endswith(".png")
+    kept = teacher.bundle.read(product.mask, teacher.bundle.product_folder(product.name))
+    with Image.open(io.BytesIO(kept)) as picture:
+        assert (picture.format, picture.mode) == ("PNG", "L")
+        assert np.array_equal(np.asarray(picture), np.where(mask > 127, 255, 0))
+
+
 def test_a_mask_that_does_not_fit_is_refused(teacher: Teacher) -> None:
     before = teacher.enroll(frames(1)).product
     for data, error, says in (

@@ -282,8 +282,8 @@ def test_how_often_a_query_goes_through_the_engine(
 ) -> None:
     Teacher.open(bundle.path).enroll(parts(1, 2), settings=tta(level))
     detector = Detector.open(bundle.path)
-    engine = Counting(detector.engine)
-    detector._energies._engine = engine
+    engine = Counting(detector._road.engine)
+    detector._road.energies._engine = engine
     detector.inspect(part(3).rgb)
     assert engine.batches == batches
 
@@ -317,7 +317,7 @@ def test_the_map_is_the_average_of_all_views(tmp_path: Path, fit: str, width: in
     np.testing.assert_allclose(found.energy, expected, rtol=1e-4, atol=1e-9)
     assert found.score == pytest.approx(float(expected[found.counted].max()), rel=1e-4)
     once = Detector.open(bundle.path, scorer="reference")
-    once._energies._views = ()
+    once._road.energies._views = ()
     assert np.abs(once.inspect(rgb).energy - found.energy).max() > 1e-3 * found.score
 
 
@@ -381,7 +381,7 @@ def test_evidence_in_a_view_points_at_its_place_in_the_reference(tmp_path: Path)
     reference = NewPicture.from_array("coded", position_coded(width, height))
     product = Teacher(bundle, Colour(16)).enroll([reference], settings=tta("references")).product
     detector = Detector.open(bundle.path)
-    detector._energies._engine = Colour(16)
+    detector._road.energies._engine = Colour(16)
     contract, bank = bundle.manifest.input, bundle.bank(product)
     pixels, placement = prepare(reference.rgb, contract)
     inside, wanted = inspected_pixels(contract, placement)
@@ -468,8 +468,8 @@ def test_views_tiles_region_and_mask_together(tmp_path: Path, level: Level) -> N
         found[bank.row[mine], bank.col[mine]] = True
         np.testing.assert_array_equal(found, counted)
     detector = Detector.open(bundle.path)
-    engine = Counting(detector.engine)
-    detector._energies._engine = engine
+    engine = Counting(detector._road.engine)
+    detector._road.energies._engine = engine
     bad = textured_picture(5, 224, 160)
     bad[100:130, 120:160] = (250, 20, 20)
     bad[:50, :70] = (250, 20, 20)  # under the mask

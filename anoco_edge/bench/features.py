@@ -1,19 +1,19 @@
-"""Made-up features of any size, the same ones for the same size."""
+"""Features to measure with: made-up ones of any size, the same ones for the same size."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import UsageError
 
-Data = Literal["clustered", "isotropic"]
-DATA: tuple[str, ...] = get_args(Data)
+Features = NDArray[np.float32]
 _CLUSTERS, _SPREAD, _OUTLIERS = 64, 0.6, 0.05
+_COMMON, _LITTLE = 3.0, 0.3
 _SEED = 20
 
 
@@ -27,6 +27,10 @@ class Size:
 
     def __str__(self) -> str:
         return f"{self.queries}x{self.references}x{self.dim}"
+
+
+Source = Callable[[Size], "tuple[Features, Features]"]
+"""Queries and references of a size; its first line of documentation says what they are."""
 
 
 def parse_sizes(text: str) -> list[Size]:
@@ -47,18 +51,14 @@ def parse_sizes(text: str) -> list[Size]:
     return sizes
 
 
-def make_features(size: Size, data: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Queries and references. `clustered` resembles real patches, and 1 query in 20 nothing.
+def clustered(size: Size) -> tuple[Features, Features]:
+    """64 clusters as patches of a part form them; 1 query in 20 resembles nothing.
 
-    >>> query, references = make_features(Size(20, 30, 4), "clustered")
+    >>> query, references = clustered(Size(20, 30, 4))
     >>> query.shape, references.shape, query.dtype
     ((20, 4), (30, 4), dtype('float32'))
     """
-    if data not in DATA:
-        raise UsageError(f"unknown data {data!r}", hint=f"use {' or '.join(DATA)}")
     rng = np.random.default_rng(_SEED)
-    if data == "isotropic":
-        return _noise(rng, size.queries, size.dim), _noise(rng, size.references, size.dim)
     centres = _noise(rng, _CLUSTERS, size.dim)
     query, references = (
         centres[rng.integers(_CLUSTERS, size=n)] + np.float32(_SPREAD) * _noise(rng, n, size.dim)
@@ -69,5 +69,39 @@ def make_features(size: Size, data: str) -> tuple[NDArray[np.float32], NDArray[n
     return query, references
 
 
-def _noise(rng: np.random.Generator, rows: int, dim: int) -> NDArray[np.float32]:
+def isotropic(size: Size) -> tuple[Features, Features]:
+    """Noise in all directions alike, in which no reference can be left out early."""
+    rng = np.random.default_rng(_SEED)
+    return _noise(rng, size.queries, size.dim), _noise(rng, size.references, size.dim)
+
+
+def crowd(size: Size) -> tuple[Features, Features]:
+    """References in one direction, queries far from it: every reference is a neighbour of each."""
+    query, references = isotropic(size)
+    return query + np.float32(_LITTLE), references + np.float32(_COMMON)
+
+
+MADE_UP: dict[str, Source] = {"clustered": clustered, "isotropic": isotropic, "crowd": crowd}
+
+
+def parse_features(text: str | None, real: Source | None = None) -> dict[str, Source]:
+    """Names of features, with commas; without any, all there are.
+
+    >>> list(parse_features("crowd, clustered"))
+    ['crowd', 'clustered']
+    """
+    known = MADE_UP if real is None else {**MADE_UP, "real": real}
+    names = [name.strip() for name in (text or ",".join(known)).split(",") if name.strip()]
+    for name in names:
+        if name == "real" and real is None:
+            raise UsageError(
+                "real features come from pictures",
+                hint="give a bundle and --pictures: first those for references, then others",
+            )
+        if name not in known:
+            raise UsageError(f"unknown features {name!r}", hint=f"use {', '.join(known)}")
+    return {name: known[name] for name in names}
+
+
+def _noise(rng: np.random.Generator, rows: int, dim: int) -> Features:
     return rng.standard_normal((rows, dim), dtype=np.float32)

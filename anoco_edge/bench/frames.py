@@ -136,6 +136,7 @@ def _effective(detector: Detector, settings: EngineSettings) -> dict[str, Any]:
     manifest, product = detector.bundle.manifest, detector.product
     patches, dim = detector.bank.references.features.shape
     return {
+        "runtime": detector.runtime,
         "engine": f"{engine} ({why_engine})",
         "scorer": f"{scorer} ({why_scorer})",
         "device": settings.device,

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anoco_edge.bench.features import Features
 from anoco_edge.errors import UsageError, missing
 from anoco_edge.machine import cores
+from anoco_edge.scoring import SCORERS
 
-Features = NDArray[np.float32]
 Run = Callable[[], "NDArray[np.float32] | None"]
 """One measured call; returns energies where the rival computes them."""
 
@@ -89,15 +90,16 @@ RIVALS: dict[str, Callable[[Features, Features], Run]] = {
 
 
 def parse_rivals(text: str) -> list[str]:
-    """Names of rivals; the yardstick always runs, and first.
+    """Names of rivals, which another of our scorers may be; the yardstick always runs, and first.
 
-    >>> parse_rivals("faiss")
-    ['numpy-sgemm', 'faiss']
+    >>> parse_rivals("faiss, onnx")
+    ['numpy-sgemm', 'faiss', 'onnx']
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
+    known = [*RIVALS, *SCORERS]
     for name in names:
-        if name not in RIVALS:
-            raise UsageError(f"unknown rival {name!r}", hint=f"use {', '.join(RIVALS)}")
+        if name not in known:
+            raise UsageError(f"unknown rival {name!r}", hint=f"use {', '.join(known)}")
     return list(dict.fromkeys([YARDSTICK, *names]))
 
 

@@ -31,10 +31,13 @@ def scoring_rows_for_people(bench: ScoringBench) -> list[dict[str, str]]:
     """The same in fewer columns."""
     return [
         {
+            "features": row.features,
             "size": row.size,
             "what": row.name,
             "ms": f"{row.median_ms:.1f}",
             "x sgemm": f"{row.ratio:.2f}",
+            "retrieval + solve": _split(row),
+            "neighbours": " / ".join(map(str, row.neighbors)),
             "extra MB": _memory(row),
             "against the reference": _agreement(row),
         }
@@ -103,6 +106,13 @@ def facts(settings: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _split(row: ScoringRow) -> str:
+    """Where the time goes, in units of the bare sgemm."""
+    if row.retrieval is None:
+        return "-"
+    return f"{row.ratio * row.retrieval:.2f} + {row.ratio * (1 - row.retrieval):.2f}"
+
+
 def _memory(row: ScoringRow) -> str:
     if row.extra_mb is None:
         return "-"
@@ -113,7 +123,7 @@ def _memory(row: ScoringRow) -> str:
 def _agreement(row: ScoringRow) -> str:
     if row.disagree is None or row.undecided is None:
         return "is the reference" if row.name == "reference" else "-"
-    return f"rows undecided {100 * row.undecided:.2f} %, rows that disagree: {row.disagree}"
+    return f"undecided {100 * row.undecided:.2f} %, disagree: {row.disagree}"
 
 
 def _text(value: Any) -> str:

@@ -16,6 +16,7 @@ from anoco_edge.cli.options import (
     EngineOption,
     JsonOption,
     ProductOption,
+    RuntimeOption,
     ScorerOption,
     ThreadsOption,
     example,
@@ -23,7 +24,10 @@ from anoco_edge.cli.options import (
 from anoco_edge.errors import BudgetMissedError, UsageError
 
 if TYPE_CHECKING:
+    from anoco_edge.bench.features import Source
+    from anoco_edge.bench.real import RealFeatures
     from anoco_edge.engines import EngineSettings
+    from anoco_edge.road import Runtime
 
 
 class Format(str, Enum):
@@ -52,6 +56,7 @@ def bench(
     engine: EngineOption = "auto",
     device: DeviceOption = "CPU",
     scorer: ScorerOption = "auto",
+    runtime: RuntimeOption = "python",
     threads: ThreadsOption = 0,
     arena: ArenaOption = True,
     frames: Annotated[int, typer.Option(min=1, help="Frames to measure.")] = 50,
@@ -68,15 +73,19 @@ def bench(
         typer.Option(metavar="NQxNRxD", help="Measure scorers alone, at these sizes (commas)."),
     ] = None,
     scorers: Annotated[
-        str | None, typer.Option(help="With --scoring: which (commas); default: all.")
+        str | None, typer.Option(help="With --scoring: which (commas); default: the best here.")
     ] = None,
     rivals: Annotated[
         str | None,
-        typer.Option(help="With --scoring: numpy-sgemm, torch-sort, faiss (commas)."),
+        typer.Option(help="With --scoring: numpy-sgemm, torch-sort, faiss, onnx (commas)."),
     ] = None,
-    data: Annotated[
-        str, typer.Option(help="With --scoring: clustered (like real features) or isotropic.")
-    ] = "clustered",
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="With --scoring: clustered, isotropic, crowd, and with BUNDLE and --pictures real "
+            "(commas); default: all. References come from the first pictures, queries from others."
+        ),
+    ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="With --scoring: rounds.")] = 7,
     form: Annotated[
         Format, typer.Option("--format", case_sensitive=False, help="How to write the figures.")
@@ -84,21 +93,27 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure a frame stage by stage, or with --scoring the scorers beside their rivals."""
+    from anoco_edge.bench.features import parse_features
     from anoco_edge.engines import EngineSettings
 
     if as_json:
         form = Format.json
     if scoring is not None:
-        if bundle is not None or pictures or profile or max_p99 is not None:
+        if profile or max_p99 is not None:
             raise UsageError(
-                "--scoring measures scorers alone: a bundle, pictures, --profile and --max-p99 "
-                "do not go with it",
+                "--scoring measures scorers alone: --profile and --max-p99 do not go with it",
                 hint="run bench twice",
             )
-        _bench_scoring(scoring, scorers, rivals, data, repeat, threads, form)
+        settings = EngineSettings(threads=threads, arena=arena, device=device)
+        real = _real_features(bundle, pictures or [], engine, settings)
+        _bench_scoring(
+            scoring, scorers, rivals, parse_features(features, real), repeat, threads, form
+        )
         return
-    if rivals is not None or scorers is not None:
-        raise UsageError("--rivals and --scorers belong to --scoring", hint="add --scoring NQxNRxD")
+    if rivals is not None or scorers is not None or features is not None:
+        raise UsageError(
+            "--rivals, --scorers and --features belong to --scoring", hint="add --scoring NQxNRxD"
+        )
     if max_p99 is not None and not max_p99 > 0:
         raise UsageError(f"--max-p99 is {max_p99}", hint="give milliseconds, more than 0")
     p99 = _bench_frames(
@@ -107,6 +122,7 @@ def bench(
         product,
         engine,
         scorer,
+        runtime,
         EngineSettings(threads=threads, arena=arena, device=device),
         frames,
         warmup,
@@ -126,6 +142,7 @@ def _bench_frames(
     product: str | None,
     engine: str,
     scorer: str,
+    runtime: Runtime,
     settings: EngineSettings,
     frames: int,
     warmup: int,
@@ -141,7 +158,13 @@ def _bench_frames(
 
     # Random weights compute nothing of use, but they do it in the same time.
     detector = Detector.open(
-        path or find_bundle(), product, engine, scorer, settings=settings, allow_random=True
+        path or find_bundle(),
+        product,
+        engine,
+        scorer,
+        runtime=runtime,
+        settings=settings,
+        allow_random=True,
     )
     paths, what = bench_pictures(detector.bundle, detector.product, inputs)
     with console.progress("measuring", frames + warmup) as step:
@@ -177,11 +200,29 @@ def _bench_frames(
     return result.stages["total"].p99
 
 
+def _real_features(
+    bundle: Path | None, pictures: list[str], engine: str, settings: EngineSettings
+) -> RealFeatures | None:
+    from anoco_edge.bench.real import RealFeatures
+    from anoco_edge.bundle import Bundle
+    from anoco_edge.sources.files import find_pictures
+
+    if bundle is None and not pictures:
+        return None
+    if bundle is None or not pictures:
+        raise UsageError(
+            "real features take a bundle and --pictures",
+            hint="give both, the pictures for references first, or neither",
+        )
+    found = find_pictures(pictures, "bench takes pictures and folders of them")
+    return RealFeatures(Bundle.open(bundle), [Path(path) for path in found], engine, settings)
+
+
 def _bench_scoring(
     sizes: str,
     scorers: str | None,
     rivals: str | None,
-    data: str,
+    features: dict[str, Source],
     repeat: int,
     threads: int,
     form: Format,
@@ -203,7 +244,7 @@ def _bench_scoring(
             wanted,
             scorers=parse_scorers(scorers),
             rivals=parse_rivals(rivals or ""),
-            data=data,
+            features=features,
             repeat=repeat,
             threads=threads,
             step=step,

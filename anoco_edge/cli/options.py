@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +19,10 @@ EngineOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option(help="With openvino: CPU, GPU, NPU or AUTO.")]
 ScorerOption = Annotated[str, typer.Option(help="What scores: auto, onnx, reference.")]
+RuntimeOption = Annotated[
+    Literal["python", "native"],
+    typer.Option(help="What inspects: Python, or libanoco_edge (with openvino)."),
+]
 ThreadsOption = Annotated[int, typer.Option(min=0, help="Threads; 0 uses every core.")]
 ArenaOption = Annotated[
     bool, typer.Option("--arena/--no-arena", help="Keep memory between frames (faster, larger).")

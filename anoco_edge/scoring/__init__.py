@@ -49,10 +49,10 @@ def choose_scorer(name: str = "auto") -> tuple[str, str]:
     if name == "auto":
         from importlib.util import find_spec
 
-        from anoco_edge.scoring import native
+        from anoco_edge.native.library import find_library, why_not
 
         # Loading it takes a millisecond, and a library of another machine is no reason to fail.
-        if native.find_library() is not None and native.why_not() is None:
+        if find_library() is not None and why_not() is None:
             return "native", "the native library is present"
         if find_spec("onnxruntime") is not None:
             return "onnx", "onnxruntime is installed"

@@ -3,120 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 
-from anoco_edge.errors import AnocoError, EnvironmentMissingError, ScoringError, UsageError
+from anoco_edge.errors import AnocoError, ScoringError, UsageError
 from anoco_edge.machine import cores
+from anoco_edge.native import interface
+from anoco_edge.native.library import last_error, load_library
 from anoco_edge.scoring.types import METRICS, Floats, Parameters, References, Scores, check_query
-
-VARIABLE = "ANOCO_EDGE_LIBRARY"
-"""Names a library to use in place of the one that was installed."""
 
 MEMORY_MB = 48
 """Room for intermediate results; the bank is read where it is."""
-
-_ABI = 1
-_FOLDER = Path(__file__).parents[1] / "_lib"
-
-# anoco_edge.h
-_INVALID_ARGUMENT, _BAD_FEATURES, _CORRUPT = 1, 2, 5
-_FLOAT32, _FLOAT16 = 1, 2
-
-
-class _BankOptions(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_uint32),
-        ("type", ctypes.c_uint32),
-        ("features", ctypes.c_void_p),
-        ("rows", ctypes.c_int64),
-        ("dim", ctypes.c_int64),
-        ("copy", ctypes.c_uint32),
-        ("directions", ctypes.c_int32),
-    )
-
-
-class _ScorerOptions(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_uint32),
-        ("metric", ctypes.c_uint32),
-        ("lam", ctypes.c_double),
-        ("floor", ctypes.c_double),
-        ("threads", ctypes.c_uint32),
-        ("memory_mb", ctypes.c_uint32),
-        ("pin", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-    )
-
-
-def find_library() -> Path | None:
-    """The library that would be loaded, found without loading it; None where there is none."""
-    named = os.environ.get(VARIABLE)
-    if named:
-        return Path(named)
-    # The soname is what a wheel carries; the name without a number is a link in an install tree.
-    found = sorted(_FOLDER.glob("libanoco_edge.so*"))
-    return found[0] if found else None
-
-
-def why_not() -> str | None:
-    """Why the native scorer cannot run here, or None where it can."""
-    try:
-        load_library()
-    except EnvironmentMissingError as error:
-        return error.what
-    return None
-
-
-def load_library() -> ctypes.CDLL:
-    """The library with its functions declared; `EnvironmentMissingError` where it cannot be had."""
-    path = find_library()
-    if path is None:
-        raise EnvironmentMissingError(
-            "the native library libanoco_edge.so is not installed",
-            hint="install a wheel that carries it, or build runtime/ with CMake and set "
-            f"{VARIABLE} to libanoco_edge.so; without it use --scorer onnx",
-        )
-    return _load(path)
-
-
-@cache
-def _load(path: Path) -> ctypes.CDLL:
-    hint = f"build it again for this machine, or correct {VARIABLE}"
-    try:
-        library = ctypes.CDLL(str(path))
-        version = library.anoco_abi_version()
-    except (OSError, AttributeError) as error:
-        raise EnvironmentMissingError(
-            f"the native library cannot be loaded: {error}", hint=hint
-        ) from None
-    if version != _ABI:
-        raise EnvironmentMissingError(
-            f"the native library {path} has interface {version}, not {_ABI}", hint=hint
-        )
-    _declare(library)
-    return library
-
-
-def _declare(library: ctypes.CDLL) -> None:
-    pointer, count = ctypes.c_void_p, ctypes.c_int64
-    made = ctypes.POINTER(ctypes.c_void_p)
-    for name, result, arguments in (
-        ("anoco_last_error", ctypes.c_char_p, ()),
-        ("anoco_kernels", ctypes.c_char_p, ()),
-        ("anoco_bank_create", ctypes.c_int32, (ctypes.POINTER(_BankOptions), made)),
-        ("anoco_bank_destroy", None, (pointer,)),
-        ("anoco_scorer_create", ctypes.c_int32, (pointer, ctypes.POINTER(_ScorerOptions), made)),
-        ("anoco_scorer_destroy", None, (pointer,)),
-        ("anoco_scorer_score", ctypes.c_int32, (pointer, pointer, count, *([pointer] * 4))),
-        ("anoco_scorer_retrieval_share", ctypes.c_double, (pointer,)),
-    ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
 
 
 class NativeScorer:
@@ -142,22 +40,19 @@ class NativeScorer:
         half = bank.features.dtype == np.float16
         self._features = np.ascontiguousarray(bank.features, np.float16 if half else np.float32)
         rows, self._dim = self._features.shape
-        borrowed = _BankOptions(
-            ctypes.sizeof(_BankOptions),
-            _FLOAT16 if half else _FLOAT32,
-            self._features.ctypes.data,
-            rows,
-            self._dim,
-            0,
-            directions,
+        borrowed = interface.BankOptions(
+            type=interface.FLOAT16 if half else interface.FLOAT32,
+            features=self._features.ctypes.data,
+            rows=rows,
+            dim=self._dim,
+            directions=directions,
         )
-        settings = _ScorerOptions(
-            ctypes.sizeof(_ScorerOptions),
-            METRICS.index(parameters.metric),
-            parameters.lam,
-            parameters.floor,
-            threads or cores(),
-            memory_mb,
+        settings = interface.ScorerOptions(
+            metric=METRICS.index(parameters.metric),
+            lam=parameters.lam,
+            floor=parameters.floor,
+            threads=threads or cores(),
+            memory_mb=memory_mb,
         )
         handle, self._scorer = ctypes.c_void_p(), ctypes.c_void_p()
         self._check(self._library.anoco_bank_create(borrowed, handle))
@@ -182,7 +77,7 @@ class NativeScorer:
             len(rows),
             *(array.ctypes.data for array in (energy, anchor, similarity, neighbors)),
         )
-        if status == _BAD_FEATURES:
+        if status == interface.BAD_FEATURES:
             check_query(rows, self._dim)  # names the patch, as the other scorers do
         self._check(status)
         share = float(self._library.anoco_scorer_retrieval_share(self._scorer))
@@ -191,10 +86,10 @@ class NativeScorer:
     def _check(self, status: int) -> None:
         if status == 0:
             return
-        text = self._library.anoco_last_error().decode(errors="replace")
-        if status == _INVALID_ARGUMENT:
+        text = last_error(self._library)
+        if status == interface.INVALID_ARGUMENT:
             raise UsageError(f"the native scorer refuses: {text}", hint="check the arguments")
-        if status in (_BAD_FEATURES, _CORRUPT):
+        if status in (interface.BAD_FEATURES, interface.CORRUPT):
             raise ScoringError(text, hint="check the backbone and its input")
         raise AnocoError(
             f"the native scorer failed: {text}", hint="free memory, or use --scorer onnx"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from PIL import Image
 from pydantic import ValidationError
 
 from anoco_edge.bundle import Bank, Bundle, Product, Reference
@@ -40,7 +43,7 @@ class Settings:
     region: Points | None = None
     """In pixels of the reference pictures; an empty sequence takes the region away."""
     mask: bytes | None = None
-    """A PNG of the size of the reference pictures; empty bytes take the mask away."""
+    """A picture file of the size of the reference pictures; empty bytes take the mask away."""
     threshold: float | None = None
     """A manual threshold; 0 goes back to a computed one."""
     tiles: TileSettings | None = None
@@ -98,10 +101,11 @@ def draft_product(
     if settings.mask is not None:
         fields["mask"] = None
         if settings.mask:
-            digest = sha256_bytes(settings.mask)
+            data = _plain_mask(settings.mask)
+            digest = sha256_bytes(data)
             path = f"mask-{digest[:16]}.png"
-            fields["mask"] = FileRecord(path=path, sha256=digest, size=len(settings.mask))
-            files[path] = settings.mask
+            fields["mask"] = FileRecord(path=path, sha256=digest, size=len(data))
+            files[path] = data
     if settings.tiles is not None:
         fields["tiles"] = tiles_for(settings.tiles, picture_size(references), window)
     if settings.max_patches is not None:
@@ -112,6 +116,13 @@ def draft_product(
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"{where}: {first['msg']}") from None
+
+
+def _plain_mask(data: bytes) -> bytes:
+    """A mask in whatever format, as an 8-bit grey PNG of 0 and 255: all that a device need read."""
+    buffer = io.BytesIO()
+    Image.fromarray(read_mask(data, "the mask").astype(np.uint8) * 255).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def with_views(product: Product, window: InputContract) -> Product:

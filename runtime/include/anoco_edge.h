@@ -45,11 +45,11 @@ enum {
   ANOCO_INVALID_ARGUMENT = 1, /* a null pointer, a size or an option out of range */
   ANOCO_BAD_FEATURES = 2,     /* NaN, infinity, or a row whose length is outside 1e-10 to 1e10 */
   ANOCO_OUT_OF_MEMORY = 3,
-  ANOCO_NO_THREADS = 4, /* the system refuses to start a thread */
-  ANOCO_CORRUPT = 5,    /* an energy came out as NaN: the bank's memory was changed under it */
-  ANOCO_INTERNAL = 6,   /* a defect of this library */
-  ANOCO_BAD_BUNDLE = 7, /* missing, damaged, or of a version this library does not know */
-  ANOCO_NO_PRODUCT = 8, /* the bundle has no product of that name, or it has no references yet */
+  ANOCO_NO_THREADS = 4,   /* the system refuses to start a thread */
+  ANOCO_CORRUPT = 5,      /* an energy came out as NaN: the bank's memory was changed under it */
+  ANOCO_INTERNAL = 6,     /* a defect of this library */
+  ANOCO_BAD_BUNDLE = 7,   /* missing, damaged, or of a version this library does not know */
+  ANOCO_NO_PRODUCT = 8,   /* the bundle has no product of that name, or it has no references yet */
   ANOCO_BAD_PICTURE = 9,  /* a size, shape or format that cannot be inspected */
   ANOCO_NO_BACKEND = 10,  /* the engine's library, or the device, is not on this machine */
   ANOCO_PARITY = 11,      /* the self-test failed: this engine computes other features */
@@ -97,7 +97,8 @@ typedef struct anoco_bank_options {
   int32_t directions;
 } anoco_bank_options;
 
-#define ANOCO_BANK_OPTIONS_INIT {sizeof(anoco_bank_options), ANOCO_FLOAT32, 0, 0, 0, 0, -1}
+#define ANOCO_BANK_OPTIONS_INIT \
+  { sizeof(anoco_bank_options), ANOCO_FLOAT32, 0, 0, 0, 0, -1 }
 
 /* Checks every row (ANOCO_BAD_FEATURES names the first bad one) and computes norms. */
 ANOCO_API anoco_status anoco_bank_create(const anoco_bank_options* options, anoco_bank** out);
@@ -119,7 +120,7 @@ typedef struct anoco_scorer_options {
 } anoco_scorer_options;
 
 #define ANOCO_SCORER_OPTIONS_INIT \
-  {sizeof(anoco_scorer_options), ANOCO_METRIC_PRODUCT, 1.0, 0.05, 0, 0, 0, 0}
+  { sizeof(anoco_scorer_options), ANOCO_METRIC_PRODUCT, 1.0, 0.05, 0, 0, 0, 0 }
 
 /* Bytes that anoco_scorer_create would take, the stacks of its threads left out. */
 ANOCO_API anoco_status anoco_scorer_query_memory(const anoco_bank* bank,
@@ -172,7 +173,8 @@ typedef struct anoco_image {
   int64_t chroma_stride; /* 0: as stride */
 } anoco_image;
 
-#define ANOCO_IMAGE_INIT {sizeof(anoco_image), ANOCO_RGB, 0, 0, 0, 0, 0, 0}
+#define ANOCO_IMAGE_INIT \
+  { sizeof(anoco_image), ANOCO_RGB, 0, 0, 0, 0, 0, 0 }
 
 enum { ANOCO_STRETCH = 0, ANOCO_LETTERBOX = 1 };
 
@@ -186,7 +188,8 @@ typedef struct anoco_input {
   uint32_t stride; /* pixels of one patch each way; width and height are multiples */
 } anoco_input;
 
-#define ANOCO_INPUT_INIT {sizeof(anoco_input), ANOCO_STRETCH, 0, 0, {0, 0, 0, 0}, 1}
+#define ANOCO_INPUT_INIT \
+  { sizeof(anoco_input), ANOCO_STRETCH, 0, 0, {0, 0, 0, 0}, 1 }
 
 /* Where the picture lies in the input, in its pixels. */
 typedef struct anoco_placement {
@@ -198,7 +201,8 @@ typedef struct anoco_placement {
   int64_t height;
 } anoco_placement;
 
-#define ANOCO_PLACEMENT_INIT {sizeof(anoco_placement), 0, 0, 0, 0, 0}
+#define ANOCO_PLACEMENT_INIT \
+  { sizeof(anoco_placement), 0, 0, 0, 0, 0 }
 
 /* A part of the road: the picture as the model wants it, height x width x 3 bytes of RGB without
  * gaps, antialiased bilinear, bit for bit what Pillow gives. `placement` may be NULL. Takes memory
@@ -235,7 +239,8 @@ typedef struct anoco_bundle_info {
   int64_t dim; /* numbers a patch */
 } anoco_bundle_info;
 
-#define ANOCO_BUNDLE_INFO_INIT {sizeof(anoco_bundle_info), 0, 0, 0, 0, 0, 0, 0}
+#define ANOCO_BUNDLE_INFO_INIT \
+  { sizeof(anoco_bundle_info), 0, 0, 0, 0, 0, 0, 0 }
 
 ANOCO_API anoco_status anoco_bundle_describe(const anoco_bundle* bundle, anoco_bundle_info* out);
 
@@ -246,7 +251,7 @@ typedef struct anoco_detector anoco_detector;
 enum { ANOCO_LOG_INFO = 1, ANOCO_LOG_WARNING = 2 };
 
 /* Told what a person may want to know. Called in the thread that makes the call; never while a
- * picture is inspected. */
+ * picture is inspected. It must not call this library. */
 typedef void (*anoco_log)(void* user, int32_t level, const char* text);
 
 typedef struct anoco_detector_options {
@@ -263,7 +268,8 @@ typedef struct anoco_detector_options {
   uint32_t reserved;
 } anoco_detector_options;
 
-#define ANOCO_DETECTOR_OPTIONS_INIT {sizeof(anoco_detector_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define ANOCO_DETECTOR_OPTIONS_INIT \
+  { sizeof(anoco_detector_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Loads the backbone, runs the bundle's self-test, loads the product. NULL options: the defaults.
  * The bundle may be destroyed afterwards. */
@@ -293,7 +299,8 @@ typedef struct anoco_context_options {
   int64_t max_height;
 } anoco_context_options;
 
-#define ANOCO_CONTEXT_OPTIONS_INIT {sizeof(anoco_context_options), 0, 0, 0, 0, 0}
+#define ANOCO_CONTEXT_OPTIONS_INIT \
+  { sizeof(anoco_context_options), 0, 0, 0, 0, 0 }
 
 /* Bytes that anoco_context_create would take, what the engine takes and the stacks of threads left
  * out. While products are changed over there may be two of it. */
@@ -307,6 +314,14 @@ ANOCO_API anoco_status anoco_context_create(anoco_detector* detector,
 ANOCO_API void anoco_context_destroy(anoco_context* context);
 
 enum { ANOCO_UNCALIBRATED = 0, ANOCO_GOOD = 1, ANOCO_ANOMALOUS = 2 };
+
+/* What a threshold rests on: the references alone, good parts that were held out, a person. */
+enum {
+  ANOCO_THRESHOLD_NONE = 0,
+  ANOCO_THRESHOLD_PROVISIONAL = 1,
+  ANOCO_THRESHOLD_CONFORMAL = 2,
+  ANOCO_THRESHOLD_MANUAL = 3
+};
 
 /* Pointers lead into the context and are valid until its next call of anoco_inspect. Grids have
  * rows x cols entries, 0 (anchor: -1) where a patch was not scored. */
@@ -335,10 +350,15 @@ typedef struct anoco_result {
   int64_t picture_top;
   int64_t picture_width;
   int64_t picture_height;
+  int32_t threshold_kind; /* ANOCO_THRESHOLD_... */
+  uint32_t reserved;
 } anoco_result;
 
-#define ANOCO_RESULT_INIT \
-  {sizeof(anoco_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define ANOCO_RESULT_INIT                                                                         \
+  {                                                                                               \
+    sizeof(anoco_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+        0                                                                                         \
+  }
 
 /* Inspects one picture. Allocates nothing. `out` may be NULL. */
 ANOCO_API anoco_status anoco_inspect(anoco_context* context, const anoco_image* image,
@@ -355,7 +375,8 @@ typedef struct anoco_region {
   int64_t col;
 } anoco_region;
 
-#define ANOCO_REGION_INIT {sizeof(anoco_region), 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define ANOCO_REGION_INIT \
+  { sizeof(anoco_region), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Regions of the last inspection, strongest first. */
 ANOCO_API anoco_status anoco_result_region(anoco_context* context, int64_t number,
@@ -374,7 +395,8 @@ typedef struct anoco_evidence {
   double similarity;
 } anoco_evidence;
 
-#define ANOCO_EVIDENCE_INIT {sizeof(anoco_evidence), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define ANOCO_EVIDENCE_INIT \
+  { sizeof(anoco_evidence), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 ANOCO_API anoco_status anoco_result_evidence(anoco_context* context, int64_t row, int64_t col,
                                              anoco_evidence* out);
@@ -393,7 +415,8 @@ typedef struct anoco_timings {
   double total;
 } anoco_timings;
 
-#define ANOCO_TIMINGS_INIT {sizeof(anoco_timings), 0, 0, 0, 0, 0, 0}
+#define ANOCO_TIMINGS_INIT \
+  { sizeof(anoco_timings), 0, 0, 0, 0, 0, 0 }
 
 ANOCO_API anoco_status anoco_result_timings(anoco_context* context, anoco_timings* out);
 
@@ -406,7 +429,8 @@ typedef struct anoco_enroll_options {
   const char* const* names; /* of the pictures; NULL: "frame-1.png" and so on */
 } anoco_enroll_options;
 
-#define ANOCO_ENROLL_OPTIONS_INIT {sizeof(anoco_enroll_options), 0, 0, 0}
+#define ANOCO_ENROLL_OPTIONS_INIT \
+  { sizeof(anoco_enroll_options), 0, 0, 0 }
 
 typedef struct anoco_enrolled {
   uint32_t struct_size;
@@ -419,7 +443,8 @@ typedef struct anoco_enrolled {
   double threshold; /* 0: none yet */
 } anoco_enrolled;
 
-#define ANOCO_ENROLLED_INIT {sizeof(anoco_enrolled), 0, 0, 0, 0, 0, 0, 0}
+#define ANOCO_ENROLLED_INIT \
+  { sizeof(anoco_enrolled), 0, 0, 0, 0, 0, 0, 0 }
 
 /* Adds pictures of good parts to a product of the detector's bundle, which is made if need be, and
  * sets its provisional threshold, as `anoco-edge enroll` does. All or nothing, whatever happens.

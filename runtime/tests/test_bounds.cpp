@@ -1,7 +1,9 @@
 // Searches for a reference whose bound (projection.hpp) is below its similarity, for banks that lie
-// within the basis, beside it, in clusters and on one line.
+// within the basis, beside it, in clusters and on one line; in float32 and float16, with lengths at
+// the ends of what is allowed, and with numbers that vanish when they are multiplied.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -18,58 +20,101 @@ float normal() { return std::normal_distribution<float>()(generator); }
 
 using Rows = std::vector<float>;
 
-// Around `rank` directions, with so much noise beside them; lengths from 1e-3 to 1e3.
-Rows make(int64_t rows, int64_t dim, int64_t rank, float noise) {
+// Around `rank` directions, with so much noise beside them; lengths from 10^-wild to 10^wild.
+Rows make(int64_t rows, int64_t dim, int64_t rank, float noise, int wild) {
   Rows centres(size_t(rank * dim)), out(size_t(rows * dim));
   for (float& number : centres) number = normal();
   for (int64_t j = 0; j < rows; ++j) {
     const int64_t centre = int64_t(generator() % uint32_t(rank));
-    const float length = std::pow(10.0f, float(generator() % 7) - 3);
+    const float length = std::pow(10.0f, float(int(generator() % uint32_t(2 * wild + 1)) - wild));
     for (int64_t c = 0; c < dim; ++c)
       out[size_t(j * dim + c)] = length * (centres[size_t(centre * dim + c)] + noise * normal());
   }
   return out;
 }
 
-std::vector<float> query_sketch(const Bank& bank, const float* query) {
+std::vector<float> query_sketch(const Bank& bank, int64_t level, const float* query) {
   const auto& k = kernels();
   const auto& projection = bank.projection();
   std::vector<float> left(size_t(k.mr * bank.dim()));
   std::vector<float> products(size_t(k.mr * projection.products()));
-  std::vector<float> sketch(static_cast<size_t>(projection.width()));
+  std::vector<float> sketch(static_cast<size_t>(projection.width(level)));
   k.pack_a(&query, 1, bank.dim(), left.data());
-  projection.project(left.data(), products.data());
+  projection.project(level, left.data(), products.data());
   const double norm = std::sqrt(k.squares(query, bank.dim()));
-  projection.finish(products.data(), float(1 / norm), 1.0f, sketch.data());
+  projection.sketch_query(level, products.data(), float(1 / norm), sketch.data());
   return sketch;
 }
 
-// The smallest bound minus similarity; never below zero.
-double attack(const Rows& features, int64_t rows, int64_t dim, int64_t directions,
+// The smallest bound minus similarity, at every level of the sketches; never below zero.
+double attack(const void* features, uint32_t type, int64_t rows, int64_t dim, int64_t directions,
               const Rows& queries) {
   anoco_bank_options options = ANOCO_BANK_OPTIONS_INIT;
-  options.features = features.data();
+  options.features = features;
+  options.type = type;
   options.rows = rows;
   options.dim = dim;
   options.directions = int32_t(directions);
   const Bank bank(options);
   const auto& k = kernels();
-  const int64_t width = bank.projection().width();
+  const auto& projection = bank.projection();
   double closest = 1;
-  for (int64_t i = 0; i < int64_t(queries.size()) / dim; ++i) {
-    const float* query = queries.data() + i * dim;
-    const auto sketch = query_sketch(bank, query);
-    const float* row = sketch.data();
-    std::vector<float> left(size_t(k.mr * width)), bounds(size_t(k.mr * k.nr));
-    k.pack_a(&row, 1, width, left.data());
-    const auto inverse = float(1 / std::sqrt(k.squares(query, dim)));
-    for (int64_t j = 0; j < rows; ++j) {
-      if (j % k.nr == 0)
-        k.multiply(width, left.data(), bank.projection().sketches(j), bounds.data(), k.nr, false);
-      const float s = bank.dot(query, j) * inverse * bank.inverse_norm(j);
-      closest = std::min(closest, double(bounds[size_t(j % k.nr)]) - double(s));
+  for (int64_t level = 0; level < projection.levels(); ++level)
+    for (int64_t i = 0; i < int64_t(queries.size()) / dim; ++i) {
+      const float* query = queries.data() + i * dim;
+      const int64_t width = projection.width(level);
+      const auto sketch = query_sketch(bank, level, query);
+      const float* row = sketch.data();
+      std::vector<float> left(size_t(k.mr * width)), bounds(size_t(k.mr * k.nr));
+      k.pack_a(&row, 1, width, left.data());
+      const auto inverse = float(1 / std::sqrt(k.squares(query, dim)));
+      for (int64_t j = 0; j < rows; ++j) {
+        if (j % k.nr == 0)
+          k.multiply(width, left.data(), projection.sketches(j), bounds.data(), k.nr, false);
+        const float s = bank.dot(query, j) * inverse * bank.inverse_norm(j);
+        closest = std::min(closest, double(bounds[size_t(j % k.nr)]) - double(s));
+      }
     }
+  return closest;
+}
+
+// A float32 cut off to a float16, by its bits; small numbers become zero.
+uint16_t to_half(float number) {
+  uint32_t bits;
+  std::memcpy(&bits, &number, sizeof bits);
+  const int exponent = int(bits >> 23 & 255) - 112;
+  if (exponent <= 0) return 0;
+  return uint16_t((bits >> 16 & 0x8000u) | uint32_t(exponent) << 10 | (bits >> 13 & 0x3ffu));
+}
+
+// Queries from anywhere, and references, opposite and scaled ones: all of their length may lie
+// within the basis.
+Rows make_queries(const Rows& bank, int64_t dim, int wild) {
+  Rows queries = make(6, dim, 3, 1.0f, wild);
+  for (int64_t k = 0; k < 6; ++k)
+    for (int64_t c = 0; c < dim; ++c)
+      queries.push_back(bank[size_t(k * 20 * dim + c)] * (k % 2 == 0 ? 3.0f : -1.0f));
+  return queries;
+}
+
+double attack_all(int64_t dim, int64_t directions, float noise) {
+  constexpr int64_t kRows = 130;
+  double closest = 1;
+  for (const int wild : {0, 3, 8}) {
+    Rows bank = make(kRows, dim, std::max<int64_t>(1, directions), noise, wild);
+    // Numbers below 1e-38 are held with fewer digits, and products with them vanish.
+    for (int64_t j = 0; j < kRows; j += 3) bank[size_t(j * dim + j % dim)] = 1e-41f;
+    const Rows queries = make_queries(bank, dim, wild);
+    const double gap = attack(bank.data(), ANOCO_FLOAT32, kRows, dim, directions, queries);
+    CHECK(gap >= 0);
+    closest = std::min(closest, gap);
   }
+  Rows bank = make(kRows, dim, std::max<int64_t>(1, directions), noise, 2);
+  std::vector<uint16_t> halves;
+  for (const float number : bank) halves.push_back(to_half(number));
+  for (int64_t j = 0; j < kRows; ++j) halves[size_t(j * dim)] |= 0x3u;  // never a row of zeros
+  const Rows queries = make_queries(bank, dim, 2);
+  CHECK(attack(halves.data(), ANOCO_FLOAT16, kRows, dim, directions, queries) >= 0);
   return closest;
 }
 
@@ -80,18 +125,8 @@ int main() {
   for (const int64_t dim : {8, 33, 200, 1024})
     for (const int64_t directions :
          {int64_t{1}, std::min<int64_t>(dim / 4, 16), std::min<int64_t>(dim, 64)})
-      for (const float noise : {0.0f, 1e-4f, 0.5f}) {
-        const int64_t rows = 130;
-        const Rows bank = make(rows, dim, std::max<int64_t>(1, directions), noise);
-        Rows queries = make(6, dim, 3, 1.0f);
-        // References, opposite and scaled ones: all of their length may lie within the basis.
-        for (int64_t k = 0; k < 6; ++k)
-          for (int64_t c = 0; c < dim; ++c)
-            queries.push_back(bank[size_t(k * 20 * dim + c)] * (k % 2 == 0 ? 3.0f : -1.0f));
-        const double gap = attack(bank, rows, dim, directions, queries);
-        CHECK(gap >= 0);
-        closest = std::min(closest, gap);
-      }
+      for (const float noise : {0.0f, 1e-4f, 0.5f})
+        closest = std::min(closest, attack_all(dim, directions, noise));
   // Not so generous either that the bounds say nothing: a reference within the basis is met.
   std::printf("%s: closest bound %.1e above\n", kernels().name, closest);
   CHECK(closest < 1e-2);

@@ -97,13 +97,47 @@ void packing(const Kernels& k) {
         for (int64_t i = 0; i < k.nr; ++i)
           CHECK(out[size_t(d * k.nr + i)] == (i < count ? table[size_t(d * wide + i)] : 0.0f));
     }
-  const auto one = numbers(11), two = numbers(11);
-  const float* rows[] = {two.data(), one.data()};
-  std::vector<float> out(size_t(k.mr * 11));
-  k.pack_a(rows, 2, 11, out.data());
-  for (int64_t d = 0; d < 11; ++d)
-    for (int64_t i = 0; i < k.mr; ++i)
-      CHECK(out[size_t(d * k.mr + i)] == (i < 2 ? rows[i][d] : 0.0f));
+}
+
+void packing_rows(const Kernels& k) {
+  for (int64_t depth : {1, 11, 16, 32, 37})
+    for (int64_t count : {int64_t{2}, k.mr}) {
+      const auto numbers_of_rows = numbers(k.mr * depth);
+      std::vector<const float*> rows;  // in no particular order
+      for (int64_t i = 0; i < k.mr; ++i)
+        rows.push_back(numbers_of_rows.data() + (i * 5 + 3) % k.mr * depth);
+      constexpr float kOthers = 7.0f;  // what follows belongs to somebody else
+      std::vector<float> out(size_t(k.mr * depth + 16), kOthers);
+      k.pack_a(rows.data(), count, depth, out.data());
+      for (int64_t d = 0; d < depth; ++d)
+        for (int64_t i = 0; i < k.mr; ++i)
+          CHECK(out[size_t(d * k.mr + i)] == (i < count ? rows[size_t(i)][d] : 0.0f));
+      for (auto at = size_t(k.mr * depth); at < out.size(); ++at) CHECK(out[at] == kOthers);
+    }
+}
+
+// Several rows at once give the bits that each gives on its own.
+void dots(const Kernels& k) {
+  for (int64_t count : {1, 15, 64, 130, 1024}) {
+    const auto x = numbers(count), y = numbers(9 * count);
+    std::vector<uint16_t> half(y.size());
+    for (size_t i = 0; i < half.size(); ++i) half[i] = uint16_t(i * 37 % 0x7c00);
+    const void *rows[9], *halves[9];
+    for (int64_t r = 0; r < 9; ++r) {
+      rows[r] = y.data() + (8 - r) * count;
+      halves[r] = half.data() + r * count;
+    }
+    for (int64_t together = 0; together <= 9; ++together) {
+      float out[10] = {}, out_half[10] = {};
+      k.dots(x.data(), rows, together, count, out);
+      k.dots_half(x.data(), halves, together, count, out_half);
+      for (int64_t r = 0; r < together; ++r) {
+        CHECK(out[r] == k.dot(x.data(), static_cast<const float*>(rows[r]), count));
+        CHECK(out_half[r] == k.dot_half(x.data(), static_cast<const uint16_t*>(halves[r]), count));
+      }
+      CHECK(out[together] == 0 && out_half[together] == 0);
+    }
+  }
 }
 
 void sums(const Kernels& k) {
@@ -169,7 +203,9 @@ void all(const Kernels& k) {
   halves(k);
   multiplication(k);
   packing(k);
+  packing_rows(k);
   sums(k);
+  dots(k);
   searching(k);
 }
 

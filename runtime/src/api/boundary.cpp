@@ -1,15 +1,30 @@
 #include "api/boundary.hpp"
 
+#include "threads/pool.hpp"
+
 namespace {
 
 // Room of its own for each thread, so that an error never needs memory.
-thread_local char last_error[512] = "";
+thread_local char last_error[1024] = "";
 
 }  // namespace
 
 anoco_status anoco::remember(anoco_status status, const char* text) noexcept {
   std::strncpy(last_error, text, sizeof last_error - 1);
   return status;
+}
+
+int anoco::scoring_threads(uint32_t threads) {
+  constexpr uint32_t kMost = 1024;
+  if (threads > kMost)
+    fail(ANOCO_INVALID_ARGUMENT,
+         "threads is " + std::to_string(threads) + ": at most " + std::to_string(kMost));
+  return threads != 0 ? int(threads) : available_processors();
+}
+
+int64_t anoco::scoring_memory(uint32_t megabytes) {
+  constexpr int64_t kDefault = 48;
+  return 1000000 * (megabytes != 0 ? int64_t{megabytes} : kDefault);
 }
 
 extern "C" const char* anoco_last_error(void) { return last_error; }

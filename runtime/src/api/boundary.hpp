@@ -1,5 +1,5 @@
-// What every function of the C boundary does: no exception passes, arguments are checked, structs of
-// other versions are understood.
+// What every function of the C boundary does: no exception passes, arguments are checked, structs
+// of other versions are understood.
 #pragma once
 
 #include <algorithm>
@@ -63,5 +63,9 @@ void write_out(Out* out, Out value) {
   value.struct_size = out->struct_size;
   std::memcpy(out, &value, value.struct_size);
 }
+
+// What scorers and contexts are asked for alike: 0 threads are all processors, 0 MB the default.
+int scoring_threads(uint32_t threads);
+int64_t scoring_memory(uint32_t megabytes);
 
 }  // namespace anoco

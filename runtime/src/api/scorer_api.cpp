@@ -19,6 +19,8 @@ using anoco::fail;
 using anoco::guarded;
 using anoco::need;
 using anoco::read_options;
+using anoco::scoring_memory;
+using anoco::scoring_threads;
 
 anoco_bank_options read_bank(const anoco_bank_options* given) {
   constexpr int64_t kMost = int64_t{1} << 40;
@@ -38,7 +40,6 @@ anoco_bank_options read_bank(const anoco_bank_options* given) {
 }
 
 anoco::Settings read_settings(const anoco_scorer_options* given) {
-  constexpr uint32_t kDefaultMemory = 48, kMostThreads = 1024;
   const auto options = read_options(given, anoco_scorer_options ANOCO_SCORER_OPTIONS_INIT);
   if (options.metric > ANOCO_METRIC_COSINE)
     fail(ANOCO_INVALID_ARGUMENT, "metric is " + std::to_string(options.metric));
@@ -48,16 +49,12 @@ anoco::Settings read_settings(const anoco_scorer_options* given) {
   if (!(options.floor >= 0 && options.floor < 1))
     fail(ANOCO_INVALID_ARGUMENT,
          "floor is " + std::to_string(options.floor) + ": it must lie in [0, 1)");
-  if (options.threads > kMostThreads)
-    fail(ANOCO_INVALID_ARGUMENT, "threads is " + std::to_string(options.threads) + ": at most " +
-                                     std::to_string(kMostThreads));
   anoco::Settings settings;
   settings.metric = options.metric;
   settings.lambda = options.lambda;
   settings.floor = options.floor;
-  settings.threads = options.threads != 0 ? int(options.threads) : anoco::available_processors();
-  settings.memory =
-      int64_t{1000000} * (options.memory_mb != 0 ? options.memory_mb : kDefaultMemory);
+  settings.threads = scoring_threads(options.threads);
+  settings.memory = scoring_memory(options.memory_mb);
   settings.pin = options.pin != 0;
   return settings;
 }

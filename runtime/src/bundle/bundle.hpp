@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "bundle/bytes.hpp"
 #include "bundle/schema.hpp"
 
 namespace anoco {
-
-using Bytes = std::vector<unsigned char>;
 
 // Patch features of the good parts, and where each patch came from; all point into `bytes`.
 struct BankFile {
@@ -21,6 +20,10 @@ struct BankFile {
   const void* features = nullptr;
   const int32_t* reference = nullptr;
   const int16_t *view = nullptr, *row = nullptr, *col = nullptr;
+
+  BankFile() = default;
+  BankFile(BankFile&&) = default;  // the bytes stay where they are; a copy's would not
+  BankFile& operator=(BankFile&&) = default;
 };
 
 // One byte a pixel, 1 where it is set.
@@ -42,7 +45,8 @@ struct SelfTest {
   std::vector<float> energies;  // of odd patches against even ones
 };
 
-// All members throw Failure: ANOCO_BAD_BUNDLE, or ANOCO_NO_PRODUCT, with a line that names the file.
+// All members throw Failure: ANOCO_BAD_BUNDLE, or ANOCO_NO_PRODUCT, with a line that names the
+// file.
 class Bundle {
  public:
   static Bundle open(const std::string& path);
@@ -50,9 +54,9 @@ class Bundle {
   const std::filesystem::path& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
 
-  std::vector<std::string> products() const;           // on disk now, sorted
-  Product product(const std::string& name) const;      // as it is now
-  std::string only_product() const;                    // "" where there is none; several: a Failure
+  std::vector<std::string> products() const;       // on disk now, sorted
+  Product product(const std::string& name) const;  // as it is now
+  std::string only_product() const;                // "" where there is none; several: a Failure
   std::filesystem::path product_folder(const std::string& name) const;
 
   BankFile bank(const Product& product) const;
@@ -68,6 +72,13 @@ class Bundle {
   Bytes read(const FileRecord& record, const std::filesystem::path& folder) const;
 
  private:
+  Bundle(std::filesystem::path path, Manifest manifest)
+      : path_(std::move(path)), manifest_(std::move(manifest)) {}
+
+  const FileRecord& file(const std::string& name) const;
+  // The path of a recorded file; outside, missing or of another size is a Failure.
+  std::filesystem::path locate(const FileRecord& record, const std::filesystem::path& folder) const;
+
   std::filesystem::path path_;
   Manifest manifest_;
 };

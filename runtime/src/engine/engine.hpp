@@ -26,9 +26,11 @@ class Engine {
 
   const anoco_backend& backend() const { return backend_; }
   void* handle() const { return handle_; }
+  const std::string& label() const { return label_; }  // as in "openvino on CPU", for messages
 
  private:
   anoco_backend backend_;
+  std::string label_;
   void* handle_ = nullptr;
 };
 

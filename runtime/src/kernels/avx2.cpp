@@ -8,6 +8,7 @@ namespace {
 
 struct V {
   static constexpr int kLanes = 8;
+  static constexpr int kDots = 2;
   using Reg = __m256;
   static Reg load(const float* p) { return _mm256_loadu_ps(p); }
   static Reg load_half(const uint16_t* p) {

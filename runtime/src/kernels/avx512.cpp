@@ -8,6 +8,7 @@ namespace {
 
 struct V {
   static constexpr int kLanes = 16;
+  static constexpr int kDots = 4;
   using Reg = __m512;
   static Reg load(const float* p) { return _mm512_loadu_ps(p); }
   static Reg load_half(const uint16_t* p) {

@@ -3,13 +3,28 @@
 
 #include "kernels/kernels.hpp"
 
+#if defined(ANOCO_X86)
+#include <cpuid.h>
+#endif
+
 namespace anoco {
+
+#if defined(ANOCO_X86)
+namespace {
+
+// Clang 14's __builtin_cpu_supports does not know this name.
+bool has_f16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
+}  // namespace
+#endif
 
 const Kernels* kernels_by_rank(int rank) {
 #if defined(ANOCO_X86)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");

@@ -3,9 +3,9 @@
 // instance is shared between files; nothing of the standard library is used here, because the
 // linker may keep one copy of an inline function, compiled for a processor that is not there.
 //
-// V gives: kLanes, Reg, load, store, load_half, zero, broadcast, fma(a, b, c) = a b + c, add, sub,
-// mul, max, sum (of lanes, in a fixed order), largest (lane), at_least (a bit a lane) and transpose
-// (kLanes registers).
+// V gives: kLanes, kDots (rows of `dots`, each of which needs four registers), Reg, load, store,
+// load_half, zero, broadcast, fma(a, b, c) = a b + c, add, sub, mul, max, sum (of lanes, in a fixed
+// order), largest (lane), at_least (a bit a lane) and transpose (kLanes registers).
 
 #include "kernels.hpp"
 
@@ -70,10 +70,29 @@ void multiply(int64_t depth, const float* a, const float* b, float* c, int64_t s
     }
 }
 
-template <int kWidth>
+// kLanes numbers of each row at a time. What a store writes past its kWidth numbers is overwritten
+// by the next; the last ones are written one by one, because what follows is not ours.
+template <class V, int kWidth>
 void pack_rows(const float* const* rows, int64_t count, int64_t depth, float* out) {
+  constexpr int kLanes = V::kLanes, kGroups = (kWidth + kLanes - 1) / kLanes;
+  int64_t k = 0;
+  for (; count == kWidth && k + kLanes < depth; k += kLanes) {
+    typename V::Reg square[kGroups][kLanes];
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i)
+        square[g][i] = g * kLanes + i < kWidth ? V::load(rows[g * kLanes + i] + k) : V::zero();
+      V::transpose(square[g]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i)
+#pragma GCC unroll 4
+      for (int g = 0; g < kGroups; ++g) V::store(out + (k + i) * kWidth + g * kLanes, square[g][i]);
+  }
   for (int64_t i = 0; i < kWidth; ++i)
-    for (int64_t k = 0; k < depth; ++k) out[k * kWidth + i] = i < count ? rows[i][k] : 0.0f;
+    for (int64_t last = k; last < depth; ++last)
+      out[last * kWidth + i] = i < count ? rows[i][last] : 0.0f;
 }
 
 // kWidth rows side by side: out[k * kWidth + i] = rows[i][k].
@@ -144,20 +163,53 @@ double chord(const float* x, double x_inverse, const float* y, double y_inverse,
 }
 
 // Four chains of kLanes sums: the processor starts a multiplication before the last one is done,
-// and the sums stay short.
-template <class V, class T>
-float dot(const float* x, const T* y, int64_t count) {
+// and the sums stay short. Each row adds up in the same order however many there are.
+template <class V, class T, int kRows>
+inline void dot_rows(const float* x, const void* const* rows, int64_t count, float* out) {
   constexpr int kLanes = V::kLanes;
-  typename V::Reg sum[4] = {V::zero(), V::zero(), V::zero(), V::zero()};
+  typename V::Reg sum[kRows][4];
+  const T* y[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    y[r] = static_cast<const T*>(rows[r]);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) sum[r][c] = V::zero();
+  }
   int64_t k = 0;
   for (; k + 4 * kLanes <= count; k += 4 * kLanes)
 #pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c)
-      sum[c] = V::fma(V::load(x + k + c * kLanes), lanes<V>(y + k + c * kLanes), sum[c]);
-  for (; k + kLanes <= count; k += kLanes) sum[0] = V::fma(V::load(x + k), lanes<V>(y + k), sum[0]);
-  float rest = 0.0f;
-  for (; k < count; ++k) rest += x[k] * one(y + k);
-  return V::sum(V::add(V::add(sum[0], sum[1]), V::add(sum[2], sum[3]))) + rest;
+    for (int c = 0; c < 4; ++c) {
+      const typename V::Reg left = V::load(x + k + c * kLanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r)
+        sum[r][c] = V::fma(left, lanes<V>(y[r] + k + c * kLanes), sum[r][c]);
+    }
+  for (; k + kLanes <= count; k += kLanes)
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r)
+      sum[r][0] = V::fma(V::load(x + k), lanes<V>(y[r] + k), sum[r][0]);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    float rest = 0.0f;
+    for (int64_t last = k; last < count; ++last) rest += x[last] * one(y[r] + last);
+    out[r] = V::sum(V::add(V::add(sum[r][0], sum[r][1]), V::add(sum[r][2], sum[r][3]))) + rest;
+  }
+}
+
+template <class V, class T>
+float dot(const float* x, const T* y, int64_t count) {
+  const void* row = y;
+  float out;
+  dot_rows<V, T, 1>(x, &row, count, &out);
+  return out;
+}
+
+template <class V, class T>
+void dots(const float* x, const void* const* rows, int64_t rows_count, int64_t count, float* out) {
+  int64_t r = 0;
+  for (; r + V::kDots <= rows_count; r += V::kDots)
+    dot_rows<V, T, V::kDots>(x, rows + r, count, out + r);
+  for (; r < rows_count; ++r) dot_rows<V, T, 1>(x, rows + r, count, out + r);
 }
 
 // kRegs registers of each sum at a time, so that sums stay in registers for all rows.
@@ -259,7 +311,7 @@ constexpr Kernels make_kernels(const char* name) {
                  kRows,
                  kCols,
                  multiply<V, kRows, kRegs>,
-                 pack_rows<kRows>,
+                 pack_rows<V, kRows>,
                  pack<V, kCols, float>,
                  pack<V, kCols, uint16_t>,
                  slice<V, kCols, float>,
@@ -269,6 +321,8 @@ constexpr Kernels make_kernels(const char* name) {
                  chord,
                  dot<V, float>,
                  dot<V, uint16_t>,
+                 dots<V, float>,
+                 dots<V, uint16_t>,
                  pull<V, float>,
                  pull<V, uint16_t>,
                  scale<V>,

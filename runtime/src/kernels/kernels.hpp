@@ -51,6 +51,11 @@ struct Kernels {
                   int64_t count);
   float (*dot)(const float* x, const float* y, int64_t count);
   float (*dot_half)(const float* x, const uint16_t* y, int64_t count);
+  // The same for several rows at once, in the same bits: while one comes, others are on their way.
+  void (*dots)(const float* x, const void* const* rows, int64_t rows_count, int64_t count,
+               float* out);
+  void (*dots_half)(const float* x, const void* const* rows, int64_t rows_count, int64_t count,
+                    float* out);
 
   // drift = sum_k weight_k (r_k - q), moved = stay q + sum_k weight_k r_k. `moved` may be q.
   void (*pull)(const Pull& sum, float stay, const float* q, int64_t count, float* drift,

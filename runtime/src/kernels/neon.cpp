@@ -8,6 +8,7 @@ namespace {
 
 struct V {
   static constexpr int kLanes = 4;
+  static constexpr int kDots = 4;
   using Reg = float32x4_t;
   static Reg load(const float* p) { return vld1q_f32(p); }
   static Reg load_half(const uint16_t* p) {

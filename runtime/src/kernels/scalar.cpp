@@ -6,6 +6,7 @@ namespace {
 
 struct V {
   static constexpr int kLanes = 4;
+  static constexpr int kDots = 1;
   struct Reg {
     float lane[kLanes];
   };

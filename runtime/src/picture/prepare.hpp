@@ -6,7 +6,9 @@
 #include "anoco_edge.h"
 #include "buffer.hpp"
 #include "bundle/schema.hpp"
+#include "picture/enlarge.hpp"
 #include "picture/placement.hpp"
+#include "picture/resize.hpp"
 
 namespace anoco {
 
@@ -28,6 +30,12 @@ class Preparer {
   Placement prepare(const anoco_image& image, uint8_t* out);
   // A map of the canvas at the picture's size, as anoco_edge.maps.enlarge gives it.
   void enlarge(const float* map, const Placement& placement, float* out);
+
+ private:
+  InputContract contract_;
+  int64_t max_width_, max_height_;
+  Resizer resizer_;
+  Enlarger enlarger_;
 };
 
 }  // namespace anoco

@@ -1,6 +1,8 @@
 // Where a part is not good, as anoco_edge/regions.py finds it.
 #pragma once
 
+#include <cstdint>
+
 #include "buffer.hpp"
 #include "picture/placement.hpp"
 
@@ -21,8 +23,34 @@ class RegionFinder {
   // of the map) is filled in.
   void find(const float* energy, const float* map, double threshold, const Placement& placement,
             double min_area, uint8_t* outline);
-  int64_t count() const;
-  const Region& operator[](int64_t number) const;
+  int64_t count() const { return count_; }
+  const Region& operator[](int64_t number) const { return found_[order_[number]]; }
+
+ private:
+  // The pixels of the region that is being looked at: where the map is above `level`; or, where
+  // smoothing pushed a single hot patch below it everywhere (map is NULL), the seeds whole.
+  struct Pixels {
+    const float* map;
+    float level;
+    int64_t patches;  // of members_
+  };
+  struct Extent {
+    int64_t count = 0, left = 0, top = 0, right = 0, bottom = 0;
+    void add(int64_t x, int64_t y);
+  };
+  int64_t flood(int64_t seed);
+  int64_t strongest(const float* energy, int64_t patches) const;
+  Extent measure(const Pixels& pixels) const;
+  template <class Work>
+  void each(const Pixels& pixels, Work&& work) const;
+
+  InputContract contract_;
+  Buffer<uint8_t> seed_;     // 1 for a patch over the threshold
+  Buffer<uint8_t> open_;     // 1 for a patch that no region has taken yet
+  Buffer<int32_t> members_;  // the patches of the region that is being looked at
+  Buffer<Region> found_;
+  Buffer<int32_t> order_;  // of `found_`, strongest first
+  int64_t count_ = 0;
 };
 
 }  // namespace anoco

@@ -1,6 +1,9 @@
 // Views of a picture (test-time augmentation), as anoco_edge/views.py warps and averages them.
 #pragma once
 
+#include <array>
+#include <cstdint>
+
 #include "buffer.hpp"
 #include "picture/placement.hpp"
 
@@ -24,6 +27,14 @@ class ViewAverage {
   void add(const Affine& view, const float* energy, const uint8_t* counted);
   // `counted` is the identity's.
   void finish(const uint8_t* counted, float* out) const;
+
+ private:
+  void add_patch(int64_t patch, double u, double v, double trust, const float* energy,
+                 const uint8_t* counted);
+
+  int64_t rows_, cols_;
+  double stride_;
+  Buffer<double> total_, weight_;
 };
 
 }  // namespace anoco

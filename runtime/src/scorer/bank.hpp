@@ -32,6 +32,10 @@ class Bank {
   float dot(const float* x, int64_t row) const {
     return half_ ? k_.dot_half(x, halves(row), dim_) : k_.dot(x, floats(row), dim_);
   }
+  // With each of `count` rows, given by their addresses; the same bits as `dot`.
+  void dots(const float* x, const void* const* rows, int64_t count, float* out) const {
+    (half_ ? k_.dots_half : k_.dots)(x, rows, count, dim_, out);
+  }
   // See Kernels::pull; the rows are given by their addresses.
   void pull(const Pull& sum, float stay, const float* q, float* drift, float* moved) const {
     (half_ ? k_.pull_half : k_.pull)(sum, stay, q, dim_, drift, moved);

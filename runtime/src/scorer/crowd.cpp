@@ -10,7 +10,6 @@
 namespace anoco {
 
 void Scorer::finish_crowd() {
-  complete_crowd();
   pack_anchors();
   for_each_piece(crowd_size_, [&](int64_t column, int64_t first, int64_t end, Scratch& scratch) {
     bank_->pack(column, columns_from(column), scratch.right.data());
@@ -32,16 +31,6 @@ void Scorer::finish_crowd() {
     Row& row = rows_[crowd_[c]];
     row.energy = solve_crowded(row, left_.data() + c * bank_->dim());
   });
-}
-
-// Rows that were left out references of need the whole bank after all.
-void Scorer::complete_crowd() {
-  int64_t count = 0;
-  for (int64_t c = 0; c < crowd_size_; ++c)
-    if (rows_[crowd_[c]].exact_from != kAllExact) list_[count++] = crowd_[c];
-  if (count == 0) return;
-  pack_listed(count);
-  multiply_listed(count);
 }
 
 // The anchors of the crowd, packed; the queries that were there are no longer needed.

@@ -24,6 +24,9 @@ constexpr int64_t kColumns = 128;
 // and the least that is worth packing for: a number costs as much as a dozen multiplications.
 constexpr int64_t kGroup = 384, kLeastRows = 192;
 
+// Candidates whose products with the anchor are computed together.
+constexpr int64_t kTogether = 4;
+
 // The tail: rows, depth and width of a piece of W R. Short sums, because they are as long as the
 // bank otherwise; they are added up in float64.
 constexpr int64_t kCrowd = 192, kCrowdDepth = 128;

@@ -10,8 +10,9 @@ namespace anoco {
 namespace {
 
 constexpr double kRoundoff = 1.0 / (1 << 24);
-constexpr int64_t kSample = 512;  // references that the basis is made from
-constexpr int kIterations = 4;    // each takes the basis 10 times closer on clustered features
+constexpr int64_t kSample = 2048;         // references that the basis is made from
+constexpr int64_t kLeastDirections = 16;  // of a level
+constexpr int kIterations = 4;  // each takes the basis 10 times closer on clustered features
 
 // The same numbers on every machine: xorshift.
 class Noise {
@@ -32,10 +33,10 @@ class Vectors {
  public:
   Vectors(int64_t count, int64_t dim)
       : count_(count), dim_(dim), numbers_(count * dim), unused_(dim) {
-    clear();
+    std::fill(numbers_.data(), numbers_.data() + count_ * dim_, 0.0f);
   }
-  void clear() { std::fill(numbers_.data(), numbers_.data() + count_ * dim_, 0.0f); }
   int64_t count() const { return count_; }
+  int64_t dim() const { return dim_; }
   float* operator[](int64_t i) { return numbers_.data() + i * dim_; }
   const float* operator[](int64_t i) const { return numbers_.data() + i * dim_; }
 
@@ -44,7 +45,6 @@ class Vectors {
     const void* row = other;
     k_.pull({1, &weight, &row}, 1.0f, (*this)[i], dim_, unused_.data(), (*this)[i]);
   }
-  void swap(Vectors& other) { std::swap(numbers_, other.numbers_); }
   void orthonormalise(Noise& noise);
 
  private:
@@ -83,6 +83,31 @@ double skew(const Vectors& basis, int64_t dim) {
   return std::sqrt(squares);
 }
 
+// out = left times a right side that `pack(column, width, into)` packs, nr columns at a time.
+template <class Pack>
+void multiply(const Vectors& left, Pack&& pack, Vectors& out) {
+  const Kernels& k = kernels();
+  const int64_t depth = left.dim(), panels = (left.count() + k.mr - 1) / k.mr;
+  Buffer<float> rows(panels * k.mr * depth), right(k.nr * depth), corner(k.mr * k.nr);
+  for (int64_t i = 0; i < left.count(); i += k.mr) {
+    const float* from[kMostPanelRows];
+    const int64_t height = std::min(k.mr, left.count() - i);
+    for (int64_t r = 0; r < height; ++r) from[r] = left[i + r];
+    k.pack_a(from, height, depth, rows.data() + i * depth);
+  }
+  for (int64_t j = 0; j < out.dim(); j += k.nr) {
+    const int64_t width = std::min(k.nr, out.dim() - j);
+    pack(j, width, right.data());
+    for (int64_t i = 0; i < left.count(); i += k.mr) {
+      for (int64_t at = 0; at < depth; at += kDepth)
+        k.multiply(std::min(kDepth, depth - at), rows.data() + i * depth + at * k.mr,
+                   right.data() + at * k.nr, corner.data(), k.nr, at > 0);
+      for (int64_t r = 0; r < std::min(k.mr, left.count() - i); ++r)
+        std::copy_n(corner.data() + r * k.nr, width, out[i + r] + j);
+    }
+  }
+}
+
 Vectors sample_directions(const Bank& bank) {
   Vectors sample(std::min(kSample, bank.rows()), bank.dim());
   Buffer<float> scratch(bank.dim());
@@ -98,55 +123,77 @@ Vectors sample_directions(const Bank& bank) {
 int64_t Projection::choose(int64_t rows, int64_t dim) {
   // Below this the product itself is so cheap that finishing rows takes most of the time.
   if (dim < 256 || rows < 1024) return 0;
-  return std::min<int64_t>(dim / 16, 64);
+  constexpr int64_t kMostFloats = 4000000;  // 16 MB of sketches, if so few are enough
+  int64_t directions = std::min<int64_t>(dim / 4, 256);
+  while (directions * rows > kMostFloats && directions > 64) directions /= 2;
+  return directions;
 }
 
-Projection::Projection(const Bank& bank, int64_t directions)
-    : dim_(bank.dim()), directions_(directions) {
-  if (directions_ == 0) return;
-  make_basis(bank);
+Projection::Projection(const Bank& bank, int64_t directions) : dim_(bank.dim()) {
+  if (directions == 0) return;
+  make_basis(bank, directions);
   sketch_bank(bank);
 }
 
 // The directions of most length in a sample of the references, by subspace iteration.
-void Projection::make_basis(const Bank& bank) {
+void Projection::make_basis(const Bank& bank, int64_t directions) {
   const Kernels& k = kernels();
   const Vectors sample = sample_directions(bank);
-  Vectors basis(directions_, dim_), next(directions_, dim_);
+  const auto pack = [&](int64_t row, int64_t count, float* out) {
+    k.pack_b(sample[row], dim_, count, dim_, out);
+  };
+  const auto slice = [&](int64_t column, int64_t count, float* out) {
+    k.slice_b(sample[0] + column, dim_, count, sample.count(), out);
+  };
+  Vectors basis(directions, dim_), lengths(directions, sample.count());
   Noise noise;
   basis.orthonormalise(noise);  // zeros become noise
   for (int iteration = 0; iteration < kIterations; ++iteration) {
-    next.clear();
-    for (int64_t i = 0; i < sample.count(); ++i)
-      for (int64_t c = 0; c < directions_; ++c)
-        next.add(c, k.dot(basis[c], sample[i], dim_), sample[i]);
-    next.orthonormalise(noise);
-    basis.swap(next);
+    multiply(basis, pack, lengths);
+    multiply(lengths, slice, basis);
+    basis.orthonormalise(noise);
   }
-  set_allowance(skew(basis, dim_));
-  padded_ = (directions_ + k.nr - 1) / k.nr * k.nr;
+  set_levels(directions, skew(basis, dim_));
+  padded_ = (directions + k.nr - 1) / k.nr * k.nr;
   basis_ = Buffer<float>(padded_ * dim_);
-  for (int64_t c = 0; c < directions_; c += k.nr)
-    k.pack_b(basis[c], dim_, std::min(k.nr, directions_ - c), dim_, basis_.data() + c * dim_);
+  for (int64_t c = 0; c < directions; c += k.nr)
+    k.pack_b(basis[c], dim_, std::min(k.nr, directions - c), dim_, basis_.data() + c * dim_);
 }
 
-void Projection::set_allowance(double eta) {
-  const double chain = double(kDepth + dim_ / 16 + 16) * kRoundoff;
-  const double delta = 1.01 * std::sqrt(double(directions_)) * chain;
-  slack_ = 2.1 * delta + 1.1 * eta;
-  allowance_ = float(1.03 * (eta + 2 * delta) + chain + 1.1 * double(width() + 1) * kRoundoff);
-}
-
-void Projection::finish(const float* products, float inverse_norm, float last,
-                        float* sketch) const {
-  double squares = 0;
-  for (int64_t c = 0; c < directions_; ++c) {
-    sketch[c] = products[c] * inverse_norm;
-    squares += double(sketch[c]) * double(sketch[c]);
+void Projection::set_levels(int64_t directions, double eta) {
+  const auto off = [](double terms) { return terms * kRoundoff / (1 - terms * kRoundoff); };
+  const double chain = off(double(kDepth + dim_ / 16 + 16));
+  int64_t width = 0, before = 0;
+  for (const int64_t part : {4, 2, 1}) {
+    const int64_t k = directions / part;
+    if (part > 1 && k < kLeastDirections) continue;
+    width += k - before + 2;
+    before = k;
+    const double delta = std::sqrt(double(k) * (1 + eta)) * chain;
+    const double most = std::sqrt(1 + eta) + delta;
+    const double slack = 2 * most * delta + most * most * eta;
+    // The allowance is itself a term of the chain: hence 1.001, and for rounding it to float32.
+    const double sum = off(double(width + 1)) * (most * most + slack);
+    levels_.push_back({k, width, slack, float(1.001 * (slack + chain + sum))});
   }
-  const double rho = std::sqrt(std::max(0.0, 1 - squares) + slack_);
-  sketch[directions_] = float(rho * (1 + 4 * kRoundoff));
-  sketch[directions_ + 1] = last;
+}
+
+void Projection::sketch(int64_t level, bool query, const float* products, float inverse_norm,
+                        float* out) const {
+  double squares = 0;
+  int64_t c = 0;
+  for (int64_t l = 0; l <= level; ++l) {
+    const Level& at = levels_[size_t(l)];
+    for (; c < at.directions; ++c) {
+      const float p = products[c] * inverse_norm;
+      squares += double(p) * double(p);
+      *out++ = p;
+    }
+    const double rho = std::sqrt(std::max(0.0, 1 - squares) + at.slack);
+    const bool used = !query || l == level;
+    *out++ = used ? float(rho * (1 + 4 * kRoundoff)) : 0.0f;
+    *out++ = !used ? 0.0f : query ? 1.0f : at.allowance;
+  }
 }
 
 void Projection::sketch_bank(const Bank& bank) {
@@ -162,19 +209,19 @@ void Projection::sketch_bank(const Bank& bank) {
       const int64_t height = std::min(k.mr, count - i);
       for (int64_t r = 0; r < height; ++r) from[r] = bank.row(j + i + r, panel.data() + r * dim_);
       k.pack_a(from, height, dim_, left.data());
-      project(left.data(), products.data());
+      project(levels() - 1, left.data(), products.data());
       for (int64_t r = 0; r < height; ++r)
-        finish(products.data() + r * padded_, bank.inverse_norm(j + i + r), allowance_,
+        sketch(levels() - 1, false, products.data() + r * padded_, bank.inverse_norm(j + i + r),
                flat.data() + (i + r) * width());
     }
     k.pack_b(flat.data(), width(), count, width(), sketches_.data() + j * width());
   }
 }
 
-void Projection::project(const float* left, float* products) const {
+void Projection::project(int64_t level, const float* left, float* products) const {
   const Kernels& k = kernels();
   for (int64_t depth = 0; depth < dim_; depth += kDepth)
-    for (int64_t c = 0; c < padded_; c += k.nr)
+    for (int64_t c = 0; c < directions(level); c += k.nr)
       k.multiply(std::min(kDepth, dim_ - depth), left + depth * k.mr,
                  basis_.data() + c * dim_ + depth * k.nr, products + c, padded_, depth > 0);
 }

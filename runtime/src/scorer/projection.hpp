@@ -8,27 +8,37 @@
 //   x.y = p.p' - p^T E p' + p.delta' + p'.delta + e.e',
 //   |e|^2 = 1 - |p|^2 - 2 p.delta + p^T E p,
 //
-// both exactly. With Cauchy-Schwarz, |p| <= 1.01 and |delta| <= D this becomes
+// both exactly. With Cauchy-Schwarz, |delta| <= D and |p| <= P = sqrt(1 + eta) + D this becomes
 //
-//   x.y <= p.p' + rho rho' + 1.03 (eta + 2 D),   rho^2 = max(0, 1 - |p|^2) + 2.1 D + 1.1 eta.
+//   x.y <= p.p' + rho rho' + P^2 eta + 2 P D,   rho^2 = max(0, 1 - |p|^2) + 2 P D + P^2 eta.
 //
 // Rounding: u = 2^-24, and a sum of n products in float32, added up in any order, is off by at most
-// n u / (1 - n u) times the sum of their magnitudes (Higham, section 3.1); fused multiply-adds are
-// only better. No chain of ours is longer than n(d) = kDepth + d/16 + 16 (the norms and the factor
-// 1/|q| are counted in), so
+// g(n) = n u / (1 - n u) times the sum of their magnitudes (Higham, section 3.1); fused
+// multiply-adds are only better. No chain of ours is longer than n(d) = kDepth + d/16 + 16 (the
+// rounded norms and the factors 1/|q| and 1/|r| are counted in), so
 //
-//   D       = 1.01 sqrt(k) n u         each number of p is a sum over d, |x| = |v| = 1;
-//   similarity: the computed s_ij is off by at most n u;
-//   bound:  the computed p.p' + rho rho' + allowance, k + 2 products in one chain, is off by at
-//           most 1.1 (k + 3) u, because |p|^2 + rho^2 is within 1.01 of 1.
+//   D = sqrt(k (1 + eta)) g(n)   each number of p is a sum over d, |x| = 1, |v|^2 <= 1 + eta;
+//   similarity: the computed s_ij is off by at most g(n);
+//   bound:  the computed p.p' + rho rho' + allowance is one chain over the sketch, off by at most
+//           g(its length) (P^2 + slack + allowance), because |p|^2 + rho^2 <= P^2 + slack.
 //
-// The sum of these is the allowance, about 3e-4 for d = 1024 and k = 64. It is one more number of
-// each sketch: [p, rho, 1] of a query times [p', rho', allowance] of a reference. So what is
-// computed is never below the similarity that any of our kernels computes, and what is left out
-// because of it could not have been found.
+// The sum of these is the allowance, about 3e-4 for d = 1024 and k = 64. So what is computed is
+// never below the similarity that any of our kernels computes, and what is left out because of it
+// could not have been found. Underflow adds nothing that counts: norms are 1e-10 or more, so a
+// product that vanishes, flushed to zero or not, is below 1e-17 of the norms; a float16 is a
+// float32.
+//
+// Few directions are cheap, many are tight. A sketch holds both: the first directions, what they
+// leave, the next directions, what all of them leave. A query that uses the first ones only is
+// multiplied with the beginning of the sketches. In a sketch each level adds
+//
+//   [p of its own directions, rho of all so far, 1 or the allowance],
+//
+// and a query has zeros for the rho and the allowance of the levels before its own.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "buffer.hpp"
 #include "kernels/kernels.hpp"
@@ -45,27 +55,39 @@ class Projection {
   // How many directions pay for a bank of this size; 0 where none do.
   static int64_t choose(int64_t rows, int64_t dim);
 
-  explicit operator bool() const { return directions_ > 0; }
-  int64_t width() const { return directions_ + 2; }  // numbers of a sketch
-  int64_t products() const { return padded_; }       // numbers a row that `project` writes
+  explicit operator bool() const { return !levels_.empty(); }
+  int64_t levels() const { return int64_t(levels_.size()); }
+  int64_t directions(int64_t level) const { return levels_[size_t(level)].directions; }
+  int64_t width(int64_t level) const { return levels_[size_t(level)].width; }
+  int64_t width() const { return levels_.back().width; }  // numbers of a sketch
+  int64_t products() const { return padded_; }            // numbers a row that `project` writes
   // Packed sketches of the references from `row`, a multiple of nr, on.
   const float* sketches(int64_t row) const { return sketches_.data() + row * width(); }
 
-  // The products of mr packed rows with the basis.
-  void project(const float* left, float* products) const;
-  // Turns the products of a raw row into its sketch, [p, rho, last].
-  void finish(const float* products, float inverse_norm, float last, float* sketch) const;
+  // The products of mr packed rows with the directions of a level.
+  void project(int64_t level, const float* left, float* products) const;
+  // Turns the products of a raw query into its sketch for a level.
+  void sketch_query(int64_t level, const float* products, float inverse_norm, float* out) const {
+    sketch(level, true, products, inverse_norm, out);
+  }
 
  private:
-  void make_basis(const Bank& bank);
-  void set_allowance(double eta);
-  void sketch_bank(const Bank& bank);
+  struct Level {
+    int64_t directions, width;  // its own and those of the levels before
+    double slack;               // of rho^2
+    float allowance;
+  };
 
-  int64_t dim_ = 0, directions_ = 0, padded_ = 0;
+  void make_basis(const Bank& bank, int64_t directions);
+  void set_levels(int64_t directions, double eta);
+  void sketch_bank(const Bank& bank);
+  void sketch(int64_t level, bool query, const float* products, float inverse_norm,
+              float* out) const;
+
+  int64_t dim_ = 0, padded_ = 0;
+  std::vector<Level> levels_;
   Buffer<float> basis_;  // packed
   Buffer<float> sketches_;
-  double slack_ = 0;  // of rho^2
-  float allowance_ = 0;
 };
 
 }  // namespace anoco

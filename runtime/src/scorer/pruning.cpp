@@ -2,6 +2,7 @@
 // the similarities themselves only where a bound reaches the largest that is known already.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "scorer/scorer.hpp"
 #include "scorer/stopwatch.hpp"
@@ -9,15 +10,18 @@
 namespace anoco {
 namespace {
 
+// References that are looked at first, and how many of the most similar are wanted.
+constexpr int64_t kProbes = 8, kWanted = 4;
+
 // Rows that are tried before a tile is.
-constexpr int64_t kTrial = 16;
+constexpr int64_t kTrial = 12;
 
 // One product on its own costs about as much as five within a large matrix product; with the
-// search for it, and a reference that is in no cache, as much as twenty.
-constexpr int64_t kDear = 5, kDearer = 20;
+// search for it, and a reference that is in no cache, as much as thirteen.
+constexpr int64_t kDear = 5, kDearer = 13;
 
 // What the trial promises to leave of the work must be less than this, to be worth the detour.
-constexpr double kWorth = 0.7;
+constexpr double kWorth = 0.8;
 
 // One row of each of `count` equal parts, each time at another place of the part: patches come in
 // rows of a grid, and equal steps may meet nothing but its border.
@@ -29,83 +33,115 @@ int64_t pick(int64_t part, int64_t count, int64_t rows) {
 
 }  // namespace
 
-// Afterwards every value of a row is the similarity itself or, where it is below row.exact_from,
-// possibly an upper bound; hopeless rows have to wait. False, and nothing done, where all that
-// would hardly be less work.
+// Afterwards every value of a row that reaches its threshold is the similarity itself; others may
+// be upper bounds. Hopeless rows have to wait. False, and nothing done, where all that would hardly
+// be less work.
 bool Scorer::prune(int64_t rows) {
-  if (!worth_pruning(rows)) return false;
+  const int64_t level = choose_level(rows);
+  if (level < 0) return false;
   for (int64_t i = 0; i < rows; ++i) list_[i] = i;
-  bound_listed(rows);
+  bound_listed(rows, level);
   multiply_survivors(rows);
   return true;
 }
 
-// Tries some rows up to their neighbours, and counts what that took.
-bool Scorer::worth_pruning(int64_t rows) {
+// The level of the sketches that leaves the least work, or -1 where none leaves so little that it
+// is worth the detour. What a level leaves is known from some rows of the tile: for all levels how
+// many bounds survive, for the best of them how the rows go on.
+int64_t Scorer::choose_level(int64_t rows) {
   const int64_t trial = std::min(kTrial, rows);
   for (int64_t i = 0; i < trial; ++i) list_[i] = pick(i, trial, rows);
-  bound_listed(trial);
-  multiply_survivors(trial);
-  pool_.run(trial, [&](int64_t item, int thread) {
-    Scratch& scratch = scratch_[thread];
-    const Stopwatch watch(scratch.retrieval_seconds);
-    find_neighbours(list_[item], scratch);
-  });
-  double work = 0;
+  int64_t best = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t level = 0; level < bank_->projection().levels(); ++level) {
+    bound_listed(trial, level);
+    const double work = work_of_level(level) + work_of_listed(trial);
+    if (work < least) best = level;
+    least = std::min(work, least);
+  }
+  if (least < kWorth) {
+    bound_listed(trial, best);
+    multiply_survivors(trial);
+    pool_.run(trial, [&](int64_t item, int thread) {
+      const Stopwatch watch(scratch_[thread].retrieval_seconds);
+      find_neighbours(list_[item], scratch_[thread]);
+    });
+    least = work_of_level(best) + work_of_listed(trial);
+  }
   for (int64_t i = 0; i < trial; ++i) {
     Row& row = rows_[list_[i]];
-    const auto products = double(row.survivors * kDear + row.products * kDearer);
-    work += row.hopeless ? 1 : products / double(bank_->rows());
-    row.hopeless = row.crowded = false;
+    row.hopeless = row.crowded = row.bounded = false;
     row.products = 0;
-    row.exact_from = kAllExact;
   }
-  return work < kWorth * double(trial);
+  return least < kWorth ? best : -1;
 }
 
-// All similarities of the rows that bounds do not help. They are listed; returns how many.
-int64_t Scorer::multiply_hopeless(int64_t rows) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < rows; ++i)
-    if (rows_[i].hopeless) {
-      rows_[i].hopeless = false;
-      rows_[i].exact_from = kAllExact;
-      list_[count++] = i;
-    }
-  if (count > 0) {
-    pack_listed(count);
-    multiply_listed(count);
+// What a row of bounds costs, where all products of a row cost 1.
+double Scorer::work_of_level(int64_t level) const {
+  const Projection& projection = bank_->projection();
+  return double(projection.width(level)) / double(bank_->dim()) +
+         double(projection.directions(level)) / double(bank_->rows());
+}
+
+// What the listed rows cost beside that, on average, as far as they have come.
+double Scorer::work_of_listed(int64_t count) const {
+  double work = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    const Row& row = rows_[list_[k]];
+    const int64_t all = bank_->rows();
+    if (row.survivors <= all / kDear)
+      work += double(row.survivors * kDear + row.products * kDearer) / double(all);
+    if (row.hopeless || row.crowded) work += 1;
   }
-  return count;
+  return work / double(count);
+}
+
+// All similarities of the rows that bounds do not help, and of those that turned out crowded. The
+// former are listed; returns how many.
+int64_t Scorer::complete(int64_t rows) {
+  const auto list_rows = [&](bool crowded_too) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < rows; ++i)
+      if (rows_[i].bounded && (rows_[i].hopeless || (crowded_too && rows_[i].crowded)))
+        list_[count++] = i;
+    return count;
+  };
+  const int64_t count = list_rows(true);
+  if (count == 0) return 0;
+  pack_listed(count);
+  multiply_listed(count);
+  const int64_t unfinished = list_rows(false);
+  for (int64_t i = 0; i < rows; ++i) rows_[i].bounded = rows_[i].hopeless = false;
+  return unfinished;
 }
 
 // Sketches of the listed rows, packed.
-void Scorer::sketch_listed(int64_t count) {
+void Scorer::sketch_listed(int64_t count, int64_t level) {
   const Projection& projection = bank_->projection();
   pack_listed(count);
   pool_.run(pieces(count, k_.mr), [&](int64_t panel, int thread) {
     Scratch& scratch = scratch_[thread];
     const Stopwatch watch(scratch.retrieval_seconds);
     const int64_t first = panel * k_.mr, height = std::min(k_.mr, count - first);
-    const int64_t width = projection.width();
+    const int64_t width = projection.width(level);
     float* products = scratch.right.data();
     float* sketches = scratch.block.data();
     const float* from[kMostPanelRows];
-    projection.project(left_.data() + first * bank_->dim(), products);
+    projection.project(level, left_.data() + first * bank_->dim(), products);
     for (int64_t i = 0; i < height; ++i) {
       from[i] = sketches + i * width;
-      projection.finish(products + i * projection.products(), rows_[list_[first + i]].inverse, 1.0f,
-                        sketches + i * width);
+      projection.sketch_query(level, products + i * projection.products(),
+                              rows_[list_[first + i]].inverse, sketches + i * width);
     }
     k_.pack_a(from, height, width, sketches_.data() + first * width);
   });
 }
 
 // Bounds of the listed rows for the whole bank, then what each row will do with them.
-void Scorer::bound_listed(int64_t count) {
+void Scorer::bound_listed(int64_t count, int64_t level) {
   const Projection& projection = bank_->projection();
-  const int64_t mr = k_.mr, nr = k_.nr, width = projection.width();
-  sketch_listed(count);
+  const int64_t mr = k_.mr, nr = k_.nr, width = projection.width(level);
+  sketch_listed(count, level);
   for_each_piece(count, [&](int64_t column, int64_t first, int64_t end, Scratch& scratch) {
     for (int64_t top = first; top < end; top += kGroup) {
       const int64_t height = std::min(kGroup, end - top);
@@ -123,20 +159,57 @@ void Scorer::bound_listed(int64_t count) {
   });
 }
 
-// The reference with the largest bound has a similarity that the anchor's cannot be below. Where
-// few bounds reach it, only those are worth a product.
+// The similarities of the references with the largest bounds are computed. The kWanted-th largest
+// of them is no larger than the kWanted-th largest of all, so whatever is among those has a bound
+// that reaches it: that many neighbours are found without meeting another bound. Where few bounds
+// reach it, only those are worth a product.
 void Scorer::decide(int64_t i) {
   Row& row = rows_[i];
-  const int64_t block = k_.argmax(maxima(i), layout_.blocks);
-  const int64_t at = k_.argmax(similarities(i) + block * kBlock, kBlock);
-  const float least = similarity(row, block * kBlock + at);
+  row.bounded = true;
+  std::fill(known(i), known(i) + layout_.blocks, uint64_t{0});
+  float found[kProbes];
+  const int64_t probes = replace_bounds(i, kProbes, found);
+  const int64_t wanted = std::min(kWanted, probes) - 1;
+  std::nth_element(found, found + wanted, found + probes, std::greater<float>());
+  row.threshold = found[wanted];
+
   const int64_t most = bank_->rows() / kDear;
   row.survivors = 0;
   for (int64_t b = 0; b < layout_.blocks && row.survivors <= most; ++b)
-    if (maxima(i)[b] >= least)
-      row.survivors += __builtin_popcountll(k_.at_least(similarities(i) + b * kBlock, least));
-  row.exact_from = least;
+    if (maxima(i)[b] >= row.threshold)
+      row.survivors +=
+          __builtin_popcountll(k_.at_least(similarities(i) + b * kBlock, row.threshold));
   row.hopeless = row.survivors > most;
+}
+
+// Replaces the largest values of row i, up to the first that is no bound, by their similarities,
+// which may send them further down. Returns how many; those are in `found`.
+int64_t Scorer::replace_bounds(int64_t i, int64_t most, float* found) {
+  int64_t references[kProbes] = {}, count = 0;
+  while (count < most) {
+    const Candidate next = take_largest(i);
+    if (next.similarity == kTaken) break;
+    if (is_exact(i, next.reference)) {
+      put_back(i, next.reference, next.similarity);
+      break;
+    }
+    references[count++] = next.reference;
+  }
+  compute(rows_[i], references, count, found);
+  for (int64_t k = 0; k < count; ++k) {
+    known(i)[references[k] / kBlock] |= uint64_t{1} << references[k] % kBlock;
+    put_back(i, references[k], found[k]);
+  }
+  return count;
+}
+
+// The similarities to at most kBlock references.
+void Scorer::compute(const Row& row, const int64_t* references, int64_t count, float* out) const {
+  const void* addresses[kBlock];
+  for (int64_t k = 0; k < count; ++k) addresses[k] = bank_->address(references[k]);
+  bank_->dots(row.query, addresses, count, out);
+  for (int64_t k = 0; k < count; ++k)
+    out[k] = out[k] * row.inverse * bank_->inverse_norm(references[k]);
 }
 
 // Piece by piece of the bank, so that its references stay in the cache for all rows.
@@ -149,7 +222,7 @@ void Scorer::multiply_survivors(int64_t count) {
       const int64_t i = list_[item];
       if (rows_[i].hopeless) continue;
       for (int64_t block = piece * per_piece; block < end; ++block)
-        if (maxima(i)[block] >= rows_[i].exact_from) multiply_block(i, block);
+        if (maxima(i)[block] >= rows_[i].threshold) multiply_block(i, block);
     }
   });
 }
@@ -157,10 +230,14 @@ void Scorer::multiply_survivors(int64_t count) {
 void Scorer::multiply_block(int64_t i, int64_t block) {
   const Row& row = rows_[i];
   float* s = similarities(i) + block * kBlock;
-  for (uint64_t bits = k_.at_least(s, row.exact_from); bits != 0; bits &= bits - 1) {
-    const int64_t at = __builtin_ctzll(bits);
-    s[at] = similarity(row, block * kBlock + at);
-  }
+  const uint64_t reached = k_.at_least(s, row.threshold) & ~known(i)[block];
+  int64_t references[kBlock] = {}, count = 0;
+  float found[kBlock];
+  for (uint64_t bits = reached; bits != 0; bits &= bits - 1)
+    references[count++] = block * kBlock + __builtin_ctzll(bits);
+  compute(row, references, count, found);
+  for (int64_t k = 0; k < count; ++k) s[references[k] % kBlock] = found[k];
+  known(i)[block] |= reached;
   maxima(i)[block] = s[k_.argmax(s, kBlock)];
 }
 

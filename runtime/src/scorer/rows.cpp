@@ -9,8 +9,10 @@
 namespace anoco {
 namespace {
 
-constexpr float kTaken = -std::numeric_limits<float>::infinity();
 constexpr int64_t kRowsToFinish = 8;  // by one thread at a time
+
+// Many rows have no more neighbours than this; they are taken one by one.
+constexpr int64_t kFew = 4;
 
 // Neighbours that make a row suspect: nine in ten rows of real features have fewer.
 constexpr int64_t kMany = 32;
@@ -41,10 +43,8 @@ void Scorer::finish_row(int64_t i, Scratch& scratch) {
 int64_t Scorer::find_neighbours(int64_t i, Scratch& scratch) {
   Row& row = rows_[i];
   if (row.hopeless) return 0;
-  if (row.exact_from != kAllExact)
-    std::fill(scratch.known.data(), scratch.known.data() + layout_.blocks, uint64_t{0});
   Candidate* found = scratch.candidates.data();
-  found[0] = take_largest(i, scratch);
+  take_neighbours(i, 1, found);
   if (row.hopeless) return 0;
   row.anchor = found[0].reference;
   row.similarity = found[0].similarity;
@@ -52,15 +52,17 @@ int64_t Scorer::find_neighbours(int64_t i, Scratch& scratch) {
 
   int64_t count = 1;
   for (;;) {
-    const Candidate next = take_largest(i, scratch);
+    const int64_t taken = take_neighbours(i, count < kFew ? 1 : kTogether, found + count);
     if (row.hopeless) return 0;
-    if (next.similarity == kTaken) return count;  // the whole bank
-    if (!consistent(row, anchor, next.reference)) {
+    if (taken == 0) return count;  // the whole bank
+    const int64_t good = count_consistent(row, anchor, found + count, taken);
+    count += good;
+    if (good < taken) {
       // What ties with the first violator is no neighbour either.
-      while (count > 1 && found[count - 1].similarity == next.similarity) --count;
+      const float violator = found[count].similarity;
+      while (count > 1 && found[count - 1].similarity == violator) --count;
       return count;
     }
-    found[count++] = next;
     if (count > layout_.candidates || (count == kMany && looks_crowded(row, anchor))) break;
   }
   row.crowded = true;
@@ -68,45 +70,72 @@ int64_t Scorer::find_neighbours(int64_t i, Scratch& scratch) {
   return count;
 }
 
-// Whether the reference is a neighbour of the anchor: a_ij > s*.
-bool Scorer::consistent(const Row& row, const float* anchor, int64_t reference) const {
-  return bank_->dot(anchor, reference) * bank_->inverse_norm(row.anchor) *
-             bank_->inverse_norm(reference) >
-         row.similarity;
+// How many of the candidates, up to the first that is not, are neighbours of the anchor: a_ij > s*.
+int64_t Scorer::count_consistent(const Row& row, const float* anchor, const Candidate* candidates,
+                                 int64_t count) const {
+  const void* addresses[kTogether];
+  float products[kTogether];
+  for (int64_t k = 0; k < count; ++k) addresses[k] = bank_->address(candidates[k].reference);
+  bank_->dots(anchor, addresses, count, products);
+  const float inverse = bank_->inverse_norm(row.anchor);
+  int64_t good = 0;
+  while (good < count &&
+         products[good] * inverse * bank_->inverse_norm(candidates[good].reference) >
+             row.similarity)
+    ++good;
+  return good;
 }
 
 // Whether references picked from everywhere are neighbours of the anchor too: then the first
 // violator is far away, and walking there is wasted.
 bool Scorer::looks_crowded(const Row& row, const float* anchor) const {
-  constexpr int64_t kPicks = 8;
-  int64_t found = 0;
-  for (int64_t k = 0; k < kPicks; ++k)
-    found += consistent(row, anchor, (2 * k + 1) * bank_->rows() / (2 * kPicks));
-  return found >= kPicks - 1;
+  constexpr int64_t kPicks = 32;
+  for (int64_t k = 0; k < kPicks; k += kTogether) {
+    Candidate picked[kTogether];
+    for (int64_t c = 0; c < kTogether; ++c)
+      picked[c].reference = (2 * (k + c) + 1) * bank_->rows() / (2 * kPicks);
+    if (count_consistent(row, anchor, picked, kTogether) < kTogether) return false;
+  }
+  return true;
 }
 
-// The reference of the largest similarity that was not taken yet. A bound on the way there is
-// replaced by the similarity itself, which may send it further down.
-Candidate Scorer::take_largest(int64_t i, Scratch& scratch) {
+// Up to `count` references of the largest similarities that were not taken yet; fewer at the end of
+// the bank, or where the row turns out hopeless.
+int64_t Scorer::take_neighbours(int64_t i, int64_t count, Candidate* out) {
   Row& row = rows_[i];
-  float* most = maxima(i);
-  for (;;) {
-    const int64_t block = k_.argmax(most, layout_.blocks);
-    float* s = similarities(i) + block * kBlock;
-    const int64_t at = k_.argmax(s, kBlock);
-    const Candidate found{block * kBlock + at, s[at]};
-    const uint64_t bit = uint64_t{1} << at;
-    const bool bound = found.similarity < row.exact_from && (scratch.known[block] & bit) == 0;
-    if (bound && found.similarity != kTaken) {
-      s[at] = similarity(row, found.reference);
-      scratch.known[block] |= bit;
-      row.hopeless = ++row.products > layout_.products;
-    } else {
-      s[at] = kTaken;
+  int64_t taken = 0;
+  while (taken < count) {
+    const Candidate found = take_largest(i);
+    if (found.similarity == kTaken) break;
+    if (is_exact(i, found.reference)) {
+      out[taken++] = found;
+      continue;
     }
-    most[block] = s[k_.argmax(s, kBlock)];
-    if (s[at] == kTaken || row.hopeless) return found;
+    put_back(i, found.reference, found.similarity);
+    float unused[kTogether];
+    row.products += replace_bounds(i, kTogether, unused);
+    row.hopeless = row.products > layout_.products;
+    if (row.hopeless) break;
   }
+  return taken;
+}
+
+// The largest value of row i that was not taken yet, the lowest index on a tie.
+Candidate Scorer::take_largest(int64_t i) {
+  float* most = maxima(i);
+  const int64_t block = k_.argmax(most, layout_.blocks);
+  float* s = similarities(i) + block * kBlock;
+  const int64_t at = k_.argmax(s, kBlock);
+  const Candidate found{block * kBlock + at, s[at]};
+  s[at] = kTaken;
+  most[block] = s[k_.argmax(s, kBlock)];
+  return found;
+}
+
+void Scorer::put_back(int64_t i, int64_t reference, float similarity) {
+  similarities(i)[reference] = similarity;
+  float& most = maxima(i)[reference / kBlock];
+  most = std::max(most, similarity);
 }
 
 // Eq. 2 to 10 for few neighbours. Weights are divided by lambda + d first, so that nothing

@@ -35,11 +35,12 @@ Layout::Layout(const Bank& bank, const Settings& settings) {
   // A neighbour found and pulled on its own costs as much as 8 to 12 products of a large matrix
   // product; the crowd needs two of them for every reference.
   candidates = 16 + bank.rows() / 6;
-  // Each costs as much as twenty; what is given up then costs as many as the bank has rows.
-  products = 16 + bank.rows() / 64;
+  // Each costs as much as a dozen; what is given up then costs as many as the bank has rows.
+  products = 16 + bank.rows() / 24;
   const int64_t fixed = settings.threads * Scratch::bytes(bank, candidates);
   sketch = bank.projection() ? bank.projection().width() : 0;
-  const int64_t row = int64_t(sizeof(float)) * (stride + blocks + bank.dim() + sketch) + kRowBytes;
+  const int64_t row =
+      int64_t(sizeof(float)) * (stride + 3 * blocks + bank.dim() + sketch) + kRowBytes;
   const int64_t mr = kernels().mr;
   // Very many threads must not leave a tile so little that they wait for each other all the time.
   const int64_t room = std::max(settings.memory - fixed, settings.memory / 2);
@@ -52,7 +53,7 @@ int64_t Scratch::bytes(const Bank& bank, int64_t candidates) {
   const int64_t floats = right_floats(bank) + block_floats(bank) +
                          kMostPanelRows * (kCrowdDepth + bank.dim()) + 3 * bank.dim();
   const int64_t candidate = sizeof(Candidate) + sizeof(float) + sizeof(void*);
-  return 4 * floats + 8 * kCrowd * kColumns + candidate * (candidates + 1) + bank.rows() / 8 + 8;
+  return 4 * floats + 8 * kCrowd * kColumns + candidate * (candidates + kTogether);
 }
 
 Scratch::Scratch(const Layout& layout, const Bank& bank)
@@ -64,10 +65,9 @@ Scratch::Scratch(const Layout& layout, const Bank& bank)
       anchor(bank.dim()),
       drift(bank.dim()),
       moved(bank.dim()),
-      candidates(layout.candidates + 1),
-      weights(layout.candidates + 1),
-      addresses(layout.candidates + 1),
-      known(layout.blocks) {}
+      candidates(layout.candidates + kTogether),
+      weights(layout.candidates + kTogether),
+      addresses(layout.candidates + kTogether) {}
 
 Scorer::Scorer(std::shared_ptr<const Bank> bank, const Settings& settings)
     : bank_(std::move(bank)),
@@ -76,6 +76,7 @@ Scorer::Scorer(std::shared_ptr<const Bank> bank, const Settings& settings)
       pool_(settings.threads, settings.pin),
       similarities_(layout_.tile_rows * layout_.stride),
       maxima_(layout_.tile_rows * layout_.blocks),
+      known_(layout_.tile_rows * layout_.blocks),
       left_(layout_.tile_rows * bank_->dim()),
       rows_(layout_.tile_rows),
       crowd_(layout_.tile_rows),
@@ -121,12 +122,11 @@ void Scorer::score_tile(const float* query, int64_t rows) {
   for (int64_t i = 0; i < rows; ++i) {
     Row& row = rows_[i] = Row{};
     row.query = query + i * bank_->dim();
-    row.exact_from = kAllExact;
   }
   compute_similarities(rows);
   for (int64_t i = 0; i < rows; ++i) list_[i] = i;
   finish_listed(rows);
-  finish_listed(multiply_hopeless(rows));
+  finish_listed(complete(rows));
   crowd_size_ = 0;
   for (int64_t i = 0; i < rows; ++i)
     if (rows_[i].crowded) crowd_[crowd_size_++] = i;

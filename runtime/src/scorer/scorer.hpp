@@ -31,7 +31,8 @@ struct Outputs {
   int64_t* neighbors;
 };
 
-constexpr float kAllExact = -std::numeric_limits<float>::infinity();
+// In the place of a similarity whose reference was taken.
+constexpr float kTaken = -std::numeric_limits<float>::infinity();
 
 inline int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
@@ -55,7 +56,6 @@ struct Scratch {
   Buffer<Candidate> candidates;
   Buffer<float> weights;          // of the candidates
   Buffer<const void*> addresses;  // of their features
-  Buffer<uint64_t> known;         // a bit for each reference whose similarity is no bound any more
   double retrieval_seconds = 0, solve_seconds = 0;
 };
 
@@ -70,10 +70,11 @@ struct Row {
   float energy;
   bool crowded;       // has too many neighbours to take them one by one
   double weights;     // d_i, of a crowded row
-  bool hopeless;      // bounds do not help: it needs all similarities
-  float exact_from;   // values below may be bounds on similarities
-  int64_t survivors;  // bounds that reach exact_from
-  int64_t products;   // computed one by one, because a bound below exact_from was reached
+  bool bounded;       // values that known_ does not name are bounds on similarities
+  bool hopeless;      // bounds do not help: it needs all similarities before it is finished
+  float threshold;    // bounds that reach it are replaced before the row is finished
+  int64_t survivors;  // how many do
+  int64_t products;   // computed one by one, because a bound below the threshold was reached
 };
 
 class Scorer {
@@ -116,39 +117,47 @@ class Scorer {
 
   // pruning.cpp
   bool prune(int64_t rows);
-  void sketch_listed(int64_t count);
-  bool worth_pruning(int64_t rows);
-  void bound_listed(int64_t count);
+  int64_t choose_level(int64_t rows);
+  double work_of_level(int64_t level) const;
+  double work_of_listed(int64_t count) const;
+  void sketch_listed(int64_t count, int64_t level);
+  void bound_listed(int64_t count, int64_t level);
   void decide(int64_t i);
+  int64_t replace_bounds(int64_t i, int64_t most, float* found);
+  void compute(const Row& row, const int64_t* references, int64_t count, float* out) const;
   void multiply_survivors(int64_t count);
   void multiply_block(int64_t i, int64_t block);
-  int64_t multiply_hopeless(int64_t rows);
+  int64_t complete(int64_t rows);
 
   // rows.cpp
   void finish_listed(int64_t count);
   void finish_row(int64_t i, Scratch& scratch);
   int64_t find_neighbours(int64_t i, Scratch& scratch);
-  bool consistent(const Row& row, const float* anchor, int64_t reference) const;
+  int64_t count_consistent(const Row& row, const float* anchor, const Candidate* candidates,
+                           int64_t count) const;
   bool looks_crowded(const Row& row, const float* anchor) const;
-  Candidate take_largest(int64_t i, Scratch& scratch);
+  int64_t take_neighbours(int64_t i, int64_t count, Candidate* out);
+  Candidate take_largest(int64_t i);
+  void put_back(int64_t i, int64_t reference, float similarity);
   float solve(const Row& row, int64_t count, Scratch& scratch) const;
 
   // crowd.cpp
   void finish_crowd();
-  void complete_crowd();
   void pack_anchors();
   void find_violators(int64_t first, int64_t end, int64_t column, Scratch& scratch);
   void weigh(int64_t i);
   void pull_crowd(int64_t first, int64_t column, Scratch& scratch);
   float solve_crowded(const Row& row, const float* pull) const;
 
-  float similarity(const Row& row, int64_t reference) const {
-    return bank_->dot(row.query, reference) * row.inverse * bank_->inverse_norm(reference);
+  bool is_exact(int64_t i, int64_t reference) {
+    return !rows_[i].bounded ||
+           (known(i)[reference / kBlock] >> reference % kBlock & uint64_t{1}) != 0;
   }
   double weight(const Row& row, int64_t reference, float similarity) const;
   float energy(double drift_squares, double turn) const;
   float* similarities(int64_t i) { return similarities_.data() + i * layout_.stride; }
   float* maxima(int64_t i) { return maxima_.data() + i * layout_.blocks; }
+  uint64_t* known(int64_t i) { return known_.data() + i * layout_.blocks; }
 
   const Kernels& k_ = kernels();
   std::shared_ptr<const Bank> bank_;
@@ -161,6 +170,7 @@ class Scorer {
   std::vector<Scratch> scratch_;  // of each thread
   Buffer<float> similarities_;    // tile_rows x stride
   Buffer<float> maxima_;          // of each block of each row
+  Buffer<uint64_t> known_;        // a bit for each of them that is no bound, of bounded rows
   Buffer<float> left_;            // packed rows: queries, then anchors of the crowd
   Buffer<Row> rows_;              // of the tile
   Buffer<int64_t> crowd_;         // which of them are crowded

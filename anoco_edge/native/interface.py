@@ -1,0 +1,224 @@
+"""runtime/include/anoco_edge.h in ctypes: its structs and functions, in the header's order."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import (
+    c_char_p,
+    c_double,
+    c_float,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint32,
+    c_void_p,
+)
+from typing import Any
+
+ABI = 1
+
+OK = 0
+INVALID_ARGUMENT, BAD_FEATURES, OUT_OF_MEMORY, NO_THREADS, CORRUPT, INTERNAL = range(1, 7)
+BAD_BUNDLE, NO_PRODUCT, BAD_PICTURE, NO_BACKEND, PARITY, ENGINE = range(7, 13)
+STORAGE, UNSUPPORTED, NO_RESULT = range(13, 16)
+
+FLOAT32, FLOAT16 = 1, 2
+RGB, BGR, RGBA, BGRA, GREY, NV12 = range(1, 7)
+VERDICTS = ("uncalibrated", "good", "anomalous")
+
+
+class Struct(ctypes.Structure):
+    """Begins with its size, as every struct of the interface does; what is not given is 0.
+
+    >>> Region(x0=2.5).struct_size == ctypes.sizeof(Region)
+    True
+    """
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(struct_size=ctypes.sizeof(self), **fields)
+
+
+class BankOptions(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("type", c_uint32),
+        ("features", c_void_p),
+        ("rows", c_int64),
+        ("dim", c_int64),
+        ("copy", c_uint32),
+        ("directions", c_int32),
+    )
+
+
+class ScorerOptions(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("metric", c_uint32),
+        ("lam", c_double),
+        ("floor", c_double),
+        ("threads", c_uint32),
+        ("memory_mb", c_uint32),
+        ("pin", c_uint32),
+        ("reserved", c_uint32),
+    )
+
+
+class Image(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("format", c_uint32),
+        ("data", c_void_p),
+        ("width", c_int64),
+        ("height", c_int64),
+        ("stride", c_int64),
+        ("chroma", c_void_p),
+        ("chroma_stride", c_int64),
+    )
+
+
+class DetectorOptions(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("threads", c_uint32),
+        ("product", c_char_p),
+        ("backend", c_char_p),
+        ("device", c_char_p),
+        ("library", c_char_p),
+        ("threshold", c_double),
+        ("log", c_void_p),
+        ("log_user", c_void_p),
+        ("allow_random", c_uint32),
+        ("reserved", c_uint32),
+    )
+
+
+class ContextOptions(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("threads", c_uint32),
+        ("memory_mb", c_uint32),
+        ("pin", c_uint32),
+        ("max_width", c_int64),
+        ("max_height", c_int64),
+    )
+
+
+class Result(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("verdict", c_int32),
+        ("score", c_double),
+        ("threshold", c_double),
+        ("ratio", c_double),
+        ("product", c_char_p),
+        ("generation", c_int64),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("energy", ctypes.POINTER(c_float)),
+        ("anchor", ctypes.POINTER(c_int64)),
+        ("similarity", ctypes.POINTER(c_float)),
+        ("counted", ctypes.POINTER(c_uint8)),
+        ("map_width", c_int64),
+        ("map_height", c_int64),
+        ("map", ctypes.POINTER(c_float)),
+        ("outline", ctypes.POINTER(c_uint8)),
+        ("region_count", c_int64),
+        ("peak_row", c_int64),
+        ("peak_col", c_int64),
+        ("picture_left", c_int64),
+        ("picture_top", c_int64),
+        ("picture_width", c_int64),
+        ("picture_height", c_int64),
+        ("threshold_kind", c_int32),
+        ("reserved", c_uint32),
+    )
+
+
+class Region(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("x0", c_double),
+        ("y0", c_double),
+        ("x1", c_double),
+        ("y1", c_double),
+        ("area", c_double),
+        ("peak", c_double),
+        ("row", c_int64),
+        ("col", c_int64),
+    )
+
+
+class Evidence(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("reference", c_char_p),
+        ("file", c_char_p),
+        ("row", c_int64),
+        ("col", c_int64),
+        ("x0", c_double),
+        ("y0", c_double),
+        ("x1", c_double),
+        ("y1", c_double),
+        ("query_x0", c_double),
+        ("query_y0", c_double),
+        ("query_x1", c_double),
+        ("query_y1", c_double),
+        ("similarity", c_double),
+    )
+
+
+class Timings(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("preprocess", c_double),
+        ("backbone", c_double),
+        ("scoring", c_double),
+        ("map", c_double),
+        ("total", c_double),
+    )
+
+
+_MADE = ctypes.POINTER(c_void_p)
+_STATUS = c_int32
+
+
+def _to(struct: type[Struct]) -> Any:
+    return ctypes.POINTER(struct)
+
+
+_FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
+    ("anoco_abi_version", c_uint32, ()),
+    ("anoco_version", c_char_p, ()),
+    ("anoco_kernels", c_char_p, ()),
+    ("anoco_last_error", c_char_p, ()),
+    ("anoco_bank_create", _STATUS, (_to(BankOptions), _MADE)),
+    ("anoco_bank_destroy", None, (c_void_p,)),
+    ("anoco_scorer_create", _STATUS, (c_void_p, _to(ScorerOptions), _MADE)),
+    ("anoco_scorer_destroy", None, (c_void_p,)),
+    ("anoco_scorer_score", _STATUS, (c_void_p, c_void_p, c_int64, *[c_void_p] * 4)),
+    ("anoco_scorer_retrieval_share", c_double, (c_void_p,)),
+    ("anoco_bundle_open", _STATUS, (c_char_p, _MADE)),
+    ("anoco_bundle_destroy", None, (c_void_p,)),
+    ("anoco_detector_open", _STATUS, (c_void_p, _to(DetectorOptions), _MADE)),
+    ("anoco_detector_destroy", None, (c_void_p,)),
+    ("anoco_detector_select", _STATUS, (c_void_p, c_char_p)),
+    ("anoco_context_create", _STATUS, (c_void_p, _to(ContextOptions), _MADE)),
+    ("anoco_context_destroy", None, (c_void_p,)),
+    ("anoco_inspect", _STATUS, (c_void_p, _to(Image), _to(Result))),
+    ("anoco_result_region", _STATUS, (c_void_p, c_int64, _to(Region))),
+    ("anoco_result_evidence", _STATUS, (c_void_p, c_int64, c_int64, _to(Evidence))),
+    ("anoco_result_map", _STATUS, (c_void_p, c_void_p)),
+    ("anoco_result_timings", _STATUS, (c_void_p, _to(Timings))),
+)
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Tell ctypes what the functions take and give."""
+    for name, result, arguments in _FUNCTIONS:
+        # An older library of this interface lacks what was appended later; calling it says so.
+        if hasattr(library, name):
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments

@@ -1,0 +1,108 @@
+"""Finding and loading libanoco_edge, and its statuses as our errors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+
+from anoco_edge.errors import (
+    AnocoError,
+    BundleError,
+    EnvironmentMissingError,
+    ParityError,
+    PictureError,
+    ScoringError,
+    StorageError,
+    UsageError,
+)
+from anoco_edge.native import interface
+
+VARIABLE = "ANOCO_EDGE_LIBRARY"
+"""Names a library to use in place of the one that was installed."""
+
+_FOLDER = Path(__file__).parents[1] / "_lib"
+
+_ERRORS: dict[int, type[AnocoError]] = {
+    interface.INVALID_ARGUMENT: UsageError,
+    interface.BAD_FEATURES: ScoringError,
+    interface.CORRUPT: ScoringError,
+    interface.BAD_BUNDLE: BundleError,
+    interface.NO_PRODUCT: UsageError,
+    interface.BAD_PICTURE: PictureError,
+    interface.NO_BACKEND: EnvironmentMissingError,
+    interface.PARITY: ParityError,
+    interface.STORAGE: StorageError,
+    interface.UNSUPPORTED: UsageError,
+}
+
+
+def find_library() -> Path | None:
+    """The library that would be loaded, found without loading it; None where there is none."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named)
+    # The soname is what a wheel carries; the name without a number is a link in an install tree.
+    found = sorted(_FOLDER.glob("libanoco_edge.so*"))
+    return found[0] if found else None
+
+
+def why_not() -> str | None:
+    """Why the library cannot be used here, or None where it can."""
+    try:
+        load_library()
+    except EnvironmentMissingError as error:
+        return error.what
+    return None
+
+
+def load_library() -> ctypes.CDLL:
+    """The library with its functions declared; `EnvironmentMissingError` where it cannot be had."""
+    path = find_library()
+    if path is None:
+        raise EnvironmentMissingError(
+            "the native library libanoco_edge.so is not installed",
+            hint="install a wheel that carries it, or build runtime/ with CMake and set "
+            f"{VARIABLE} to libanoco_edge.so; without it use --scorer onnx",
+        )
+    return _load(path)
+
+
+@cache
+def _load(path: Path) -> ctypes.CDLL:
+    hint = f"build it again for this machine, or correct {VARIABLE}"
+    try:
+        library = ctypes.CDLL(str(path))
+        version = library.anoco_abi_version()
+    except (OSError, AttributeError) as error:
+        raise EnvironmentMissingError(
+            f"the native library cannot be loaded: {error}", hint=hint
+        ) from None
+    if version != interface.ABI:
+        raise EnvironmentMissingError(
+            f"the native library {path} has interface {version}, not {interface.ABI}", hint=hint
+        )
+    interface.declare(library)
+    return library
+
+
+def last_error(library: ctypes.CDLL) -> str:
+    """What the library said about this thread's last failed call."""
+    text: bytes = library.anoco_last_error()
+    return text.decode(errors="replace")
+
+
+def error_of(status: int, text: str) -> AnocoError:
+    """A failed call as one of our errors.
+
+    >>> error_of(interface.BAD_PICTURE, "the picture is 3x3")
+    PictureError('the picture is 3x3')
+    """
+    return _ERRORS.get(status, AnocoError)(text)
+
+
+def check(library: ctypes.CDLL, status: int) -> None:
+    """Raise what a call reports."""
+    if status != interface.OK:
+        raise error_of(status, last_error(library))

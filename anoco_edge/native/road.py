@@ -1,0 +1,265 @@
+"""Inspecting wholly in libanoco_edge: pixels in, everything an Inspection holds out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.engines import EngineSettings
+from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
+from anoco_edge.inspection import Inspection, Timings
+from anoco_edge.machine import cores
+from anoco_edge.native import interface
+from anoco_edge.native.library import VARIABLE, check, find_library, load_library
+from anoco_edge.preprocess import Placement
+from anoco_edge.regions import FoundRegion
+from anoco_edge.road import Loaded, Subject
+from anoco_edge.selftest import SelfTest
+
+Pixels = NDArray[np.uint8]
+OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
+
+
+def choose_parts(engine: str = "auto", scorer: str = "auto") -> dict[str, tuple[str, str]]:
+    """What the library runs, and why; it has one engine and one scorer.
+
+    >>> choose_parts(scorer="native")["scorer"]
+    ('native', 'asked for')
+    """
+    choices = {}
+    for part, asked, only in (("engine", engine, "openvino"), ("scorer", scorer, "native")):
+        if asked not in ("auto", only):
+            raise UsageError(
+                f"{part} {asked!r} was asked for, the native runtime has {only} alone",
+                hint=f"leave --{part} out, or use --runtime python",
+            )
+        why = "the native runtime has no other" if asked == "auto" else "asked for"
+        choices[part] = (only, why)
+    return choices
+
+
+def find_openvino() -> Path | None:
+    """OpenVINO's C library in its Python package, found without importing that; None leaves it to
+    the native library to look where the environment says, or the system."""
+    if os.environ.get(OPENVINO_VARIABLE):
+        return None
+    package = find_spec("openvino")
+    for place in (package and package.submodule_search_locations) or ():
+        for library in sorted(Path(place).glob("libs/libopenvino_c.so*")):
+            return library
+    return None
+
+
+def load_runtime() -> ctypes.CDLL:
+    """The library, if it can inspect."""
+    library = load_library()
+    if not hasattr(library, "anoco_inspect"):
+        raise EnvironmentMissingError(
+            f"the native library {find_library()} has scorers only: it is older than this package",
+            hint=f"build it again, or correct {VARIABLE}",
+        )
+    return library
+
+
+def load_openvino() -> str:
+    """What the library would run the backbone with; an error where there is nothing."""
+    named = os.environ.get(OPENVINO_VARIABLE, "libopenvino_c.so")
+    try:
+        engine = ctypes.CDLL(str(find_openvino() or named))
+        version = _OpenVinoVersion()
+        engine.ov_get_openvino_version(ctypes.byref(version))
+    except (OSError, AttributeError) as error:
+        raise EnvironmentMissingError(
+            f"OpenVINO's C library is not installed: {error}",
+            hint=f"pip install 'anoco-edge[openvino]', or set {OPENVINO_VARIABLE}",
+        ) from None
+    return f"OpenVINO {version.build.decode()}"
+
+
+class _OpenVinoVersion(ctypes.Structure):
+    _fields_ = (("build", ctypes.c_char_p), ("description", ctypes.c_char_p))
+
+
+class NativeRoad:
+    """One native detector, and as many contexts as threads ever inspected at the same time."""
+
+    def __init__(
+        self, subject: Subject, engine: str, scorer: str, settings: EngineSettings
+    ) -> None:
+        self.choices = choose_parts(engine, scorer)
+        self.selftest: SelfTest | None = None
+        self._subject = subject
+        self._library = load_runtime()
+        self._threads = settings.threads or cores()
+        self._detector = _open_detector(self._library, subject, settings)
+        references = subject.product.references
+        self._size = (max(r.width for r in references), max(r.height for r in references))
+        self._idle = [self._new_context()]
+
+    def inspect(self, pictures: Sequence[Loaded]) -> list[Inspection | AnocoError]:
+        """One after the other: a batch gains nothing on a processor."""
+        return [self._outcome(picture) for picture in pictures]
+
+    def _outcome(self, picture: Loaded) -> Inspection | AnocoError:
+        height, width, _ = picture.rgb.shape
+        try:
+            with self._context(width, height) as context:
+                return context.inspect(picture, self._subject)
+        except AnocoError as error:
+            return error
+
+    @contextmanager
+    def _context(self, width: int, height: int) -> Iterator[_Context]:
+        """One that nobody uses, and large enough. Appending and popping are atomic."""
+        try:
+            context = self._idle.pop()
+        except IndexError:
+            context = None
+        if context is None or width > context.width or height > context.height:
+            self._size = (max(width, self._size[0]), max(height, self._size[1]))
+            context = self._new_context()
+        try:
+            yield context
+        finally:
+            self._idle.append(context)
+
+    def _new_context(self) -> _Context:
+        return _Context(self._library, self._detector, self._threads, *self._size)
+
+
+class _Handle:
+    """What the library made, given back to it when nobody here holds it any longer."""
+
+    def __init__(self, make: Callable[..., int], destroy: Callable[[Any], None], *given: Any):
+        self.value = ctypes.c_void_p()
+        self.status = make(*given, self.value)
+        if self.status == interface.OK:
+            # Not at exit: a thread that Python stops there may be in the middle of a picture.
+            weakref.finalize(self, destroy, self.value).atexit = False
+
+
+def _make(library: ctypes.CDLL, kind: str, verb: str, *given: Any) -> _Handle:
+    functions = (getattr(library, f"anoco_{kind}_{word}") for word in (verb, "destroy"))
+    handle = _Handle(*functions, *given)
+    check(library, handle.status)
+    return handle
+
+
+def _open_detector(library: ctypes.CDLL, subject: Subject, settings: EngineSettings) -> _Handle:
+    bundle = _make(library, "bundle", "open", os.fsencode(subject.bundle.path))
+    engine = find_openvino()
+    options = interface.DetectorOptions(
+        threads=settings.threads,
+        product=subject.product.name.encode(),
+        device=settings.device.encode(),
+        library=engine and os.fsencode(engine),
+        threshold=(subject.threshold or 0) if subject.threshold_kind == "manual" else 0,
+        allow_random=1,  # whoever made the subject decided that
+    )
+    return _make(library, "detector", "open", bundle.value, options)
+
+
+class _Context:
+    """What one picture at a time is inspected with."""
+
+    def __init__(
+        self, library: ctypes.CDLL, detector: _Handle, threads: int, width: int, height: int
+    ) -> None:
+        self.width, self.height = width, height
+        self._library = library
+        options = interface.ContextOptions(threads=threads, max_width=width, max_height=height)
+        self._handle = _make(library, "context", "create", detector.value, options)
+
+    def inspect(self, picture: Loaded, subject: Subject) -> Inspection:
+        """Everything is copied: the next picture overwrites what the context holds."""
+        rgb = rows_of_bytes(picture.rgb)
+        height, width, _ = rgb.shape
+        image = interface.Image(
+            format=interface.RGB,
+            data=rgb.ctypes.data,
+            width=width,
+            height=height,
+            stride=rgb.strides[0],
+        )
+        found = interface.Result()
+        check(self._library, self._library.anoco_inspect(self._handle.value, image, found))
+        _check_generation(found, subject)
+        grid, canvas = (found.rows, found.cols), (found.map_height, found.map_width)
+        over = subject.threshold is not None and found.score > subject.threshold
+        return Inspection(
+            source=picture.name,
+            product=subject.product.name,
+            generation=found.generation,
+            score=found.score,
+            threshold=subject.threshold,
+            threshold_kind=subject.threshold_kind,
+            energy=_copy(found.energy, grid),
+            counted=_copy(found.counted, grid).astype(np.bool_),
+            regions=tuple(self._region(k) for k in range(found.region_count)),
+            timings=self._timings(picture.decode),
+            placement=Placement(
+                width,
+                height,
+                found.picture_left,
+                found.picture_top,
+                found.picture_width,
+                found.picture_height,
+            ),
+            input_map=_copy(found.map, canvas),
+            outline=_copy(found.outline, canvas).astype(np.bool_) if over else None,
+            anchor=_copy(found.anchor, grid),
+            similarity=_copy(found.similarity, grid),
+            witness=subject.witness,
+        )
+
+    def _region(self, number: int) -> FoundRegion:
+        it = interface.Region()
+        status = self._library.anoco_result_region(self._handle.value, number, it)
+        check(self._library, status)
+        return FoundRegion((it.x0, it.y0, it.x1, it.y1), it.area, it.peak, it.row, it.col)
+
+    def _timings(self, decode: float) -> Timings:
+        it = interface.Timings()
+        check(self._library, self._library.anoco_result_timings(self._handle.value, it))
+        return {
+            "decode": decode,
+            "preprocess": it.preprocess,
+            "backbone": it.backbone,
+            "scoring": it.scoring,
+            "map": it.map,
+            "total": decode + it.total,
+        }
+
+
+def rows_of_bytes(rgb: Pixels) -> Pixels:
+    """The picture where it is, if its rows have no gaps; else a copy.
+
+    >>> wide = np.zeros((4, 9, 3), np.uint8)
+    >>> rows_of_bytes(wide[:, 2:5]).strides, rows_of_bytes(wide[::-1]).strides
+    ((27, 3, 1), (27, 3, 1))
+    """
+    down, right, deep = rgb.strides
+    in_place = (right, deep) == (3, 1) and down >= 3 * rgb.shape[1]
+    return rgb if in_place else np.ascontiguousarray(rgb)
+
+
+def _check_generation(found: interface.Result, subject: Subject) -> None:
+    if found.generation != subject.product.generation:
+        raise BundleError(
+            f"product {subject.product.name!r} became generation {found.generation} while "
+            f"generation {subject.product.generation} was opened",
+            hint="open the detector again",
+        )
+
+
+def _copy(pointer: Any, shape: tuple[int, int]) -> NDArray[Any]:
+    return np.ctypeslib.as_array(pointer, shape).copy()

@@ -1,0 +1,68 @@
+// OpenVINO's C library, found and loaded at run time.
+#pragma once
+
+#include <openvino/c/openvino.h>
+
+#include <string>
+
+#include "failure.hpp"
+
+// Every function that is used. ov_core_compile_model_props would be nicer than the variadic
+// ov_core_compile_model, but is new in 2026.
+#define ANOCO_OPENVINO_FUNCTIONS(each)          \
+  each(ov_available_devices_free);              \
+  each(ov_compiled_model_create_infer_request); \
+  each(ov_compiled_model_free);                 \
+  each(ov_const_port_get_shape);                \
+  each(ov_core_compile_model);                  \
+  each(ov_core_create);                         \
+  each(ov_core_free);                           \
+  each(ov_core_get_available_devices);          \
+  each(ov_core_read_model);                     \
+  each(ov_free);                                \
+  each(ov_get_error_info);                      \
+  each(ov_get_last_err_msg);                    \
+  each(ov_get_openvino_version);                \
+  each(ov_infer_request_free);                  \
+  each(ov_infer_request_get_tensor);            \
+  each(ov_infer_request_infer);                 \
+  each(ov_model_const_input_by_name);           \
+  each(ov_model_const_output_by_name);          \
+  each(ov_model_free);                          \
+  each(ov_model_reshape_input_by_name);         \
+  each(ov_output_const_port_free);              \
+  each(ov_partial_shape_create_static);         \
+  each(ov_partial_shape_free);                  \
+  each(ov_port_get_element_type);               \
+  each(ov_shape_free);                          \
+  each(ov_tensor_create);                       \
+  each(ov_tensor_data);                         \
+  each(ov_tensor_free);                         \
+  each(ov_tensor_get_byte_size);                \
+  each(ov_version_free)
+
+namespace anoco {
+
+// The library's functions under their own names. It stays loaded until the program ends: threads
+// of its own may still run in it.
+struct OpenVino {
+#define ANOCO_DECLARE(function) decltype(&::function) function = nullptr
+  ANOCO_OPENVINO_FUNCTIONS(ANOCO_DECLARE);
+#undef ANOCO_DECLARE
+  std::string version;  // such as "2026.4.1"
+
+  // `where` is a file or a folder; NULL: it is searched for. Not found, too old: ANOCO_NO_BACKEND.
+  explicit OpenVino(const char* where);
+
+  // A failed call becomes a Failure: "cannot do this: what OpenVINO says".
+  template <class Text>
+  void check(ov_status_e result, anoco_status status, const Text& cannot) const {
+    if (result != ov_status_e::OK) complain(result, status, cannot);
+  }
+
+ private:
+  [[noreturn]] void complain(ov_status_e result, anoco_status status,
+                             const std::string& cannot) const;
+};
+
+}  // namespace anoco

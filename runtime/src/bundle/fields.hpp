@@ -1,0 +1,66 @@
+// A walk through a JSON document along its schema: what is missing, unknown, of another kind or out
+// of range is refused with its place, as pydantic does in Python.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bundle/json.hpp"
+
+namespace anoco {
+
+// One value, and where it is.
+class Field {
+ public:
+  Field(const Json& json, const std::string& file, std::string where = "")
+      : json_(&json), file_(&file), where_(std::move(where)) {}
+
+  // ANOCO_BAD_BUNDLE: "FILE is invalid at WHERE: ..."
+  [[noreturn]] void refuse(const std::string& why) const;
+
+  const Json& json() const { return *json_; }
+  Field at(std::string_view part, const Json& json) const;
+
+  std::string text() const;
+  bool flag() const;
+  int64_t integer(int64_t least = std::numeric_limits<int64_t>::min(),
+                  int64_t most = std::numeric_limits<int64_t>::max()) const;
+  double number() const;  // an integer is one too
+  double at_least(double least) const;
+  double above(double least) const;
+  std::string sha256() const;
+  // Which of these words it is, by number.
+  size_t choice(std::initializer_list<const char*> words) const;
+  std::vector<Field> items() const;
+  std::vector<Field> items(size_t count) const;
+
+ private:
+  const Json* json_;
+  const std::string* file_;
+  std::string where_;
+};
+
+// The members of an object, each to be asked for once; `finish` refuses those that nobody asked
+// for.
+class Members {
+ public:
+  explicit Members(const Field& object);
+
+  Field need(std::string_view key);
+  std::optional<Field> maybe(std::string_view key);
+  // The same, but a null is as good as missing.
+  std::optional<Field> unless_null(std::string_view key);
+  void finish() const;
+
+ private:
+  Field object_;
+  const Json::Object* members_;
+  std::vector<std::string_view> asked_;
+};
+
+}  // namespace anoco

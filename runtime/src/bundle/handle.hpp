@@ -1,0 +1,14 @@
+// What the C interface calls an anoco_bundle.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "anoco_edge.h"
+#include "bundle/bundle.hpp"
+
+struct anoco_bundle {
+  std::shared_ptr<const anoco::Bundle> bundle;  // detectors keep it
+  std::vector<std::string> products;            // when it was opened
+};

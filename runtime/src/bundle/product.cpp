@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <cmath>
+
+#include "anoco_edge.h"
+#include "bundle/bytes.hpp"
+#include "bundle/document_parts.hpp"
+#include "bundle/documents.hpp"
+#include "failure.hpp"
+
+namespace anoco {
+namespace {
+
+Affine affine(const Field& field) {
+  const std::vector<Field> items = field.items(6);
+  Affine view;
+  for (size_t i = 0; i < 6; ++i) view[i] = items[i].number();
+  const double area = std::abs(view[0] * view[4] - view[1] * view[3]);
+  if (!(area > 1e-6)) field.refuse("it is not a view that can be turned back");
+  return view;
+}
+
+std::vector<Affine> views(const std::optional<Field>& field) {
+  std::vector<Affine> found;
+  if (field)
+    for (const Field& view : field->items()) found.push_back(affine(view));
+  return found;
+}
+
+std::vector<int64_t> starts(const Field& field) {
+  std::vector<int64_t> found;
+  for (const Field& start : field.items()) found.push_back(start.integer());
+  if (found.empty()) field.refuse("at least one is expected");
+  return found;
+}
+
+Tiles tiles(const Field& field) {
+  Members members(field);
+  Tiles found;
+  found.width = length(members.need("width"));
+  found.height = length(members.need("height"));
+  found.columns = starts(members.need("columns"));
+  found.rows = starts(members.need("rows"));
+  if (const auto chosen = members.unless_null("fit")) found.fit = fit(*chosen);
+  members.finish();
+  return found;
+}
+
+std::vector<Point> region(const Field& field) {
+  Members members(field);
+  const Field points = members.need("points");
+  members.finish();
+  std::vector<Point> found;
+  for (const Field& point : points.items()) {
+    const std::vector<Field> xy = point.items(2);
+    found.emplace_back(xy[0].number(), xy[1].number());
+  }
+  if (found.size() < 3) points.refuse("at least three points are expected");
+  return found;
+}
+
+Reference reference(const Field& field) {
+  Members members(field);
+  Reference found;
+  found.name = members.need("name").text();
+  found.file = file_record(members.need("file"));
+  found.pixels = members.need("pixels").sha256();
+  found.width = length(members.need("width"));
+  found.height = length(members.need("height"));
+  found.views = views(members.maybe("views"));
+  members.finish();
+  return found;
+}
+
+void check_coreset(const Field& field) {
+  Members members(field);
+  members.need("max_patches").integer(1);
+  members.need("seed").integer(0);
+  if (const auto considered = members.maybe("considered")) considered->integer(0);
+  if (const auto duplicates = members.maybe("duplicates")) duplicates->integer(0);
+  if (const auto radius = members.maybe("radius")) radius->at_least(0);
+  members.finish();
+}
+
+void check_calibration_picture(const Field& field) {
+  Members members(field);
+  members.need("name").text();
+  members.need("group").text();
+  if (const auto role = members.maybe("role")) role->choice({"threshold", "baseline"});
+  if (const auto score = members.unless_null("score")) score->at_least(0);
+  members.need("pixels").sha256();
+  members.need("width").integer();
+  members.need("height").integer();
+  if (const auto file = members.unless_null("file")) file_record(*file);
+  members.finish();
+}
+
+void check_calibration(const Field& field) {
+  Members members(field);
+  const Field rate = members.need("false_reject");
+  if (rate.above(0) >= 1) rate.refuse("it is not less than 1");
+  if (const auto fewer = members.maybe("accept_fewer")) fewer->flag();
+  if (const auto sigmas = members.unless_null("sigmas")) sigmas->at_least(0);
+  members.need("source").choice({"pictures", "references"});
+  if (const auto pictures = members.maybe("pictures"))
+    for (const Field& picture : pictures->items()) check_calibration_picture(picture);
+  members.finish();
+}
+
+Baseline baseline(const Field& field) {
+  Members members(field);
+  Baseline found;
+  found.file = file_record(members.need("file"));
+  found.sigmas = members.need("sigmas").at_least(0);
+  members.need("pictures").integer(2);
+  members.finish();
+  return found;
+}
+
+void read_threshold(const Field& field, Product& product) {
+  Members members(field);
+  if (const auto kind = members.maybe("kind"))
+    product.threshold_kind =
+        static_cast<ThresholdKind>(kind->choice({"none", "provisional", "conformal", "manual"}));
+  const auto value = members.unless_null("value");
+  if (value) product.threshold = value->above(0);
+  if (const auto evidence = members.maybe("evidence")) {
+    need_object(*evidence);
+    const Json* lost = evidence->json().find("lost");
+    product.calibration_lost = lost != nullptr && !lost->is_null();
+  }
+  members.finish();
+  if ((product.threshold_kind == ThresholdKind::none) == value.has_value())
+    field.refuse("a threshold has a value exactly when its kind is not 'none'");
+}
+
+std::string product_name(const Field& field) {
+  const std::string name = field.text();
+  if (!is_product_name(name))
+    field.refuse(quoted(name) + " is not a product name: letters, digits, '-', '_', '.'");
+  return name;
+}
+
+// How patches are scored.
+void read_method(Members& members, Product& product) {
+  if (const auto lambda = members.maybe("lambda")) product.lambda = lambda->above(0);
+  if (const auto floor = members.maybe("floor")) {
+    product.floor = floor->at_least(0);
+    if (product.floor >= 1) floor->refuse(repr(product.floor) + " is not less than 1");
+  }
+  if (const auto metric = members.maybe("metric"))  // in the order of ANOCO_METRIC_...
+    product.metric = static_cast<uint32_t>(metric->choice({"product", "l2", "cosine"}));
+  if (const auto pooling = members.maybe("pooling"))
+    product.pooling = static_cast<Pooling>(pooling->choice({"max", "top5"}));
+  if (const auto tta = members.maybe("tta"))
+    product.tta = static_cast<Tta>(tta->choice({"none", "references", "paper"}));
+  if (const auto seed = members.maybe("tta_seed")) seed->integer(0);
+  product.views = views(members.maybe("views"));
+}
+
+// Where the picture is looked at.
+void read_places(Members& members, Product& product) {
+  if (const auto found = members.unless_null("tiles")) product.tiles = tiles(*found);
+  if (const auto found = members.maybe("any_size")) product.any_size = found->flag();
+  if (const auto found = members.maybe("min_area")) product.min_area = found->at_least(0);
+  if (const auto found = members.unless_null("region")) product.region = region(*found);
+  if (const auto found = members.unless_null("mask")) product.mask = file_record(*found);
+}
+
+// What it is compared with, and from which score on it is anomalous.
+void read_evidence(Members& members, Product& product) {
+  if (const auto found = members.maybe("threshold")) read_threshold(*found, product);
+  if (const auto found = members.unless_null("calibration")) {
+    check_calibration(*found);
+    product.calibrated = true;
+  }
+  if (const auto found = members.unless_null("baseline")) product.baseline = baseline(*found);
+  if (const auto found = members.unless_null("coreset")) {
+    check_coreset(*found);
+    product.thinned = true;
+  }
+  if (const auto found = members.maybe("references"))
+    for (const Field& item : found->items()) product.references.push_back(reference(item));
+  if (const auto found = members.unless_null("bank")) product.bank = file_record(*found);
+  if (const auto found = members.maybe("bank_dtype"))
+    product.bank_half = found->choice({"float16", "float32"}) == 0;
+  if (const auto found = members.maybe("dropped_patches"))
+    product.dropped_patches = found->integer();
+}
+
+Product product(const Field& document) {
+  Members members(document);
+  Product found;
+  version_and_checksum(members);
+  found.name = product_name(members.need("name"));
+  found.generation = members.need("generation").integer(1);
+  if (const auto parent = members.unless_null("parent")) parent->integer();
+  members.need("changed").text();
+  members.need("change").text();
+  read_method(members, found);
+  read_places(members, found);
+  read_evidence(members, found);
+  members.finish();
+  return found;
+}
+
+// Whether windows of `side` pixels that begin at these cover `whole` pixels on the patch grid.
+bool cover(const std::vector<int64_t>& starts, int64_t side, int64_t whole, int64_t stride) {
+  if (starts.front() != 0 || starts.back() != whole - side) return false;
+  for (size_t i = 1; i < starts.size(); ++i) {
+    const int64_t before = starts[i - 1], after = starts[i];
+    // Compared before they are subtracted: a document may name any number.
+    if (after <= before || after > whole || (after - before) % stride != 0 || after - before > side)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool is_product_name(std::string_view name) {
+  const auto fits = [](char c) {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80) != 0;
+    return letter || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+  };
+  return !name.empty() && name[0] != '.' && std::all_of(name.begin(), name.end(), fits);
+}
+
+Product read_product(std::string_view text, const std::string& file) {
+  const Json document = parse_known(text, file);
+  Product found = product(Field(document, file));
+  check_seal(text, file);
+  return found;
+}
+
+InputContract InputContract::canvas(const std::optional<Tiles>& tiles) const {
+  if (!tiles) return *this;
+  const auto check = [&](const std::vector<int64_t>& starts, int64_t side, int64_t whole) {
+    if (cover(starts, side, whole, stride)) return;
+    std::string list;
+    for (const int64_t start : starts) list += (list.empty() ? "" : ", ") + std::to_string(start);
+    fail(ANOCO_BAD_BUNDLE, "tiles at " + list + " do not cover " + std::to_string(whole) +
+                               " pixels; set them again: anoco-edge product set --tiles");
+  };
+  check(tiles->columns, width, tiles->width);
+  check(tiles->rows, height, tiles->height);
+  InputContract whole = *this;
+  whole.width = tiles->width;
+  whole.height = tiles->height;
+  whole.cols = tiles->width / stride;
+  whole.rows = tiles->height / stride;
+  whole.fit = tiles->fit.value_or(fit);
+  return whole;
+}
+
+}  // namespace anoco

@@ -1,0 +1,66 @@
+#include "detector/canvas.hpp"
+
+#include <cstring>
+
+namespace anoco {
+namespace {
+
+int64_t window_bytes(const InputContract& window) { return window.width * window.height * 3; }
+
+// Where, along one axis, the patches of each tile begin; and the end.
+std::vector<int64_t> cuts(const std::vector<int64_t>& starts, int64_t side, int64_t length,
+                          int64_t stride) {
+  std::vector<int64_t> found{0};
+  for (size_t k = 1; k < starts.size(); ++k)
+    found.push_back((starts[k] + starts[k - 1] + side) / (2 * stride));
+  found.push_back(length / stride);
+  return found;
+}
+
+}  // namespace
+
+Canvas::Canvas(const InputContract& window, const std::optional<Tiles>& tiles)
+    : window_(window), contract_(window.canvas(tiles)) {
+  if (!tiles) return;
+  const auto down = cuts(tiles->rows, window.height, tiles->height, window.stride);
+  const auto across = cuts(tiles->columns, window.width, tiles->width, window.stride);
+  for (size_t y = 0; y < tiles->rows.size(); ++y)
+    for (size_t x = 0; x < tiles->columns.size(); ++x)
+      places_.push_back(
+          {tiles->rows[y], tiles->columns[x], down[y], down[y + 1], across[x], across[x + 1]});
+  cut_ = Buffer<uint8_t>(window_bytes(window));
+  joined_ = Buffer<float>(contract_.patches() * contract_.dim);
+}
+
+int64_t Canvas::bytes(const InputContract& window, const std::optional<Tiles>& tiles) {
+  if (!tiles) return 0;
+  const InputContract whole = window.canvas(tiles);
+  return window_bytes(window) + int64_t(sizeof(float)) * whole.patches() * whole.dim;
+}
+
+const float* Canvas::features(Request& request, const uint8_t* pixels) {
+  if (places_.empty()) return request.run(pixels);
+  for (const Place& place : places_) {
+    cut(pixels, place);
+    keep(request.run(cut_.data()), place);
+  }
+  return joined_.data();
+}
+
+void Canvas::cut(const uint8_t* pixels, const Place& place) {
+  const int64_t line = window_.width * 3;
+  for (int64_t y = 0; y < window_.height; ++y)
+    std::memcpy(cut_.data() + y * line,
+                pixels + ((place.top + y) * contract_.width + place.left) * 3, size_t(line));
+}
+
+void Canvas::keep(const float* features, const Place& place) {
+  const int64_t row = place.top / window_.stride, col = place.left / window_.stride;
+  const int64_t line = (place.end_col - place.first_col) * window_.dim;
+  for (int64_t y = place.first_row; y < place.end_row; ++y)
+    std::memcpy(joined_.data() + (y * contract_.cols + place.first_col) * window_.dim,
+                features + ((y - row) * window_.cols + place.first_col - col) * window_.dim,
+                size_t(line) * sizeof(float));
+}
+
+}  // namespace anoco

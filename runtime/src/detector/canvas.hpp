@@ -1,0 +1,42 @@
+// What the engine sees of a picture: one input, or tiles of a larger canvas (anoco_edge/canvas.py).
+//
+// Where tiles overlap, the cut between two runs through the middle: each patch is taken from the
+// tile that has more of its surroundings.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "buffer.hpp"
+#include "bundle/schema.hpp"
+#include "engine/engine.hpp"
+
+namespace anoco {
+
+class Canvas {
+ public:
+  // Memory is taken here; one thread at a time may use it.
+  Canvas(const InputContract& window, const std::optional<Tiles>& tiles);
+  static int64_t bytes(const InputContract& window, const std::optional<Tiles>& tiles);
+
+  const InputContract& contract() const { return contract_; }  // of the whole
+
+  // patches() x dim floats of a picture brought to the canvas's size. Valid until the next call,
+  // and until the request runs again.
+  const float* features(Request& request, const uint8_t* pixels);
+
+ private:
+  struct Place {
+    int64_t top, left;                               // of the window, in pixels
+    int64_t first_row, end_row, first_col, end_col;  // patches of the canvas taken from it
+  };
+  void cut(const uint8_t* pixels, const Place& place);
+  void keep(const float* features, const Place& place);
+
+  InputContract window_, contract_;
+  std::vector<Place> places_;  // none: the window is the canvas
+  Buffer<uint8_t> cut_;
+  Buffer<float> joined_;
+};
+
+}  // namespace anoco

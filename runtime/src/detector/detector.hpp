@@ -1,0 +1,102 @@
+// One engine, one product that can be changed, and the contexts that inspect with them.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "anoco_edge.h"
+#include "bundle/bundle.hpp"
+#include "detector/workspace.hpp"
+#include "engine/engine.hpp"
+
+namespace anoco {
+
+class Context;
+
+struct DetectorSettings {
+  EngineChoice engine;
+  std::string product;   // "": the only one
+  double threshold = 0;  // above 0: in place of the product's
+  bool allow_random = false;
+  anoco_log log = nullptr;
+  void* log_user = nullptr;
+};
+
+class Detector {
+ public:
+  Detector(std::shared_ptr<const Bundle> bundle, const DetectorSettings& settings);
+
+  // Reads a product from disk and prepares every context for it; all or nothing.
+  void select(const std::string& name);
+
+  std::shared_ptr<const Bundle> bundle() const { return bundle_; }
+  std::shared_ptr<const Engine> engine() const { return engine_; }
+  std::shared_ptr<const LoadedProduct> product() const;  // Failure where none is selected
+  void log(int32_t level, const std::string& text) const;
+
+ private:
+  friend class Context;
+  // Both are called by contexts. Those that are known are prepared when the product changes.
+  std::unique_ptr<Workspace> add(Context& context);
+  void remove(Context& context);
+  std::shared_ptr<const LoadedProduct> load(const std::string& name) const;
+  const std::shared_ptr<const LoadedProduct>& selected() const;  // with the lock held
+
+  std::shared_ptr<const Bundle> bundle_;
+  DetectorSettings settings_;
+  std::shared_ptr<const Engine> engine_;
+  mutable std::mutex changing_;
+  // Guarded by changing_:
+  std::shared_ptr<const LoadedProduct> product_;
+  std::vector<Context*> contexts_;
+};
+
+// What one thread inspects with.
+class Context {
+ public:
+  Context(std::shared_ptr<Detector> detector, const ContextSettings& settings);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // Work(workspace) with the result in it; calls wait for each other.
+  template <class Work>
+  void inspect(const anoco_image& image, Work&& work) {
+    const std::lock_guard<std::mutex> lock(working_);
+    take_next();
+    has_result_ = false;
+    current_->inspect(request_, image);
+    has_result_ = true;
+    work(*current_);
+  }
+
+  // The same with the last result; none is a Failure.
+  template <class Work>
+  void with_result(Work&& work) {
+    const std::lock_guard<std::mutex> lock(working_);
+    check_result();
+    work(*current_);
+  }
+
+ private:
+  friend class Detector;
+  // The product changed: the next inspection is to use this. Frees what an earlier change left.
+  void prepare(std::unique_ptr<Workspace> workspace) noexcept;
+  void take_next();
+  void check_result() const;
+
+  std::shared_ptr<Detector> detector_;
+  ContextSettings settings_;
+  Request request_;
+  std::mutex working_;
+  std::unique_ptr<Workspace> current_;  // guarded by working_
+  bool has_result_ = false;             // likewise
+  std::mutex swapping_;
+  // Guarded by swapping_: a workspace that waits for the next inspection, and the one before it,
+  // which is not freed by the thread that inspects.
+  std::unique_ptr<Workspace> next_, retired_;
+};
+
+}  // namespace anoco

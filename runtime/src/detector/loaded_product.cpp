@@ -1,0 +1,84 @@
+#include "detector/loaded_product.hpp"
+
+#include <cmath>
+
+#include "failure.hpp"
+#include "picture/views.hpp"
+
+namespace anoco {
+namespace {
+
+// A hand-cropped picture is off by a few percent; 4:3 against 3:2 or 16:9 is another camera mode.
+constexpr double kAspectTolerance = 0.05;
+
+std::shared_ptr<const Bank> make_bank(const BankFile& file, const std::string& name) {
+  anoco_bank_options options = ANOCO_BANK_OPTIONS_INIT;
+  options.type = file.half ? ANOCO_FLOAT16 : ANOCO_FLOAT32;
+  options.features = file.features;
+  options.rows = file.rows;
+  options.dim = file.dim;
+  try {
+    return std::make_shared<const Bank>(options);
+  } catch (const Failure& failure) {
+    fail(ANOCO_BAD_BUNDLE, name + ": " + failure.text + "; enrol the references again");
+  }
+}
+
+std::vector<float> usual_energy(const std::optional<BaselineGrid>& baseline) {
+  if (!baseline) return {};
+  std::vector<float> usual(baseline->mean.size());
+  for (size_t k = 0; k < usual.size(); ++k)
+    usual[k] = baseline->mean[k] + float(baseline->sigmas) * baseline->spread[k];
+  return usual;
+}
+
+}  // namespace
+
+LoadedProduct::LoadedProduct(const Bundle& bundle, const std::string& name, double threshold)
+    : product_(bundle.product(name)),
+      window_(bundle.manifest().input),
+      canvas_(window_.canvas(product_.tiles)),
+      file_(bundle.bank(product_)),
+      bank_(make_bank(file_, product_.bank->path)),
+      ignore_(bundle.mask(product_)),
+      usual_(usual_energy(bundle.baseline(product_))),
+      threshold_(threshold > 0 ? threshold : product_.threshold),
+      threshold_kind_(threshold > 0 ? ThresholdKind::manual : product_.threshold_kind) {
+  bundle.check_references(product_);
+  for (const Reference& reference : product_.references)
+    reference_files_.push_back("products/" + product_.name + "/" + reference.file.path);
+}
+
+void LoadedProduct::check_shape(int64_t width, int64_t height) const {
+  if (product_.any_size || product_.references.empty()) return;
+  const Reference& first = product_.references.front();
+  const double ratio = double(width * first.height) / double(height * first.width);
+  if (std::abs(ratio - 1) > kAspectTolerance)
+    fail(ANOCO_BAD_PICTURE, "the picture is " + std::to_string(width) + "x" +
+                                std::to_string(height) + ", the references are " +
+                                std::to_string(first.width) + "x" + std::to_string(first.height) +
+                                ": inspect pictures of the same shape, or allow all with: "
+                                "anoco-edge product set --any-size");
+}
+
+bool LoadedProduct::all_counted() const {
+  return canvas_.fit == Fit::stretch && product_.region.empty() && !ignore_;
+}
+
+Witness LoadedProduct::witness(int64_t anchor) const {
+  const size_t number = size_t(file_.reference[anchor]);
+  const Reference& reference = product_.references[number];
+  size_t view = size_t(file_.view[anchor]);
+  Affine affine = kIdentity;  // the first view, then the product's, then the reference's own
+  if (view > product_.views.size()) {
+    affine = reference.views[view - 1 - product_.views.size()];
+  } else if (view > 0) {
+    affine = product_.views[view - 1];
+  }
+  const int64_t row = file_.row[anchor], col = file_.col[anchor];
+  const Placement there = place(canvas_, reference.width, reference.height);
+  const Box box = there.to_picture(box_in_source(affine, patch_box(canvas_, row, col)));
+  return {&reference, &reference_files_[number], row, col, box};
+}
+
+}  // namespace anoco

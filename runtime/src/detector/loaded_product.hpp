@@ -1,0 +1,56 @@
+// One generation of a product in memory, with all that judging its pictures needs. Immutable.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bundle/bundle.hpp"
+#include "picture/placement.hpp"
+#include "scorer/bank.hpp"
+
+namespace anoco {
+
+struct Witness {
+  const Reference* reference;
+  const std::string* file;  // below the bundle's folder
+  int64_t row, col;
+  Box box;  // in pixels of the reference picture
+};
+
+class LoadedProduct {
+ public:
+  // `threshold` above 0 replaces the product's own.
+  LoadedProduct(const Bundle& bundle, const std::string& name, double threshold);
+
+  const Product& product() const { return product_; }
+  const InputContract& window() const { return window_; }
+  const InputContract& canvas() const { return canvas_; }
+  std::shared_ptr<const Bank> bank() const { return bank_; }
+  const std::optional<Mask>& ignore() const { return ignore_; }
+  // The energy that good parts have at each patch; empty: none is taken off.
+  const std::vector<float>& usual() const { return usual_; }
+  double threshold() const { return threshold_; }  // 0: none
+  ThresholdKind threshold_kind() const { return threshold_kind_; }
+
+  // The same camera gives the same shape: another aspect ratio is ANOCO_BAD_PICTURE.
+  void check_shape(int64_t width, int64_t height) const;
+  // Whether every patch of every picture is scored.
+  bool all_counted() const;
+  // Where a row of the bank comes from.
+  Witness witness(int64_t anchor) const;
+
+ private:
+  Product product_;
+  InputContract window_, canvas_;
+  BankFile file_;
+  std::shared_ptr<const Bank> bank_;
+  std::optional<Mask> ignore_;
+  std::vector<float> usual_;
+  double threshold_;
+  ThresholdKind threshold_kind_;
+  std::vector<std::string> reference_files_;
+};
+
+}  // namespace anoco

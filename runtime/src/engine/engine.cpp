@@ -1,0 +1,76 @@
+#include "engine/engine.hpp"
+
+#include <utility>
+
+#include "failure.hpp"
+
+namespace anoco {
+namespace {
+
+// Room for what a backend has to say when it fails. On the stack: running takes no memory.
+class Complaint {
+ public:
+  char* text() { return text_; }
+  size_t size() const { return sizeof text_; }
+
+  // `what` is what the backend has to give where it says that all went well.
+  void check(anoco_status status, const void* given, const std::string& label, const char* what) {
+    if (status == ANOCO_OK && given != nullptr) return;
+    if (status == ANOCO_OK) fail(ANOCO_ENGINE, label + ": the backend gave no " + what);
+    const bool known = status > ANOCO_OK && status <= ANOCO_NO_RESULT;
+    text_[sizeof text_ - 1] = 0;  // in case the backend forgot
+    const std::string words = text_[0] != 0 ? text_
+                              : known       ? anoco_status_text(status)
+                                            : "status " + std::to_string(status);
+    fail(known ? status : ANOCO_ENGINE, label + ": " + words);
+  }
+
+ private:
+  char text_[512] = "";
+};
+
+const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
+
+}  // namespace
+
+Engine::Engine(const EngineChoice& choice, const std::string& graph, const InputContract& input)
+    : backend_(find_backend(choice.backend)),
+      label_(choice.device.empty() ? choice.backend : choice.backend + " on " + choice.device) {
+  anoco_model model{};
+  model.struct_size = sizeof model;
+  model.threads = choice.threads;
+  model.path = graph.c_str();
+  model.width = input.width;
+  model.height = input.height;
+  model.patches = input.patches();
+  model.dim = input.dim;
+  model.device = or_null(choice.device);
+  model.library = or_null(choice.library);
+
+  Complaint complaint;
+  const anoco_status status =
+      backend_.open(backend_.user, &model, &handle_, complaint.text(), complaint.size());
+  complaint.check(status, handle_, label_, "engine");
+}
+
+Engine::~Engine() { backend_.close(handle_); }
+
+Request::Request(std::shared_ptr<const Engine> engine) : engine_(std::move(engine)) {
+  Complaint complaint;
+  const anoco_status status = engine_->backend().create_request(engine_->handle(), &handle_,
+                                                                complaint.text(), complaint.size());
+  complaint.check(status, handle_, engine_->label(), "request");
+}
+
+Request::~Request() { engine_->backend().destroy_request(handle_); }
+
+const float* Request::run(const uint8_t* pixels) {
+  Complaint complaint;
+  const float* features = nullptr;
+  const anoco_status status =
+      engine_->backend().run(handle_, pixels, &features, complaint.text(), complaint.size());
+  complaint.check(status, features, engine_->label(), "features");
+  return features;
+}
+
+}  // namespace anoco

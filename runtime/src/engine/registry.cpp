@@ -1,0 +1,79 @@
+#include <list>
+#include <mutex>
+
+#include "../backends/openvino/openvino.hpp"
+#include "engine/engine.hpp"
+#include "failure.hpp"
+
+namespace anoco {
+namespace {
+
+struct Entry {
+  explicit Entry(const anoco_backend& given) : name(given.name), backend(given) {
+    backend.name = name.c_str();
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+  std::string name;
+  anoco_backend backend;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::list<Entry> entries;  // a list, so that names stay where engines point
+
+  Registry() { entries.emplace_back(openvino_backend()); }
+
+  const Entry* find(const std::string& name) const {
+    for (const Entry& entry : entries)
+      if (entry.name == name) return &entry;
+    return nullptr;
+  }
+};
+
+// Never destroyed: detectors of the program's own static objects may outlive ours.
+Registry& registry() {
+  static Registry* const only = new Registry;
+  return *only;
+}
+
+void check_functions(const anoco_backend& backend) {
+  const std::pair<bool, const char*> functions[] = {
+      {backend.open != nullptr, "open"},
+      {backend.close != nullptr, "close"},
+      {backend.create_request != nullptr, "create_request"},
+      {backend.destroy_request != nullptr, "destroy_request"},
+      {backend.run != nullptr, "run"},
+  };
+  for (const auto& [there, function] : functions)
+    if (!there)
+      fail(ANOCO_INVALID_ARGUMENT,
+           "backend '" + std::string(backend.name) + "': its function '" + function + "' is null");
+}
+
+}  // namespace
+
+void register_backend(const anoco_backend& backend) {
+  if (backend.name == nullptr || backend.name[0] == 0)
+    fail(ANOCO_INVALID_ARGUMENT, "the backend has no name");
+  check_functions(backend);
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.find(backend.name) != nullptr)
+    fail(ANOCO_INVALID_ARGUMENT, "there is a backend '" + std::string(backend.name) +
+                                     "' already: register it once, or under another name");
+  all.entries.emplace_back(backend);
+}
+
+anoco_backend find_backend(const std::string& name) {
+  Registry& all = registry();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  if (const Entry* entry = all.find(name)) return entry->backend;
+  std::string names;
+  for (const Entry& entry : all.entries) names += (names.empty() ? "" : ", ") + entry.name;
+  fail(ANOCO_NO_BACKEND, "there is no backend '" + name + "': use one of " + names +
+                             ", or register yours with anoco_register_backend first");
+}
+
+}  // namespace anoco

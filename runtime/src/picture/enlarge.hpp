@@ -1,0 +1,32 @@
+// Pillow's bilinear resize of floats, for maps at the picture's size.
+#pragma once
+
+#include "buffer.hpp"
+#include "picture/placement.hpp"
+#include "picture/taps.hpp"
+
+namespace anoco {
+
+class Enlarger {
+ public:
+  // For maps of up to width x height and pictures of up to max_width x max_height.
+  Enlarger(int64_t width, int64_t height, int64_t max_width, int64_t max_height);
+  static int64_t bytes(int64_t width, int64_t height, int64_t max_width, int64_t max_height);
+
+  // The picture's part of a map with rows of `stride` floats.
+  void enlarge(const float* map, int64_t stride, const Placement& placement, float* out);
+
+ private:
+  // What a row of the result is made of, where the picture is no smaller than the map. A smaller
+  // one needs more, and computes some of them twice.
+  static constexpr int64_t kKept = 3;
+
+  const float* across(const float* map, int64_t stride, const Placement& placement, int64_t y);
+
+  Taps<double> across_, down_;
+  Buffer<float> rows_;
+  int64_t kept_[kKept] = {};  // which row of the map each holds, -1 for none
+  Buffer<double> sums_;
+};
+
+}  // namespace anoco

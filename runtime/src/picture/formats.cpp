@@ -1,0 +1,122 @@
+#include "picture/formats.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "api/boundary.hpp"
+#include "picture/prepare.hpp"
+
+namespace anoco {
+namespace {
+
+constexpr int64_t kLongest = int64_t{1} << 15;  // pixels of a side
+constexpr int64_t kMostStride = int64_t{1} << 31;
+
+int64_t bytes_of_pixel(uint32_t format) {
+  return format == ANOCO_NV12 ? 1 : row_layout(format).step;  // its luma
+}
+
+void check_side(int64_t pixels, const char* name) {
+  if (pixels < 1 || pixels > kLongest)
+    fail(ANOCO_BAD_PICTURE, "the picture's " + std::string(name) + " is " + std::to_string(pixels) +
+                                ": give 1 to " + std::to_string(kLongest) + " pixels");
+}
+
+void check_stride(int64_t stride, int64_t least, const char* name) {
+  if (stride < least || stride > kMostStride)
+    fail(ANOCO_INVALID_ARGUMENT, std::string(name) + " is " + std::to_string(stride) +
+                                     " bytes: a row has " + std::to_string(least) +
+                                     "; give 0 where rows have no gaps");
+}
+
+uint8_t clip8(int32_t value) { return uint8_t(std::min(std::max(value, 0), 255)); }
+
+// BT.601, limited range, in 20 bits after the point: the numbers and the rounding of OpenCV's
+// COLOR_YUV2RGB_NV12, so that a program that goes over to NV12 gets the same pixels.
+void nv12_row(const uint8_t* luma, const uint8_t* chroma, int64_t width, uint8_t* out) {
+  constexpr int32_t kLuma = 1220542, kRedV = 1673527, kGreenV = -852492, kGreenU = -409993,
+                    kBlueU = 2116026, kHalf = 1 << 19, kBits = 20;
+  for (int64_t x = 0; x < width; x += 2, luma += 2, chroma += 2) {
+    const int32_t u = chroma[0] - 128, v = chroma[1] - 128;
+    const int32_t red = kRedV * v + kHalf, blue = kBlueU * u + kHalf;
+    const int32_t green = kGreenV * v + kGreenU * u + kHalf;
+    for (int i = 0; i < 2; ++i, out += 3) {
+      const int32_t y = std::max(luma[i] - 16, 0) * kLuma;
+      out[0] = clip8((y + red) >> kBits);
+      out[1] = clip8((y + green) >> kBits);
+      out[2] = clip8((y + blue) >> kBits);
+    }
+  }
+}
+
+}  // namespace
+
+RowLayout row_layout(uint32_t format) {
+  switch (format) {
+    case ANOCO_BGR: return {3, 3, true};
+    case ANOCO_RGBA: return {4, 3, false};
+    case ANOCO_BGRA: return {4, 3, true};
+    case ANOCO_GREY: return {1, 1, false};
+    default: return {3, 3, false};  // RGB, and what NV12 is converted to
+  }
+}
+
+const uint8_t* picture_row(const anoco_image& image, int64_t y, uint8_t* scratch) {
+  const uint8_t* row = static_cast<const uint8_t*>(image.data) + y * image.stride;
+  if (image.format != ANOCO_NV12) return row;
+  const uint8_t* chroma = static_cast<const uint8_t*>(image.chroma) + y / 2 * image.chroma_stride;
+  nv12_row(row, chroma, image.width, scratch);
+  return scratch;
+}
+
+void pack_row(const RowLayout& layout, const uint8_t* row, int64_t width, uint8_t* out) {
+  if (layout.step == layout.channels) {
+    std::memcpy(out, row, size_t(width * layout.channels));
+    return;
+  }
+  for (int64_t x = 0; x < width; ++x)
+    for (int64_t c = 0; c < 3; ++c) out[3 * x + c] = row[4 * x + c];
+}
+
+void colour_row(const RowLayout& layout, uint8_t* row, int64_t width) {
+  if (layout.swapped)
+    for (int64_t x = 0; x < width; ++x) std::swap(row[3 * x], row[3 * x + 2]);
+  if (layout.channels == 1)  // from the end: a pixel's place lies behind all that are still to come
+    for (int64_t x = width - 1; x >= 0; --x) std::memset(row + 3 * x, row[x], 3);
+}
+
+anoco_image checked_image(const anoco_image* given) {
+  need(given, "image");
+  anoco_image image = read_options(given, anoco_image ANOCO_IMAGE_INIT);
+  if (image.format < ANOCO_RGB || image.format > ANOCO_NV12)
+    fail(ANOCO_BAD_PICTURE, "the picture's format is " + std::to_string(image.format) +
+                                ": use ANOCO_RGB or another of that list");
+  need(image.data, "the picture's data");
+  check_side(image.width, "width");
+  check_side(image.height, "height");
+  const int64_t least = image.width * bytes_of_pixel(image.format);
+  if (image.stride == 0) image.stride = least;
+  check_stride(image.stride, least, "stride");
+  if (image.format != ANOCO_NV12) return image;
+  if (image.width % 2 != 0 || image.height % 2 != 0)
+    fail(ANOCO_BAD_PICTURE, "an NV12 picture of " + std::to_string(image.width) + "x" +
+                                std::to_string(image.height) + ": both must be even");
+  if (image.chroma == nullptr)
+    image.chroma = static_cast<const uint8_t*>(image.data) + image.stride * image.height;
+  if (image.chroma_stride == 0) image.chroma_stride = image.stride;
+  check_stride(image.chroma_stride, image.width, "chroma_stride");
+  return image;
+}
+
+void to_rgb(const anoco_image& image, uint8_t* out) {
+  const RowLayout layout = row_layout(image.format);
+  for (int64_t y = 0; y < image.height; ++y, out += 3 * image.width) {
+    const uint8_t* row = picture_row(image, y, out);
+    if (row != out) pack_row(layout, row, image.width, out);
+    colour_row(layout, out, image.width);
+  }
+}
+
+}  // namespace anoco

@@ -1,0 +1,85 @@
+// One axis of a resize by Pillow's antialiased bilinear filter: which inputs make up an output.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "buffer.hpp"
+
+namespace anoco {
+
+// Bits after the point of Pillow's whole-numbered weights.
+constexpr int kWeightBits = 22;
+
+inline void set_weight(double value, double& weight) { weight = value; }
+inline void set_weight(double value, int32_t& weight) {
+  weight = int32_t(0.5 + value * (1 << kWeightBits));
+}
+
+// Weight: int32_t for bytes, double for floats. Every output is made of `reach` inputs, some of
+// weight 0: loops of one length are faster than short ones of different lengths.
+template <class Weight>
+class Taps {
+ public:
+  // Room for every resize from at most `inputs` to at most `outputs`.
+  Taps(int64_t inputs, int64_t outputs) : weights_(most(inputs, outputs)), first_(outputs) {}
+
+  static int64_t bytes(int64_t inputs, int64_t outputs) {
+    return most(inputs, outputs) * int64_t(sizeof(Weight)) + outputs * int64_t(sizeof(int32_t));
+  }
+
+  // The largest reach where `scale` inputs come to one output.
+  static int64_t longest(double scale) { return 2 * int64_t(std::ceil(std::max(scale, 1.0))) + 1; }
+
+  // Costs nothing where the sizes are those of last time.
+  void set(int64_t inputs, int64_t outputs) {
+    if (inputs == inputs_ && outputs == outputs_) return;
+    inputs_ = inputs;
+    outputs_ = outputs;
+    reach_ = 0;
+    for (int64_t i = 0; i < outputs; ++i) reach_ = std::max(reach_, end_of(i) - first_of(i));
+    for (int64_t i = 0; i < outputs; ++i) set_output(i);
+  }
+
+  int64_t outputs() const { return outputs_; }
+  int64_t reach() const { return reach_; }
+  int64_t first(int64_t output) const { return first_[output]; }
+  const Weight* weights(int64_t output) const { return weights_.data() + output * reach_; }
+
+ private:
+  // outputs * longest(inputs / outputs), rounded up: enough for all smaller sizes too.
+  static int64_t most(int64_t inputs, int64_t outputs) { return 2 * inputs + 3 * outputs; }
+
+  double scale() const { return double(inputs_) / double(outputs_); }
+  double support() const { return std::max(scale(), 1.0); }
+  double center(int64_t output) const { return (double(output) + 0.5) * scale(); }
+  int64_t first_of(int64_t output) const {
+    return std::max<int64_t>(0, int64_t(center(output) - support() + 0.5));
+  }
+  int64_t end_of(int64_t output) const {
+    return std::min(inputs_, int64_t(center(output) + support() + 0.5));
+  }
+
+  void set_output(int64_t output) {
+    const int64_t first = first_of(output), end = end_of(output);
+    const double narrow = 1 / support(), middle = center(output);
+    // Computed twice in place of kept: the bits are the same, and it takes no memory.
+    const auto weight = [&](int64_t i) {
+      return std::max(0.0, 1 - std::fabs((double(i) - middle + 0.5) * narrow));
+    };
+    double sum = 0;
+    for (int64_t i = first; i < end; ++i) sum += weight(i);
+    const int64_t shown = std::min(first, inputs_ - reach_);
+    Weight* out = weights_.data() + output * reach_;
+    std::fill_n(out, reach_, Weight{0});
+    for (int64_t i = first; i < end; ++i) set_weight(weight(i) / sum, out[i - shown]);
+    first_[output] = int32_t(shown);
+  }
+
+  int64_t inputs_ = 0, outputs_ = 0, reach_ = 0;
+  Buffer<Weight> weights_;
+  Buffer<int32_t> first_;
+};
+
+}  // namespace anoco

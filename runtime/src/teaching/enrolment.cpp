@@ -1,0 +1,120 @@
+#include "teaching/enrolment.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "bundle/png_write.hpp"
+#include "bundle/sealed.hpp"
+#include "bundle/sha256.hpp"
+#include "failure.hpp"
+#include "teaching/document.hpp"
+#include "teaching/provisional.hpp"
+
+namespace anoco {
+
+std::string unused_name(const std::string& name, const std::vector<Reference>& taken) {
+  const auto is_taken = [&](const std::string& wanted) {
+    return std::any_of(taken.begin(), taken.end(),
+                       [&](const Reference& reference) { return reference.name == wanted; });
+  };
+  const std::filesystem::path path(name);
+  std::string free = name;
+  for (int number = 2; is_taken(free); ++number)
+    free = path.stem().string() + "-" + std::to_string(number) + path.extension().string();
+  return free;
+}
+
+Enrolment::Enrolment(Product product, Json document, Patches patches, PictureReader& reader)
+    : product_(std::move(product)),
+      document_(std::move(document)),
+      patches_(std::move(patches)),
+      reader_(reader) {}
+
+void Enrolment::add(const NamedPicture& picture) {
+  const int64_t width = picture.image.width, height = picture.image.height;
+  rgb_.resize(size_t(width * height * 3));
+  to_rgb(picture.image, rgb_.data());
+  const std::string pixels = sha256_hex(view(rgb_));
+  if (const Reference* same = known(pixels)) {
+    duplicates_.push_back(picture.name + " (same as " + same->name + ")");
+    return;
+  }
+  Reference reference;
+  reference.name = unused_name(picture.name, product_.references);
+  reference.pixels = pixels;
+  reference.width = width;
+  reference.height = height;
+
+  const auto grid = reader_.read({width, height, rgb_.data()});
+  const auto number = static_cast<int32_t>(product_.references.size());
+  product_.dropped_patches +=
+      patches_.add(number, grid.features, grid.counted, reader_.canvas(), reference.name);
+
+  Bytes png = write_png(rgb_.data(), width, height);
+  const std::string path = "references/" + sha256_hex(view(png)).substr(0, 16) + ".png";
+  reference.file = keep(path, std::move(png));
+  product_.references.push_back(std::move(reference));
+  ++taught_.added;
+}
+
+Generation Enrolment::finish(int64_t number) {
+  if (taught_.added == 0) {
+    std::string words = "nothing new: ";
+    for (const std::string& word : duplicates_)
+      words += (&word == &duplicates_[0] ? "" : ", ") + word;
+    fail(ANOCO_BAD_PICTURE, words + "; every picture is known already");
+  }
+  Generation generation;
+  generation.number = number;
+  if (product_.generation > 0) generation.parent = product_.generation;
+
+  document_.set("generation", number);
+  document_.set("parent", generation.parent ? Json(*generation.parent) : Json());
+  document_.set("changed", now());
+  document_.set("change", "enroll " + std::to_string(taught_.added));
+  if (document_.find("references") == nullptr) document_.set("references", Json::Array{});
+  auto& references = *document_.find("references")->as<Json::Array>();
+  for (size_t k = references.size(); k < product_.references.size(); ++k)
+    references.push_back(as_json(product_.references[k]));
+  const std::string bank = "bank-" + std::to_string(number) + ".safetensors";
+  document_.set("bank", as_json(keep(bank, patches_.file())));
+  document_.set("dropped_patches", product_.dropped_patches);
+  set_threshold();
+
+  generation.document = seal(std::move(document_));
+  generation.files = std::move(files_);
+  taught_.duplicates = int64_t(duplicates_.size());
+  taught_.references = int64_t(product_.references.size());
+  taught_.patches = patches_.rows();
+  taught_.generation = number;
+  return generation;
+}
+
+const Reference* Enrolment::known(const std::string& pixels) const {
+  for (const Reference& reference : product_.references)
+    if (reference.pixels == pixels) return &reference;
+  return nullptr;
+}
+
+FileRecord Enrolment::keep(std::string path, Bytes content) {
+  const FileRecord record{path, sha256_hex(view(content)), int64_t(content.size())};
+  files_.push_back({std::move(path), std::move(content)});
+  return record;
+}
+
+void Enrolment::set_threshold() {
+  taught_.threshold = product_.threshold;
+  if (product_.threshold_kind == ThresholdKind::manual) return;  // set by a person, for good
+  // Where there is one reference, all pictures were alike, so the last is as good as the first.
+  const Reference& first = product_.references.front();
+  const auto references = int64_t(product_.references.size());
+  Provisional found = references > 1
+                          ? threshold_from_references(product_, patches_, references)
+                          : threshold_from_views(product_, patches_, reader_,
+                                                 {first.width, first.height, rgb_.data()});
+  taught_.threshold = found.value;
+  document_.set("threshold", std::move(found.document));
+}
+
+}  // namespace anoco

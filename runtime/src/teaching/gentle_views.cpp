@@ -1,0 +1,84 @@
+#include "teaching/gentle_views.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "picture/views.hpp"
+
+namespace anoco {
+namespace {
+
+struct Gentle {
+  double shift_x, shift_y;  // in widths and heights
+  double cosine, sine;      // of the turn
+  double light;
+};
+
+// What NumPy draws. Pillow rounds a turn's numbers to 15 digits, so that they are written here:
+//   rng = numpy.random.default_rng(0)
+//   for _ in range(8):
+//       shift = rng.uniform(-0.01, 0.01, 2)
+//       angle = -math.radians(rng.uniform(-2, 2) % 360)
+//       light = rng.uniform(0.95, 1.05)
+//       print(*shift, round(math.cos(angle), 15), round(math.sin(angle), 15), light)
+constexpr std::array<Gentle, kGentleViews> kDrawn{{
+    {0.002739233746429086, -0.004604265724722594, 0.99948656788891, 0.032040608759008,
+     0.9516527635528529},
+    {0.006265404784005448, 0.008255111545554436, 0.999972289230753, -0.007444512785068,
+     1.0229496560984},
+    {0.0008724998293084575, 0.008701448475755364, 0.999756892330023, -0.022048950964055,
+     0.9502738500170148},
+    {0.007148085531751386, -0.009328288493890714, 0.999871474613695, -0.01603228785405,
+     0.9675655620602559},
+    {0.007263578446997732, 0.0008292244049818345, 0.99990224297405, 0.013982292210619,
+     0.9922687221197658},
+    {-0.00943360657709074, -0.007514334470008721, 0.999929054976627, -0.011911549586386,
+     1.014718951157425},
+    {0.0023077022296250777, -0.002326448914762331, 0.999397605896954, -0.034704831471078,
+     1.048083533877623},
+    {0.0037108396896138943, 0.0030091855253563254, 0.999913460242805, -0.013155684142619,
+     0.9888921423979103},
+}};
+
+// Where the pixels come from, as Pillow's Image.rotate works it out, step by step.
+Affine turned(const Gentle& drawn, int64_t width, int64_t height) {
+  const double center_x = double(width) / 2, center_y = double(height) / 2;
+  const double x = -center_x - std::nearbyint(drawn.shift_x * double(width));
+  const double y = -center_y - std::nearbyint(drawn.shift_y * double(height));
+  return {drawn.cosine, drawn.sine,   drawn.cosine * x + drawn.sine * y + 0.0 + center_x,
+          -drawn.sine,  drawn.cosine, -drawn.sine * x + drawn.cosine * y + 0.0 + center_y};
+}
+
+// The median of the first and the last row, which takes the place of what was turned out of sight.
+std::array<uint8_t, 3> edge_colour(const uint8_t* rgb, int64_t width, int64_t height) {
+  std::array<uint8_t, 3> colour{};
+  std::vector<uint8_t> values;
+  for (size_t channel = 0; channel < colour.size(); ++channel) {
+    values.clear();
+    for (const uint8_t* row : {rgb, rgb + (height - 1) * width * 3})
+      for (int64_t x = 0; x < width; ++x) values.push_back(row[x * 3 + int64_t(channel)]);
+    // Of an even number of values: the two in the middle, averaged, without the fraction.
+    const auto middle = values.begin() + width;
+    std::nth_element(values.begin(), middle, values.end());
+    const int below = *std::max_element(values.begin(), middle);
+    colour[channel] = static_cast<uint8_t>((below + *middle) / 2);
+  }
+  return colour;
+}
+
+}  // namespace
+
+std::vector<uint8_t> gentle_view(const uint8_t* rgb, int64_t width, int64_t height, int number) {
+  const Gentle& drawn = kDrawn[size_t(number)];
+  std::vector<uint8_t> view(size_t(width * height * 3));
+  warp(rgb, width, height, turned(drawn, width, height), edge_colour(rgb, width, height),
+       view.data());
+  std::array<uint8_t, 256> lit{};
+  for (size_t value = 0; value < lit.size(); ++value)
+    lit[value] = static_cast<uint8_t>(std::nearbyint(std::min(double(value) * drawn.light, 255.0)));
+  for (uint8_t& value : view) value = lit[value];
+  return view;
+}
+
+}  // namespace anoco

@@ -1,0 +1,121 @@
+#include "teaching/provisional.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+
+#include "failure.hpp"
+#include "scorer/scorer.hpp"
+#include "teaching/gentle_views.hpp"
+#include "threads/pool.hpp"
+
+namespace anoco {
+namespace {
+
+constexpr double kMargin = 1.2;       // measured: see anoco_edge/threshold.py
+constexpr double kRounding = 1e-12;   // energies are squares: of nothing, (1e-7)^2 is left
+constexpr int64_t kMostHeldOut = 32;  // the cost grows with their number times the bank
+constexpr int64_t kMemory = 48'000'000;
+
+Scorer make_scorer(const Product& product, const Patches& patches) {
+  if (product.lambda < 1e-24 || product.lambda > 1e24)
+    fail(ANOCO_INVALID_ARGUMENT,
+         "lambda is " + repr(product.lambda) + "; it must be a number from 1e-24 to 1e24");
+  Settings settings;
+  settings.metric = product.metric;
+  settings.lambda = product.lambda;
+  settings.floor = product.floor;
+  settings.threads = available_processors();
+  settings.memory = kMemory;
+  return Scorer(patches.bank(), settings);
+}
+
+// The paper's maximum, or the mean of the five largest.
+double pool(std::vector<float> energy, Pooling pooling) {
+  const size_t count = std::min<size_t>(pooling == Pooling::max ? 1 : 5, energy.size());
+  const auto end = energy.begin() + std::ptrdiff_t(count);
+  std::partial_sort(energy.begin(), end, energy.end(), std::greater<>());
+  double sum = 0;
+  for (auto value = energy.begin(); value != end; ++value) sum += *value;
+  return sum / double(count);
+}
+
+double score(Scorer& scorer, const std::vector<float>& query, int64_t dim, Pooling pooling) {
+  const int64_t rows = int64_t(query.size()) / dim;
+  std::vector<float> energy(static_cast<size_t>(rows));
+  scorer.score(query.data(), rows, {energy.data(), nullptr, nullptr, nullptr});
+  return pool(std::move(energy), pooling);
+}
+
+// Scores up to this are zero but for rounding.
+double rounding(const Product& product, const Patches& patches) {
+  if (product.metric == ANOCO_METRIC_COSINE) return kRounding;
+  const double norm = patches.largest_norm();
+  return kRounding * norm * norm;
+}
+
+Provisional conclude(const char* method, const std::vector<double>& scores, double rounding) {
+  const double worst = *std::max_element(scores.begin(), scores.end());
+  Json evidence{
+      Json::Object{{"method", method}, {"scores", Json::Array(scores.begin(), scores.end())}}};
+  // Pictures without a difference that the backbone sees: nothing was learnt about spread.
+  if (worst <= rounding) {
+    return {0, Json::Object{{"kind", "none"}, {"value", nullptr}, {"evidence", evidence}}};
+  }
+  const double value = worst * kMargin;
+  evidence.set("margin", kMargin);
+  return {value, Json::Object{{"kind", "provisional"}, {"value", value}, {"evidence", evidence}}};
+}
+
+// Without patches of zeros, which the bank leaves out too.
+std::vector<float> patches_with_signal(const PictureReader::Grid& grid, const InputContract& canvas,
+                                       const char* name) {
+  std::vector<float> kept;
+  for (int64_t p = 0; p < canvas.patches(); ++p) {
+    const float* patch = grid.features + p * canvas.dim;
+    const bool signal = std::any_of(patch, patch + canvas.dim, [](float v) { return v != 0; });
+    if (grid.counted[p] && signal) kept.insert(kept.end(), patch, patch + canvas.dim);
+  }
+  if (kept.empty())
+    fail(ANOCO_BAD_FEATURES, std::string(name) + " has no patch to score; widen the region");
+  return kept;
+}
+
+}  // namespace
+
+std::vector<int32_t> held_out(int64_t references) {
+  const int64_t count = std::min(references, kMostHeldOut);
+  const double step = count > 1 ? double(references - 1) / double(count - 1) : 0;
+  std::vector<int32_t> numbers;
+  for (int64_t k = 0; k < count; ++k)
+    numbers.push_back(static_cast<int32_t>(std::nearbyint(double(k) * step)));
+  return numbers;
+}
+
+Provisional threshold_from_references(const Product& product, const Patches& patches,
+                                      int64_t references) {
+  std::vector<double> scores;
+  for (const int32_t number : held_out(references)) {
+    const Patches rest = patches.without(number);
+    Scorer scorer = make_scorer(product, rest);
+    scores.push_back(score(scorer, patches.features_of(number), patches.dim(), product.pooling));
+  }
+  return conclude("leave-one-picture-out", scores, rounding(product, patches));
+}
+
+Provisional threshold_from_views(const Product& product, const Patches& patches,
+                                 PictureReader& reader, const Rgb& reference) {
+  Scorer scorer = make_scorer(product, patches);
+  std::vector<double> scores;
+  for (int number = 0; number < kGentleViews; ++number) {
+    const std::vector<uint8_t> view =
+        gentle_view(reference.pixels, reference.width, reference.height, number);
+    const auto grid = reader.read({reference.width, reference.height, view.data()});
+    const auto query = patches_with_signal(grid, reader.canvas(), "a view of the reference");
+    scores.push_back(score(scorer, query, patches.dim(), product.pooling));
+  }
+  return conclude("gentle augmentations of the only reference", scores, rounding(product, patches));
+}
+
+}  // namespace anoco

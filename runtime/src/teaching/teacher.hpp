@@ -1,0 +1,45 @@
+// Teaching without Python: pictures of good parts become references of a product, as
+// anoco_edge/teaching/teacher.py enrols them.
+//
+// One enrolment is one generation: features, bank and threshold are computed first and committed
+// together, under the product's lock. Whatever goes wrong before the commit changes nothing.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "anoco_edge.h"
+#include "bundle/bundle.hpp"
+#include "engine/engine.hpp"
+
+namespace anoco {
+
+struct NamedPicture {
+  std::string name;
+  anoco_image image;  // checked
+};
+
+struct Taught {
+  int64_t added = 0, duplicates = 0;  // pictures
+  int64_t references = 0, patches = 0, generation = 0;
+  double threshold = 0;  // 0: none
+};
+
+class Teacher {
+ public:
+  Teacher(std::shared_ptr<const Bundle> bundle, std::shared_ptr<const Engine> engine);
+
+  // Adds references to a product, which is made if need be; without a name, to the only one.
+  Taught enroll(const std::vector<NamedPicture>& pictures,
+                const std::optional<std::string>& product) const;
+
+ private:
+  std::string choose_product(const std::optional<std::string>& asked) const;
+
+  std::shared_ptr<const Bundle> bundle_;
+  std::shared_ptr<const Engine> engine_;
+};
+
+}  // namespace anoco

@@ -1,0 +1,315 @@
+// Backends that callers bring: what can be registered, how they are run, how they fail.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "engine/engine.hpp"
+#include "failure.hpp"
+
+extern "C" anoco_status register_c_backend(void);
+
+namespace {
+
+std::atomic<int> allocations{0};
+
+}  // namespace
+
+void* operator new(size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace {
+
+using anoco::Engine;
+using anoco::EngineChoice;
+using anoco::Failure;
+using anoco::Request;
+
+enum class Step { none, open, create_request, run };
+
+// A backend that does as it is told, and counts what it has given out.
+struct Puppet {
+  Step fails = Step::none;
+  anoco_status status = ANOCO_OK;  // of the step that fails; ANOCO_OK: it gives nothing instead
+  std::string text;
+  bool forgets_the_zero = false;
+  anoco_model model{};  // as given to open
+  std::string path, device, library;
+  int engines = 0, requests = 0;
+};
+
+struct PuppetRequest {
+  Puppet* puppet;
+  std::vector<float> features;
+};
+
+anoco_status act(const Puppet& puppet, char* error, size_t size) {
+  CHECK(size >= 256);
+  if (puppet.forgets_the_zero) std::memset(error, 'x', size);
+  if (!puppet.text.empty()) std::memcpy(error, puppet.text.c_str(), puppet.text.size() + 1);
+  return puppet.status;
+}
+
+anoco_status puppet_open(void* user, const anoco_model* model, void** engine, char* error,
+                         size_t size) {
+  Puppet* puppet = static_cast<Puppet*>(user);
+  puppet->model = *model;
+  puppet->path = model->path;
+  puppet->device = model->device == nullptr ? "NULL" : model->device;
+  puppet->library = model->library == nullptr ? "NULL" : model->library;
+  if (puppet->fails == Step::open) return act(*puppet, error, size);
+  ++puppet->engines;
+  *engine = puppet;
+  return ANOCO_OK;
+}
+
+void puppet_close(void* engine) {
+  Puppet* puppet = static_cast<Puppet*>(engine);
+  CHECK(puppet->requests == 0);  // they go first
+  --puppet->engines;
+}
+
+anoco_status puppet_create_request(void* engine, void** request, char* error, size_t size) {
+  Puppet* puppet = static_cast<Puppet*>(engine);
+  if (puppet->fails == Step::create_request) return act(*puppet, error, size);
+  ++puppet->requests;
+  *request = new PuppetRequest{
+      puppet, std::vector<float>(size_t(puppet->model.patches * puppet->model.dim))};
+  return ANOCO_OK;
+}
+
+void puppet_destroy_request(void* request) {
+  --static_cast<PuppetRequest*>(request)->puppet->requests;
+  delete static_cast<PuppetRequest*>(request);
+}
+
+anoco_status puppet_run(void* made, const uint8_t* pixels, const float** features, char* error,
+                        size_t size) {
+  PuppetRequest* request = static_cast<PuppetRequest*>(made);
+  if (request->puppet->fails == Step::run) return act(*request->puppet, error, size);
+  for (size_t k = 0; k < request->features.size(); ++k)
+    request->features[k] = float(pixels[k]) + 0.5f;
+  *features = request->features.data();
+  return ANOCO_OK;
+}
+
+anoco_backend puppet_backend(const char* name, Puppet* puppet) {
+  return {sizeof(anoco_backend),
+          0,
+          name,
+          puppet,
+          puppet_open,
+          puppet_close,
+          puppet_create_request,
+          puppet_destroy_request,
+          puppet_run};
+}
+
+// Names are taken for good, so one puppet plays all parts.
+Puppet puppet;
+
+anoco::InputContract small_input() {
+  anoco::InputContract input;
+  input.width = 8;
+  input.height = 4;
+  input.rows = 2;
+  input.cols = 4;
+  input.dim = 1;
+  return input;
+}
+
+EngineChoice choose(const char* backend, const char* device = "", const char* library = "") {
+  EngineChoice choice;
+  choice.backend = backend;
+  choice.device = device;
+  choice.library = library;
+  return choice;
+}
+
+std::shared_ptr<const Engine> open_puppet(const char* device = "") {
+  return std::make_shared<const Engine>(choose("puppet", device), "graph.onnx", small_input());
+}
+
+template <class Work>
+void fails(anoco_status status, const std::string& text, Work&& work) {
+  try {
+    work();
+  } catch (const Failure& failure) {
+    if (failure.status != status || failure.text.find(text) == std::string::npos)
+      std::fprintf(stderr, "%d: %s\n", int(failure.status), failure.text.c_str());
+    CHECK(failure.status == status);
+    CHECK(failure.text.find(text) != std::string::npos);
+    return;
+  }
+  CHECK(false);  // it worked
+}
+
+void refused(const anoco_backend* backend, const char* text) {
+  CHECK(anoco_register_backend(backend) == ANOCO_INVALID_ARGUMENT);
+  CHECK(std::strstr(anoco_last_error(), text) != nullptr);
+}
+
+void what_cannot_be_registered() {
+  refused(nullptr, "backend is null");
+  const anoco_backend good = puppet_backend("broken", &puppet);
+  anoco_backend bad = good;
+  bad.struct_size = 2;
+  refused(&bad, "struct_size is 2");
+  bad.struct_size = sizeof bad + 8;  // of a later header, with functions this library cannot call
+  refused(&bad, "struct_size is");
+  bad.struct_size = offsetof(anoco_backend, run);
+  refused(&bad, "'run' is null");
+  bad = good;
+  bad.name = nullptr;
+  refused(&bad, "no name");
+  bad.name = "";
+  refused(&bad, "no name");
+  bad = good;
+  bad.open = nullptr;
+  refused(&bad, "backend 'broken': its function 'open' is null");
+  bad = good;
+  bad.close = nullptr;
+  refused(&bad, "'close' is null");
+  bad = good;
+  bad.create_request = nullptr;
+  refused(&bad, "'create_request' is null");
+  bad = good;
+  bad.destroy_request = nullptr;
+  refused(&bad, "'destroy_request' is null");
+  bad = puppet_backend("openvino", &puppet);
+  refused(&bad, "there is a backend 'openvino' already");
+  fails(ANOCO_NO_BACKEND, "no backend 'broken': use one of openvino,",
+        [] { anoco::find_backend("broken"); });
+}
+
+void a_name_is_taken_once_and_copied() {
+  char name[] = "puppet";
+  const anoco_backend backend = puppet_backend(name, &puppet);
+  CHECK(anoco_register_backend(&backend) == ANOCO_OK);
+  std::memset(name, '?', sizeof name - 1);
+  CHECK(std::strcmp(anoco::find_backend("puppet").name, "puppet") == 0);
+  const anoco_backend again = puppet_backend("puppet", &puppet);
+  refused(&again, "there is a backend 'puppet' already");
+}
+
+void it_is_told_what_to_run() {
+  EngineChoice choice = choose("puppet", "LAMP", "/lib/lamp.so");
+  choice.threads = 3;
+  const Engine engine(choice, "bundle/backbone.onnx", small_input());
+  const anoco_model& model = puppet.model;
+  CHECK(model.struct_size == sizeof(anoco_model) && model.threads == 3);
+  CHECK(model.width == 8 && model.height == 4 && model.patches == 8 && model.dim == 1);
+  CHECK(puppet.path == "bundle/backbone.onnx");
+  CHECK(puppet.device == "LAMP" && puppet.library == "/lib/lamp.so");
+  open_puppet();
+  CHECK(puppet.device == "NULL" && puppet.library == "NULL");
+}
+
+void requests_run_side_by_side_and_take_no_memory() {
+  auto engine = open_puppet();
+  Request one(engine), other(engine);
+  engine.reset();  // requests keep it
+  const uint8_t dark[96] = {1, 2, 3}, bright[96] = {200, 201};
+  const int before = allocations;
+  const float *first = one.run(dark), *second = other.run(bright);
+  CHECK(first[0] == 1.5f && first[2] == 3.5f && first[7] == 0.5f);
+  CHECK(second[0] == 200.5f && second[1] == 201.5f);
+  CHECK(allocations == before && before > 0);
+  CHECK(puppet.engines == 1 && puppet.requests == 2);
+}
+
+void once_through(const char* device) {
+  const uint8_t pixels[96] = {};
+  Request(open_puppet(device)).run(pixels);
+}
+
+void every_step_can_fail() {
+  for (const Step step : {Step::open, Step::create_request, Step::run}) {
+    puppet.fails = step;
+    puppet.status = ANOCO_NO_BACKEND;
+    puppet.text = "the lamp is off";
+    fails(ANOCO_NO_BACKEND, "puppet on LAMP: the lamp is off", [] { once_through("LAMP"); });
+    fails(ANOCO_NO_BACKEND, "puppet: the lamp is off", [] { once_through(""); });
+
+    puppet.status = 4711;  // no status that there is
+    fails(ANOCO_ENGINE, "the lamp is off", [] { once_through(""); });
+    puppet.text = "";
+    fails(ANOCO_ENGINE, "puppet: status 4711", [] { once_through(""); });
+    puppet.status = -1;
+    fails(ANOCO_ENGINE, "puppet: status -1", [] { once_through(""); });
+    puppet.status = ANOCO_OUT_OF_MEMORY;
+    fails(ANOCO_OUT_OF_MEMORY, "puppet: there is not enough memory", [] { once_through(""); });
+
+    puppet.forgets_the_zero = true;
+    fails(ANOCO_OUT_OF_MEMORY, "puppet: xxxx", [] { once_through(""); });
+    puppet.forgets_the_zero = false;
+
+    puppet.status = ANOCO_OK;
+    const char* what = step == Step::open             ? "gave no engine"
+                       : step == Step::create_request ? "gave no request"
+                                                      : "gave no features";
+    fails(ANOCO_ENGINE, what, [] { once_through(""); });
+    CHECK(puppet.engines == 0 && puppet.requests == 0);
+  }
+  puppet.fails = Step::none;
+  once_through("LAMP");  // and after all that it still works
+  CHECK(puppet.engines == 0 && puppet.requests == 0);
+}
+
+void threads_may_register() {
+  static const char* const names[] = {"a", "b", "c", "d"};
+  std::atomic<int> taken{0};
+  std::vector<std::thread> threads;
+  for (int k = 0; k < 4; ++k)
+    threads.emplace_back([&] {
+      for (const char* name : names) {
+        const anoco_backend backend = puppet_backend(name, &puppet);
+        if (anoco_register_backend(&backend) == ANOCO_OK) ++taken;
+        CHECK(anoco::find_backend(name).user == &puppet);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(taken == 4);
+}
+
+void a_backend_in_c() {
+  CHECK(register_c_backend() == ANOCO_OK);
+  anoco::InputContract input = small_input();
+  Request request(std::make_shared<const Engine>(choose("means in C"), "graph.onnx", input));
+  uint8_t pixels[96];
+  for (int k = 0; k < 96; ++k) pixels[k] = uint8_t(k / 12);
+  CHECK(request.run(pixels)[0] == 0 && request.run(pixels)[7] == 7);
+  input.dim = 2;
+  fails(ANOCO_BAD_BUNDLE, "means in C: one number a patch, not 2",
+        [&] { Engine(choose("means in C"), "graph.onnx", input); });
+}
+
+// Whether or not it was there when this library was built.
+void openvino_has_a_name() {
+  fails(ANOCO_NO_BACKEND, "openvino on CPU: ", [] {
+    Engine(choose("openvino", "CPU", "/nowhere/libopenvino_c.so"), "graph.onnx", small_input());
+  });
+}
+
+}  // namespace
+
+int main() {
+  what_cannot_be_registered();
+  a_name_is_taken_once_and_copied();
+  it_is_told_what_to_run();
+  requests_run_side_by_side_and_take_no_memory();
+  CHECK(puppet.engines == 0 && puppet.requests == 0);
+  every_step_can_fail();
+  threads_may_register();
+  a_backend_in_c();
+  openvino_has_a_name();
+}
