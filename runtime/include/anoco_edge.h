@@ -205,8 +205,8 @@ typedef struct anoco_placement {
   { sizeof(anoco_placement), 0, 0, 0, 0, 0 }
 
 /* A part of the road: the picture as the model wants it, height x width x 3 bytes of RGB without
- * gaps, antialiased bilinear, bit for bit what Pillow gives. `placement` may be NULL. Takes memory
- * for the time of the call. */
+ * gaps, antialiased bilinear, bit for bit what Pillow 13 gives. `placement` may be NULL. Takes
+ * memory for the time of the call. */
 ANOCO_API anoco_status anoco_preprocess(const anoco_image* image, const anoco_input* input,
                                         uint8_t* out, anoco_placement* placement);
 

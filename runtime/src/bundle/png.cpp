@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 
+#include "bundle/crc32.hpp"
 #include "bundle/inflate.hpp"
 #include "failure.hpp"
 
@@ -21,23 +22,6 @@ uint32_t big_endian(std::string_view at) {
   uint32_t value = 0;
   for (size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<unsigned char>(at[i]);
   return value;
-}
-
-constexpr std::array<uint32_t, 256> crc_table() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t n = 0; n < 256; ++n) {
-    uint32_t c = n;
-    for (int k = 0; k < 8; ++k) c = (c & 1) != 0 ? 0xEDB88320 ^ c >> 1 : c >> 1;
-    table[n] = c;
-  }
-  return table;
-}
-
-uint32_t crc(std::string_view data) {
-  static constexpr auto kTable = crc_table();
-  uint32_t c = 0xFFFFFFFF;
-  for (const char byte : data) c = kTable[(c ^ static_cast<unsigned char>(byte)) & 0xFF] ^ c >> 8;
-  return ~c;
 }
 
 class Decoder {
@@ -72,7 +56,7 @@ class Decoder {
       const uint32_t length = big_endian(rest);
       if (length > rest.size() - 12) refuse("is damaged or incomplete");
       const std::string_view kind = rest.substr(4, 4), content = rest.substr(8, length);
-      if (big_endian(rest.substr(8 + length)) != crc(rest.substr(4, 4 + length)))
+      if (big_endian(rest.substr(8 + length)) != crc32(rest.substr(4, 4 + length)))
         refuse("is damaged: a checksum differs");
       if (first != (kind == "IHDR")) refuse("is damaged: its header is not where it should be");
       if (kind == "IEND") return;

@@ -4,7 +4,11 @@
 #include <array>
 #include <cstdlib>
 #include <functional>
+#include <string>
 #include <utility>
+
+#include "bundle/crc32.hpp"
+#include "failure.hpp"
 
 namespace anoco {
 namespace {
@@ -234,17 +238,6 @@ void put_be32(Bytes& out, uint64_t value) {
   for (int shift : {24, 16, 8, 0}) out.push_back(static_cast<unsigned char>(value >> shift & 0xff));
 }
 
-uint32_t crc32(const unsigned char* data, size_t count) {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t n = 0; n < 256; ++n) {
-    table[n] = n;
-    for (int k = 0; k < 8; ++k) table[n] = table[n] >> 1 ^ (table[n] & 1 ? 0xedb88320u : 0);
-  }
-  uint32_t crc = ~0u;
-  for (size_t i = 0; i < count; ++i) crc = table[(crc ^ data[i]) & 0xff] ^ crc >> 8;
-  return ~crc;
-}
-
 // Writes a chunk whose content `write` appends.
 template <class Write>
 void put_chunk(Bytes& out, const char* type, Write&& write) {
@@ -255,7 +248,7 @@ void put_chunk(Bytes& out, const char* type, Write&& write) {
   Bytes length;
   put_be32(length, out.size() - start - 8);
   std::copy(length.begin(), length.end(), out.begin() + std::ptrdiff_t(start));
-  put_be32(out, crc32(out.data() + start + 4, out.size() - start - 4));
+  put_be32(out, crc32(view(out).substr(start + 4)));
 }
 
 void put_pixels(Bytes& out, const uint8_t* rgb, int64_t width, int64_t height) {
@@ -278,6 +271,10 @@ void put_pixels(Bytes& out, const uint8_t* rgb, int64_t width, int64_t height) {
 }  // namespace
 
 Bytes write_png(const uint8_t* rgb, int64_t width, int64_t height) {
+  constexpr int64_t kMost = int64_t{1} << 29;  // a chunk holds less than 2^31 bytes
+  if (width > kMost / height)
+    fail(ANOCO_BAD_PICTURE, "a picture of " + std::to_string(width) + "x" + std::to_string(height) +
+                                " is too large to be kept");
   Bytes out{0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   put_chunk(out, "IHDR", [&] {
     put_be32(out, uint64_t(width));

@@ -1,15 +1,10 @@
 #include "detector/loaded_product.hpp"
 
-#include <cmath>
-
 #include "failure.hpp"
 #include "picture/views.hpp"
 
 namespace anoco {
 namespace {
-
-// A hand-cropped picture is off by a few percent; 4:3 against 3:2 or 16:9 is another camera mode.
-constexpr double kAspectTolerance = 0.05;
 
 std::shared_ptr<const Bank> make_bank(const BankFile& file, const std::string& name) {
   anoco_bank_options options = ANOCO_BANK_OPTIONS_INIT;
@@ -45,6 +40,10 @@ LoadedProduct::LoadedProduct(const Bundle& bundle, const std::string& name, doub
       threshold_(threshold > 0 ? threshold : product_.threshold),
       threshold_kind_(threshold > 0 ? ThresholdKind::manual : product_.threshold_kind) {
   bundle.check_references(product_);
+  if (!(product_.lambda >= 1e-24 && product_.lambda <= 1e24))
+    fail(ANOCO_BAD_BUNDLE, "product " + product_.name + ": lambda is " +
+                               std::to_string(product_.lambda) +
+                               ", it must be a number from 1e-24 to 1e24");
   for (const Reference& reference : product_.references)
     reference_files_.push_back("products/" + product_.name + "/" + reference.file.path);
 }
@@ -52,8 +51,7 @@ LoadedProduct::LoadedProduct(const Bundle& bundle, const std::string& name, doub
 void LoadedProduct::check_shape(int64_t width, int64_t height) const {
   if (product_.any_size || product_.references.empty()) return;
   const Reference& first = product_.references.front();
-  const double ratio = double(width * first.height) / double(height * first.width);
-  if (std::abs(ratio - 1) > kAspectTolerance)
+  if (!same_shape(width, height, first.width, first.height))
     fail(ANOCO_BAD_PICTURE, "the picture is " + std::to_string(width) + "x" +
                                 std::to_string(height) + ", the references are " +
                                 std::to_string(first.width) + "x" + std::to_string(first.height) +

@@ -22,6 +22,10 @@ struct Placement {
   bool operator==(const Placement& other) const;
 };
 
+// Whether two pictures have the same aspect ratio, but for what cropping by hand costs: the same
+// camera gives the same shape, 4:3 against 3:2 or 16:9 is another scene.
+bool same_shape(int64_t width, int64_t height, int64_t other_width, int64_t other_height);
+
 Placement place(const InputContract& contract, int64_t width, int64_t height);
 
 // A patch in input pixels.

@@ -1,7 +1,6 @@
 #include "teaching/teacher.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "bundle/commit.hpp"
@@ -17,7 +16,6 @@ namespace {
 
 constexpr char kDefaultProduct[] = "default", kProductFile[] = "product.json";
 constexpr int64_t kMostText = int64_t{256} << 20;  // bytes of a product.json that was read before
-constexpr double kAspectTolerance = 0.05;          // as anoco_edge/geometry.py has it
 constexpr double kWait = 60;  // seconds, for another process that changes the product
 
 struct Known {
@@ -68,7 +66,6 @@ void refuse_unsupported(const Product& product) {
                                 ", so only Python can teach it; run: anoco-edge enroll");
 }
 
-// The same camera gives the same shape: another aspect ratio is another scene.
 void check_shapes(const Product& product, const std::vector<NamedPicture>& pictures,
                   const std::optional<Mask>& ignore) {
   if (product.any_size) return;
@@ -81,7 +78,7 @@ void check_shapes(const Product& product, const std::vector<NamedPicture>& pictu
     return std::to_string(w) + "x" + std::to_string(h);
   };
   const auto check = [&](const std::string& name, int64_t w, int64_t h) {
-    if (std::abs(double(w * height) / double(h * width) - 1) > kAspectTolerance)
+    if (!same_shape(w, h, width, height))
       fail(ANOCO_BAD_PICTURE, name + " is " + size(w, h) + ", the references are " +
                                   size(width, height) +
                                   "; give pictures of the same shape, or allow all with: "
