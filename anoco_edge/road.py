@@ -31,7 +31,7 @@ RUNTIMES: tuple[Runtime, ...] = ("python", "native")
 
 @dataclass(frozen=True)
 class Loaded:
-    """A picture in memory, its name ("" where it has none), and how long that took in ms."""
+    """A picture in memory without gaps, its name ("" if it has none), and what that took in ms."""
 
     name: str
     rgb: Pixels

@@ -108,8 +108,10 @@ def test_without_a_compiler_the_wheel_is_plain_python_and_works(tmp_path: Path) 
 
 def test_without_cmake_too(tmp_path: Path) -> None:
     """Nothing is downloaded when pip is told to build with what is there."""
-    (tmp_path / "bin").mkdir()
-    wheel = build_wheel(tmp_path / "dist", PATH=str(tmp_path / "bin"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "cmake.py").write_text("raise ImportError")  # the one in this environment
+    wheel = build_wheel(tmp_path / "dist", PATH=str(empty), PYTHONPATH=str(empty))
     assert wheel.name.endswith("-py3-none-any.whl")
 
 

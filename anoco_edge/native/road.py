@@ -25,7 +25,6 @@ from anoco_edge.regions import FoundRegion
 from anoco_edge.road import Loaded, Subject
 from anoco_edge.selftest import SelfTest
 
-Pixels = NDArray[np.uint8]
 OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
 
 
@@ -181,15 +180,9 @@ class _Context:
 
     def inspect(self, picture: Loaded, subject: Subject) -> Inspection:
         """Everything is copied: the next picture overwrites what the context holds."""
-        rgb = rows_of_bytes(picture.rgb)
-        height, width, _ = rgb.shape
-        image = interface.Image(
-            format=interface.RGB,
-            data=rgb.ctypes.data,
-            width=width,
-            height=height,
-            stride=rgb.strides[0],
-        )
+        height, width, _ = picture.rgb.shape
+        data = picture.rgb.ctypes.data
+        image = interface.Image(format=interface.RGB, data=data, width=width, height=height)
         found = interface.Result()
         check(self._library, self._library.anoco_inspect(self._handle.value, image, found))
         _check_generation(found, subject)
@@ -238,18 +231,6 @@ class _Context:
             "map": it.map,
             "total": decode + it.total,
         }
-
-
-def rows_of_bytes(rgb: Pixels) -> Pixels:
-    """The picture where it is, if its rows have no gaps; else a copy.
-
-    >>> wide = np.zeros((4, 9, 3), np.uint8)
-    >>> rows_of_bytes(wide[:, 2:5]).strides, rows_of_bytes(wide[::-1]).strides
-    ((27, 3, 1), (27, 3, 1))
-    """
-    down, right, deep = rgb.strides
-    in_place = (right, deep) == (3, 1) and down >= 3 * rgb.shape[1]
-    return rgb if in_place else np.ascontiguousarray(rgb)
 
 
 def _check_generation(found: interface.Result, subject: Subject) -> None:
