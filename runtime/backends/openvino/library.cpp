@@ -87,11 +87,12 @@ std::string one_line(const char* text) {
 
 OpenVino::OpenVino(const char* where) {
   void* const library = load(where);
-#define ANOCO_RESOLVE(function)                                                                 \
-  function = reinterpret_cast<decltype(function)>(dlsym(library, #function));                   \
-  if (function == nullptr)                                                                      \
-  fail(ANOCO_NO_BACKEND, "this version of OpenVINO has no function " #function ": use another " \
-                                                                               "one")
+#define ANOCO_RESOLVE(function)                                                \
+  function = reinterpret_cast<decltype(function)>(dlsym(library, #function));  \
+  if (function == nullptr)                                                     \
+  fail(ANOCO_NO_BACKEND, "this version of OpenVINO has no function " #function \
+                         ": use another "                                      \
+                         "one")
   ANOCO_OPENVINO_FUNCTIONS(ANOCO_RESOLVE);
 #undef ANOCO_RESOLVE
   version = version_of(*this);
