@@ -23,8 +23,8 @@ from native_controller import (
     new_pictures,
     python,
 )
+from other_process import snapshot
 from PIL import Image
-from test_storage_faults import snapshot
 from tiny_bundle import make_tiny_bundle
 
 from anoco_edge.bundle import Bundle

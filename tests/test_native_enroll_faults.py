@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 import subprocess
-import sys
-import textwrap
 import time
-from collections.abc import Callable
 from ctypes import c_char_p, c_int32, c_size_t, c_uint32, c_void_p
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from native_controller import (
-    ROOT,
     Controller,
     Open,
     controller,
     frames,
 )
 from numpy.typing import NDArray
+from other_process import finish, powerless, run_apart, snapshot
 from safetensors.numpy import load
-from test_storage_faults import powerless, snapshot
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
@@ -181,49 +177,11 @@ def test_features_that_cannot_be_compared_with_are_refused(
 # ---- faults: a full disk, a read-only place, a kill, two at once
 
 _PRELUDE = """
-import sys, time
-from pathlib import Path
 from tiny_bundle import textured_picture
-from anoco_edge.errors import AnocoError
 from anoco_edge.teaching import NewPicture
 from native_controller import Controller, frames, new_pictures, python
-
-def main(path):
-    BODY
-
-try:
-    main(Path(sys.argv[1]))
-except AnocoError as error:
-    print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
 """
-
-
-def child(
-    body: str,
-    path: Path,
-    *,
-    before: Callable[[], None] | None = None,
-    wrapper: tuple[str, ...] = (),
-) -> subprocess.Popen[str]:
-    """Run `body` (of a function of `path`) in another process."""
-    program = _PRELUDE.replace("BODY", textwrap.indent(textwrap.dedent(body), "    ").strip())
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    return subprocess.Popen(
-        [*wrapper, sys.executable, "-c", program, str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        preexec_fn=before,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=120)
-    assert "Traceback" not in err, err
-    return process.returncode, out, err
+child = partial(run_apart, _PRELUDE)
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from other_process import finish, powerless, run_apart, snapshot
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product, disk
@@ -31,58 +31,18 @@ from anoco_edge.detector import Detector
 from anoco_edge.errors import StorageError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
-ROOT = Path(__file__).parents[1]
+__all__ = ["powerless"]  # a fixture that is shared
 
-# What every child begins with. An AnocoError is one line on stderr and its exit code, as the
-# command line does it; anything else would be a traceback, which the tests look for.
 _PRELUDE = """
-import sys, time
 from tiny_bundle import textured_picture
 from anoco_edge.detector import Detector
-from anoco_edge.errors import AnocoError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 def enroll(path, *seeds, size=(96, 80)):
     pictures = [NewPicture.from_array(f"frame{s}", textured_picture(s, *size)) for s in seeds]
     return Teacher.open(path).enroll(pictures, "part")
-
-def main(path):
-    BODY
-
-try:
-    main(sys.argv[1])
-except AnocoError as error:
-    print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
 """
-
-
-def child(
-    body: str,
-    path: Path,
-    *,
-    before: Callable[[], None] | None = None,
-    wrapper: tuple[str, ...] = (),
-) -> subprocess.Popen[str]:
-    """Run `body` (of a function of `path`) in another process."""
-    indented = textwrap.indent(textwrap.dedent(body), "    ").strip()
-    program = _PRELUDE.replace("BODY", indented)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    return subprocess.Popen(
-        [*wrapper, sys.executable, "-c", program, str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        preexec_fn=before,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=60)
-    assert "Traceback" not in err, err
-    return process.returncode, out, err
+child = partial(run_apart, _PRELUDE)
 
 
 def frames(*seeds: int) -> list[NewPicture]:
@@ -94,11 +54,6 @@ def taught(tiny_bundle: Bundle) -> Path:
     """Generation 1 of `part`: two references."""
     Teacher.open(tiny_bundle.path).enroll(frames(1, 2), "part")
     return tiny_bundle.path
-
-
-def snapshot(path: Path) -> dict[str, bytes]:
-    files = (p for p in path.rglob("*") if p.is_file() and p.name != LOCK)
-    return {p.relative_to(path).as_posix(): p.read_bytes() for p in files}
 
 
 def assert_whole(path: Path) -> list[str]:
@@ -421,19 +376,6 @@ def test_a_disk_that_fails_after_the_rename_loses_nothing(
 
 
 # ---- a read-only place
-
-
-@pytest.fixture
-def powerless() -> tuple[str, ...]:
-    """A command prefix under which permission bits count, for root as for anybody else."""
-    if os.geteuid() != 0:
-        return ()
-    if shutil.which("setpriv") is None:
-        pytest.skip("setpriv is missing: install util-linux")
-    prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
-    if subprocess.run([*prefix, "true"], capture_output=True).returncode:
-        pytest.skip("setpriv may not drop capabilities here")
-    return prefix
 
 
 def test_a_read_only_bundle_inspects_and_refuses_to_be_taught(

@@ -1,5 +1,5 @@
 // Less than one matrix product: bounds for all references from their sketches (projection.hpp),
-// the similarities themselves only where a bound reaches the largest that is known already.
+// the similarities themselves only where a bound reaches the largest ones that are known already.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -167,9 +167,9 @@ void Scorer::decide(int64_t i) {
   Row& row = rows_[i];
   row.bounded = true;
   std::fill(known(i), known(i) + layout_.blocks, uint64_t{0});
-  float found[kProbes];
+  float found[kProbes] = {};
   const int64_t probes = replace_bounds(i, kProbes, found);
-  const int64_t wanted = std::min(kWanted, probes) - 1;
+  const int64_t wanted = std::max(std::min(kWanted, probes) - 1, int64_t{0});
   std::nth_element(found, found + wanted, found + probes, std::greater<float>());
   row.threshold = found[wanted];
 

@@ -44,6 +44,9 @@ int64_t Scorer::find_neighbours(int64_t i, Scratch& scratch) {
   Row& row = rows_[i];
   if (row.hopeless) return 0;
   Candidate* found = scratch.candidates.data();
+  // Nothing is found only where the bank's memory was changed; then the energy must not be a
+  // number.
+  found[0] = {0, std::numeric_limits<float>::quiet_NaN()};
   take_neighbours(i, 1, found);
   if (row.hopeless) return 0;
   row.anchor = found[0].reference;

@@ -149,6 +149,7 @@ class Scorer {
   void pull_crowd(int64_t first, int64_t column, Scratch& scratch);
   float solve_crowded(const Row& row, const float* pull) const;
 
+  // Whether the value is the similarity itself, not a bound on it.
   bool is_exact(int64_t i, int64_t reference) {
     return !rows_[i].bounded ||
            (known(i)[reference / kBlock] >> reference % kBlock & uint64_t{1}) != 0;
