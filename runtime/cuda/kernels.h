@@ -1,0 +1,91 @@
+// What the kernels of this folder are called, take and give: read by the kernels themselves, by the
+// host code that launches them (src/gpu), and by the emulation. Names are plain C, so that a module
+// finds them; sizes are int, products of sizes are computed in 64 bits inside.
+//
+// Scoring (DESIGN section 3), for a tile of `rows` query patches against `refs` references of `dim`
+// numbers. `products` is Q R^T as the GEMM leaves it: raw, float32, row-major, rows x refs. All
+// similarities are products[i][j] / (q_norm[i] r_norm[j]) in float32, computed by the one function
+// in similarity.cuh, so that every kernel decides by the same bits.
+#pragma once
+
+enum {
+  ANOCO_GPU_BLOCK = 256,        // threads of every one-dimensional block
+  ANOCO_GPU_TILE = 16,          // threads each way of every two-dimensional block
+  ANOCO_GPU_LARGEST = 5,        // energies that `top5` averages
+  ANOCO_GPU_NO_BAD_ROW = 0x7fffffff
+};
+
+/* One block a row unless it says otherwise. `half` is IEEE binary16.
+
+norms.cu
+  anoco_norms_f32(const float* x, int rows, int dim, float* norms, int* bad)
+  anoco_norms_f16(const half* x, ...)
+      norms[i] = |x_i|, summed in float32 without overflow for norms in 1e-10 .. 1e10 (scaled or in
+      float64). *bad becomes the lowest row with NaN, infinity or a norm outside that range
+      (atomicMin; the host sets ANOCO_GPU_NO_BAD_ROW before).
+convert.cu (one thread a number)
+  anoco_to_half(const float* x, long long count, half* out)     to nearest even
+  anoco_to_float(const half* x, long long count, float* out)
+gather.cu
+  anoco_gather_f32(const float* from, const int* index, int rows, int dim, float* out)
+  anoco_gather_f16(const half* from, ...)
+      out[i] = from[index[i]]; a negative index leaves out[i] alone.
+  anoco_scatter_f32(const float* from, const int* index, int rows, float none, float* out)  (one thread an entry of out)
+  anoco_scatter_i32(const int* from, ..., int none, int* out)
+      out[i] = index[i] >= 0 ? from[index[i]] : none
+anchor.cu
+  anoco_anchor(const float* products, const float* q_norm, const float* r_norm, int rows, int refs,
+               int* anchor, float* best)
+      the argmax of the similarities, the lowest index on a tie, and its similarity
+violator.cu
+  anoco_violator(const float* products, const float* anchor_products, int gram, const float* q_norm,
+                 const float* r_norm, const int* anchor, const float* best, int rows, int refs,
+                 float* limit)
+      limit[i] = t_i = max{ s_ij : j != anchor, a_ij <= best[i] }, minus infinity where there is none.
+      anchor_products is r_anchor R^T: row i of it (gram = 0), or row anchor[i] of the bank's whole
+      Gram matrix (gram = 1).
+aggregate.cu
+  anoco_aggregate_f32(const float* products, const float* q, const float* q_norm, const float* bank,
+                      const float* r_norm, const int* anchor, const float* limit, float lambda,
+                      float floor, int rows, int refs, int dim, float* drift, float* moved,
+                      int* neighbors)
+  anoco_aggregate_f16(const float* products, const half* q, const float* q_norm, const half* bank, ...)
+      N(i) = {anchor} u { j : s_ij > limit[i] }; weights are divided by lambda + d_i before they are
+      used; drift = sum w (r - q), moved = (lambda q + sum w r), each over lambda + d_i. In index
+      order, so that results do not depend on the launch. Exact for any number of neighbours.
+energy.cu
+  anoco_energy_f32(const float* q, const float* q_norm, const float* drift, const float* moved,
+                   int rows, int dim, int metric, float* energy)
+  anoco_energy_f16(const half* q, ...)
+      metric as ANOCO_METRIC_...; moved of length zero: 1 - cos = 1; NaN stays NaN.
+usual.cu (one thread a patch)
+  anoco_take_off(float* energy, const unsigned char* counted, const float* usual, int patches)
+      max(energy - usual, 0) where counted, else 0; usual may be null: then only the zeros.
+pool.cu (one block)
+  anoco_pool(const float* energy, const unsigned char* counted, int patches, int top, float* score,
+             int* peak)
+      the mean of the `top` largest counted energies (1: the maximum), and the lowest patch that has
+      the largest; score NaN where any counted energy is NaN or nothing is counted.
+map.cu (two-dimensional blocks; x is the pixel, y the row)
+  anoco_map_across(const float* grid, const unsigned char* counted, const int* first,
+                   const float* weights, int reach, int rows, int cols, int width, float* out)
+  anoco_map_down(const float* rows_energy, const float* rows_weight, const unsigned char* counted,
+                 const int* first, const float* weights, int reach, int cols, int width, int height,
+                 int stride, float* out)
+      the two passes of src/picture/map.cpp with the same tables: grid null gives the weights of what
+      counts, counted null counts all, rows_weight null divides by nothing.
+resize.cu (two-dimensional blocks; x is the pixel, y the row)
+  anoco_resize_across(const unsigned char* image, const unsigned char* chroma, int format,
+                      long long stride, long long chroma_stride, int rows, int width,
+                      const int* first, const int* weights, int reach, unsigned char* out,
+                      long long out_stride)
+  anoco_resize_down(const unsigned char* rows_in, long long in_stride, int channels, int width,
+                    int height, const int* first, const int* weights, int reach, int format,
+                    unsigned char* out, long long out_stride)
+      the two passes of src/picture/resize.cpp with the same tables, bit for bit, in either order
+      (say with the arguments which pass meets the raw format; adapt this signature as that needs).
+      format as ANOCO_RGB...; the last pass writes RGB.
+  anoco_fill(unsigned char* out, int width, int height, int left, int top, int inner_width,
+             int inner_height, int red, int green, int blue)
+      what lies beside a letterboxed picture
+*/
