@@ -144,6 +144,7 @@ def package_findings(packages: Sequence[_Package] = _PACKAGES) -> Iterator[Findi
 
 def engine_findings() -> Iterator[Finding]:
     """Engines, tried with a small graph; those that run plans say why they cannot."""
+    from anoco_edge.engines import ort_gpu
     from anoco_edge.engines.tensorrt import why_not
 
     for name in ENGINES:
@@ -151,6 +152,9 @@ def engine_findings() -> Iterator[Finding]:
             yield _try("engines", name, _run_small_graph)
         elif name == "openvino":
             yield _optional(_try("engines", name, _run_openvino))
+        elif name in ort_gpu.NAMES:
+            reason = ort_gpu.why_not(name)
+            yield Finding("engines", name, "absent" if reason else "ok", reason or "starts")
         elif reason := why_not(name):
             yield Finding("engines", name, "absent", reason)
         else:

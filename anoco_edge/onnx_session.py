@@ -1,11 +1,18 @@
-"""One way to open an ONNX Runtime session on the CPU."""
+"""One way to open an ONNX Runtime session on the CPU, and one on a GPU."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from anoco_edge.errors import BundleError, missing
+from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, missing
+
+_SOURCE_PLACE = re.compile(r"^/onnxruntime_src/.*?\) ")  # nobody here has its sources
 
 
 def open_session(
@@ -45,7 +52,59 @@ def open_session(
             providers=["CPUExecutionProvider"],
         )
     except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
-        raise BundleError(
-            f"ONNX Runtime {onnxruntime.__version__} cannot load {name}: {error}",
-            hint="the bundle is damaged, or made for a newer version",
-        ) from None
+        raise _cannot_load(onnxruntime.__version__, name, error) from None
+
+
+def open_gpu_session(
+    model: bytes | Path, name: str, providers: Sequence[tuple[str, dict[str, str]]]
+) -> tuple[Any, str]:
+    """A session whose first provider runs, and the version; never one on the processor instead."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise missing("onnxruntime", "gpu", f"to run {name}") from None
+    wanted, version = providers[0][0], str(onnxruntime.__version__)
+    if wanted not in onnxruntime.get_available_providers():
+        raise EnvironmentMissingError(
+            f"this ONNX Runtime ({version}) has no {wanted}",
+            hint="install its GPU build: pip uninstall onnxruntime, then "
+            "pip install 'anoco-edge[gpu]' (on a Jetson: NVIDIA's wheel for your JetPack)",
+        )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    onnxruntime.set_default_logger_severity(4)  # we say in our own words what does not start
+    # A provider that fails is announced by print and by a warning, and replaced: not here.
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if hasattr(onnxruntime, "preload_dlls"):  # CUDA from pip's packages, where it is from there
+            onnxruntime.preload_dlls()
+        try:
+            session = onnxruntime.InferenceSession(
+                str(model) if isinstance(model, Path) else model,
+                options,
+                providers=list(providers),
+                enable_fallback=0,
+            )
+        except RuntimeError as error:  # of registering a provider; a bad graph has other ones
+            raise _does_not_start(version, wanted, str(error)) from None
+        except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
+            raise _cannot_load(version, name, error) from None
+    if wanted not in session.get_providers():
+        raise _does_not_start(version, wanted)
+    return session, version
+
+
+def _does_not_start(version: str, provider: str, why: str = "") -> EnvironmentMissingError:
+    return EnvironmentMissingError(
+        f"ONNX Runtime {version} lists {provider}, but it does not start here"
+        + (f": {_SOURCE_PLACE.sub('', why)[:300]}" if why else ""),
+        hint="install the NVIDIA driver and the CUDA, cuDNN or TensorRT that it was built for, or "
+        "use another engine",
+    )
+
+
+def _cannot_load(version: str, name: str, error: Exception) -> AnocoError:
+    return BundleError(
+        f"ONNX Runtime {version} cannot load {name}: {error}",
+        hint="the bundle is damaged, or made for a newer version",
+    )

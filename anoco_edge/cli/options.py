@@ -15,7 +15,9 @@ ProductOption = Annotated[
 ]
 EngineOption = Annotated[
     str,
-    typer.Option(help="What runs the backbone: auto, onnxruntime, openvino, tensorrt[-rtx]."),
+    typer.Option(
+        help="What runs the backbone: auto, onnxruntime[-cuda,-tensorrt], openvino, tensorrt[-rtx]."
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="With openvino: CPU, GPU, NPU or AUTO.")]
 ScorerOption = Annotated[str, typer.Option(help="What scores: auto, onnx, reference.")]

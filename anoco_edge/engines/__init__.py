@@ -14,7 +14,15 @@ from anoco_edge.errors import BundleError, UsageError, missing
 
 __all__ = ["ENGINES", "Engine", "EngineSettings", "choose_engine", "open_engine"]
 
-ENGINES = ("onnxruntime", "openvino", "tensorrt", "tensorrt-rtx")
+ENGINES = (
+    "onnxruntime",
+    "onnxruntime-cuda",
+    "onnxruntime-tensorrt",
+    "openvino",
+    "tensorrt",
+    "tensorrt-rtx",
+)
+_ORT_GPU = ("onnxruntime-cuda", "onnxruntime-tensorrt")
 _PLANNED: tuple[Literal["tensorrt", "tensorrt-rtx"], ...] = ("tensorrt", "tensorrt-rtx")
 
 
@@ -80,6 +88,10 @@ def open_engine(name: str, bundle: Bundle, settings: EngineSettings | None = Non
         from anoco_edge.engines.openvino import OpenVinoEngine
 
         return OpenVinoEngine(bundle, settings)
+    if chosen in _ORT_GPU:
+        from anoco_edge.engines.ort_gpu import OnnxRuntimeGpuEngine
+
+        return OnnxRuntimeGpuEngine(chosen, bundle, settings)
     for flavour in _PLANNED:
         if chosen == flavour:
             from anoco_edge.engines.tensorrt import TensorRtEngine

@@ -192,6 +192,18 @@ def remove_stale(here: Mapping[Flavour, Fingerprint]) -> list[Path]:
     return removed
 
 
+def private_folder(name: str) -> Path:
+    """A folder in the cache for engines that others write there, which must be the user's alone."""
+    folder = plans_folder() / name
+    with writing(str(folder)):
+        for place in (plans_folder(), folder):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_owner(place, place.stat())
+    for path in folder.iterdir():
+        _check_owner(path, path.stat())
+    return folder
+
+
 def read_timing(flavour: Flavour, fingerprint: Fingerprint) -> bytes:
     """What earlier builds measured on this GPU; empty at first."""
     path = _timing_path(flavour, fingerprint)

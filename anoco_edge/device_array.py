@@ -1,0 +1,109 @@
+"""Arrays in a GPU's memory, whoever made them: where they lie, their shape and their type.
+
+cupy, torch, numba and pycuda all show theirs by `__cuda_array_interface__`; so do we.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from anoco_edge.errors import UsageError
+
+_TYPES = ("float32", "float16", "uint8")
+
+
+@dataclass(frozen=True)
+class DeviceArray:
+    """A contiguous array on a GPU; `owner` is whatever must live as long as its memory.
+
+    `stream` is where work that still fills it is queued, as the interface numbers streams (1 is
+    the default one); None: nothing does.
+    """
+
+    pointer: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    stream: int | None = None
+    owner: object = field(default=None, repr=False, compare=False)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.pointer, False),
+            "strides": None,
+            "stream": self.stream,
+        }
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, number: int) -> DeviceArray:
+        """One entry along the first axis.
+
+        >>> DeviceArray(4096, (2, 8, 4), np.dtype(np.float32))[1].pointer
+        4224
+        """
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        one = DeviceArray(self.pointer, self.shape[1:], self.dtype, self.stream, self.owner)
+        return DeviceArray(
+            self.pointer + number * one.nbytes, one.shape, one.dtype, one.stream, one.owner
+        )
+
+
+def on_device(value: object) -> bool:
+    """Whether this array lies in a GPU's memory.
+
+    >>> on_device(np.zeros(3))
+    False
+    """
+    return hasattr(value, "__cuda_array_interface__")
+
+
+def device_array(value: Any) -> DeviceArray:
+    """What an array of another library shows of itself; one that we cannot read is refused.
+
+    >>> device_array(DeviceArray(4096, (2, 8), np.dtype(np.float16))).dtype
+    dtype('float16')
+    """
+    if isinstance(value, DeviceArray):
+        return value
+    shown = value.__cuda_array_interface__
+    shape, dtype = tuple(int(n) for n in shown["shape"]), np.dtype(shown["typestr"])
+    pointer, _ = shown["data"]
+    if dtype.name not in _TYPES or not dtype.isnative:
+        raise UsageError(
+            f"the array on the GPU is {dtype}", hint="make it float32 or float16 there"
+        )
+    if shown.get("mask") is not None or not _contiguous(shown.get("strides"), shape, dtype):
+        raise UsageError(
+            f"the array of shape {shape} on the GPU has gaps",
+            hint="make it contiguous there: .contiguous() in torch, ascontiguousarray in cupy",
+        )
+    if not pointer and 0 not in shape:
+        raise UsageError("the array on the GPU has no memory", hint="pass one that is filled")
+    return DeviceArray(int(pointer), shape, dtype, shown.get("stream"), value)
+
+
+def _contiguous(
+    strides: tuple[int, ...] | None, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> bool:
+    if strides is None or 0 in shape:
+        return True
+    step = dtype.itemsize
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if length > 1 and stride != step:
+            return False
+        step *= length
+    return True
