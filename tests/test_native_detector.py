@@ -706,7 +706,7 @@ def test_the_structs_are_those_of_the_header(tmp_path: Path) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("cc is not installed")
-    lines = ["#include <stdio.h>", "#include <stddef.h>", '#include "anoco_edge.h"']
+    lines = ["#include <stdio.h>", "#include <stddef.h>", '#include "anoco_cuda.h"']
     lines.append("int main(void) {")
     wanted = []
     for name, struct in STRUCTS.items():
@@ -729,7 +729,8 @@ def test_the_structs_are_those_of_the_header(tmp_path: Path) -> None:
 
 
 def test_statuses_and_functions_are_those_of_the_header() -> None:
-    header = (RUNTIME / "include" / "anoco_edge.h").read_text()
+    headers = ("anoco_edge.h", "anoco_cuda.h")
+    header = "".join((RUNTIME / "include" / name).read_text() for name in headers)
     for name, value in re.findall(r"ANOCO_(\w+) = (\d+)[,\s]", header):
         if hasattr(interface, name):
             assert getattr(interface, name) == int(value), name

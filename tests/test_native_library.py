@@ -16,7 +16,7 @@ from tests.native_build import RUNTIME, build, ctest
 
 pytestmark = pytest.mark.xdist_group("native")
 
-HEADERS = ("anoco_edge.h", "anoco_backend.h")
+HEADERS = ("anoco_edge.h", "anoco_cuda.h", "anoco_backend.h")
 
 
 def need(*tools: str) -> None:

@@ -1,9 +1,10 @@
-"""runtime/include/anoco_edge.h in ctypes: its structs and functions, in the header's order."""
+"""anoco_edge.h and anoco_cuda.h in ctypes: their structs and functions, in the headers' order."""
 
 from __future__ import annotations
 
 import ctypes
 from ctypes import (
+    c_char,
     c_char_p,
     c_double,
     c_float,
@@ -11,6 +12,7 @@ from ctypes import (
     c_int64,
     c_uint8,
     c_uint32,
+    c_uint64,
     c_void_p,
 )
 from typing import Any
@@ -24,6 +26,7 @@ STORAGE, UNSUPPORTED, NO_RESULT = range(13, 16)
 
 FLOAT32, FLOAT16 = 1, 2
 RGB, BGR, RGBA, BGRA, GREY, NV12 = range(1, 7)
+HOST, DEVICE = 0, 1
 VERDICTS = ("uncalibrated", "good", "anomalous")
 
 
@@ -73,6 +76,8 @@ class Image(Struct):
         ("stride", c_int64),
         ("chroma", c_void_p),
         ("chroma_stride", c_int64),
+        ("memory", c_uint32),
+        ("reserved", c_uint32),
     )
 
 
@@ -88,7 +93,8 @@ class DetectorOptions(Struct):
         ("log", c_void_p),
         ("log_user", c_void_p),
         ("allow_random", c_uint32),
-        ("reserved", c_uint32),
+        ("gpu", c_uint32),
+        ("scorer", c_char_p),
     )
 
 
@@ -181,6 +187,56 @@ class Timings(Struct):
     )
 
 
+class CudaInfo(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("usable", c_uint32),
+        ("built", c_uint32),
+        ("simulated", c_uint32),
+        ("driver_version", c_int32),
+        ("device_count", c_int32),
+        ("capability", c_int32),
+        ("cublas_version", c_int32),
+        ("memory", c_uint64),
+        ("name", c_char * 128),
+        ("code", c_char * 64),
+        ("why_not", c_char * 512),
+    )
+
+
+class CudaOptions(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("device", c_uint32),
+        ("operands", c_uint32),
+        ("reserved", c_uint32),
+        ("max_rows", c_int64),
+    )
+
+
+class DevicePatches(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("type", c_uint32),
+        ("features", c_void_p),
+        ("rows", c_int64),
+        ("stream", c_void_p),
+        ("chosen", c_void_p),
+        ("chosen_count", c_int64),
+    )
+
+
+class PatchScores(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("memory", c_uint32),
+        ("energy", c_void_p),
+        ("anchor", c_void_p),
+        ("similarity", c_void_p),
+        ("neighbors", c_void_p),
+    )
+
+
 _MADE = ctypes.POINTER(c_void_p)
 _STATUS = c_int32
 
@@ -212,6 +268,23 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("anoco_result_evidence", _STATUS, (c_void_p, c_int64, c_int64, _to(Evidence))),
     ("anoco_result_map", _STATUS, (c_void_p, c_void_p)),
     ("anoco_result_timings", _STATUS, (c_void_p, _to(Timings))),
+    ("anoco_cuda_describe", _STATUS, (c_uint32, _to(CudaInfo))),
+    (
+        "anoco_cuda_scorer_create",
+        _STATUS,
+        (_to(BankOptions), _to(ScorerOptions), _to(CudaOptions), _MADE),
+    ),
+    ("anoco_cuda_scorer_destroy", None, (c_void_p,)),
+    (
+        "anoco_cuda_scorer_score",
+        _STATUS,
+        (c_void_p, c_void_p, c_uint32, c_int64, *[c_void_p] * 4),
+    ),
+    (
+        "anoco_score_patches_device",
+        _STATUS,
+        (c_void_p, _to(DevicePatches), _to(PatchScores)),
+    ),
 )
 
 

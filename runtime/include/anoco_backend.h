@@ -27,6 +27,8 @@ typedef struct anoco_model {
   int64_t dim;
   const char* device;  /* as the caller named it; NULL: the backend's first choice */
   const char* library; /* likewise; NULL: to be searched for */
+  uint32_t gpu;        /* number of the CUDA device, for backends that use one */
+  uint32_t reserved;
 } anoco_model;
 
 typedef struct anoco_backend {
@@ -47,6 +49,21 @@ typedef struct anoco_backend {
    * again or is destroyed. */
   anoco_status (*run)(void* request, const uint8_t* pixels, const float** features, char* error,
                       size_t error_size);
+
+  /* Optional, both or none. The number of the CUDA device that the engine computes on, -1: on none,
+   * and run_device is not called. */
+  int32_t (*cuda_device)(void* engine);
+
+  /* As `run`, on that device: enqueues the work on `stream` (a CUstream) and does not wait for it.
+   * The device's primary context is current. `*features` has `*type` (ANOCO_FLOAT32 or
+   * ANOCO_FLOAT16) and leads to the request's own device memory, the same in every call; it is
+   * valid in the order of the stream. `pixels` is the same in every call for one request, too.
+   *
+   * The first call enqueues as always; in a later one `stream` is being captured into a CUDA graph,
+   * and if that succeeds there are no more: the graph is launched instead. A backend that cannot be
+   * captured fails that call, and is called for every picture. */
+  anoco_status (*run_device)(void* request, const void* pixels, void* stream, const void** features,
+                             uint32_t* type, char* error, size_t error_size);
 } anoco_backend;
 
 /* Keeps a copy of the struct and its name. A name can be taken once. */

@@ -3,7 +3,8 @@
  *
  *   anoco_bundle_open -> anoco_detector_open -> anoco_context_create -> anoco_inspect, again and
  *   again. anoco_detector_select changes over to another product, anoco_enroll teaches one.
- *   The parts: anoco_preprocess, anoco_score_patches (or bank and scorer), anoco_energy_map.
+ *   The parts: anoco_preprocess, anoco_score_patches (or bank and scorer), anoco_energy_map;
+ *   anoco_cuda.h has the scorer for an NVIDIA device.
  *
  * Ownership. What an anoco_*_create or anoco_*_open gives belongs to the caller, who returns it to
  * the matching anoco_*_destroy; destroying NULL does nothing. Text that is returned belongs to the
@@ -161,6 +162,8 @@ enum {
   ANOCO_NV12 = 6 /* BT.601, limited range, as cameras and video decoders give it; even sizes */
 };
 
+enum { ANOCO_HOST = 0, ANOCO_DEVICE = 1 };
+
 /* A picture in the caller's memory, 8 bits a channel, which is only read. */
 typedef struct anoco_image {
   uint32_t struct_size;
@@ -171,10 +174,14 @@ typedef struct anoco_image {
   int64_t stride;        /* bytes from row to row; 0: no gaps */
   const void* chroma;    /* NV12: the rows of U, V pairs; NULL: right after the luma's rows */
   int64_t chroma_stride; /* 0: as stride */
+  /* ANOCO_HOST, or ANOCO_DEVICE: `data` and `chroma` lead to memory of the CUDA device that the
+   * detector scores on. The picture must be complete: wait for the stream that makes it. */
+  uint32_t memory;
+  uint32_t reserved;
 } anoco_image;
 
 #define ANOCO_IMAGE_INIT \
-  { sizeof(anoco_image), ANOCO_RGB, 0, 0, 0, 0, 0, 0 }
+  { sizeof(anoco_image), ANOCO_RGB, 0, 0, 0, 0, 0, 0, ANOCO_HOST, 0 }
 
 enum { ANOCO_STRETCH = 0, ANOCO_LETTERBOX = 1 };
 
@@ -265,11 +272,14 @@ typedef struct anoco_detector_options {
   anoco_log log;       /* may be NULL; used until the detector is destroyed */
   void* log_user;
   uint32_t allow_random; /* 1: accept a bundle with random weights */
-  uint32_t reserved;
+  uint32_t gpu;          /* number of the CUDA device for scorer and backend, counted from 0 */
+  /* Where everything but the backbone is computed: "cpu", or "cuda" (see anoco_cuda.h). NULL:
+   * "cuda" where the backend keeps features on the device, else "cpu". */
+  const char* scorer;
 } anoco_detector_options;
 
 #define ANOCO_DETECTOR_OPTIONS_INIT \
-  { sizeof(anoco_detector_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(anoco_detector_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Loads the backbone, runs the bundle's self-test, loads the product. NULL options: the defaults.
  * The bundle may be destroyed afterwards. */
@@ -292,7 +302,7 @@ typedef struct anoco_context anoco_context;
 typedef struct anoco_context_options {
   uint32_t struct_size;
   uint32_t threads;   /* that score; 0: all processors */
-  uint32_t memory_mb; /* see anoco_scorer_options */
+  uint32_t memory_mb; /* see anoco_scorer_options; on a CUDA device 0 is 256 */
   uint32_t pin;       /* see anoco_scorer_options */
   /* The largest picture that will be inspected; 0: the size of the references. */
   int64_t max_width;
@@ -360,7 +370,8 @@ typedef struct anoco_result {
         0                                                                                         \
   }
 
-/* Inspects one picture. Allocates nothing. `out` may be NULL. */
+/* Inspects one picture. Allocates nothing, but for this: on a CUDA device the first picture of
+ * which another number of patches counts makes a new CUDA graph. `out` may be NULL. */
 ANOCO_API anoco_status anoco_inspect(anoco_context* context, const anoco_image* image,
                                      anoco_result* out);
 
@@ -404,7 +415,8 @@ ANOCO_API anoco_status anoco_result_evidence(anoco_context* context, int64_t row
 /* The map of the last inspection at the picture's size, height x width floats without gaps. */
 ANOCO_API anoco_status anoco_result_map(anoco_context* context, float* out);
 
-/* Where the time of the last inspection went, in milliseconds. */
+/* Where the time of the last inspection went, in milliseconds. On a CUDA device `scoring` is all
+ * that follows the backbone there, and `map` what the processor does after it. */
 typedef struct anoco_timings {
   uint32_t struct_size;
   uint32_t reserved;

@@ -60,6 +60,6 @@ anoco_status register_c_backend(void);
 
 anoco_status register_c_backend(void) {
   anoco_backend backend = {sizeof backend,   0,    "means in C", 0, c_open, free,
-                           c_create_request, free, c_run};
+                           c_create_request, free, c_run,        0, 0};
   return anoco_register_backend(&backend);
 }

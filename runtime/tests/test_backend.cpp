@@ -111,7 +111,9 @@ anoco_backend puppet_backend(const char* name, Puppet* puppet) {
           puppet_close,
           puppet_create_request,
           puppet_destroy_request,
-          puppet_run};
+          puppet_run,
+          nullptr,
+          nullptr};
 }
 
 // Names are taken for good, so one puppet plays all parts.
@@ -185,6 +187,9 @@ void what_cannot_be_registered() {
   bad = good;
   bad.destroy_request = nullptr;
   refused(&bad, "'destroy_request' is null");
+  bad = good;
+  bad.cuda_device = [](void*) { return int32_t{0}; };
+  refused(&bad, "cuda_device and run_device come together");
   bad = puppet_backend("openvino", &puppet);
   refused(&bad, "there is a backend 'openvino' already");
   fails(ANOCO_NO_BACKEND, "no backend 'broken': use one of openvino,",

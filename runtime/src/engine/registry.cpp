@@ -50,6 +50,9 @@ void check_functions(const anoco_backend& backend) {
     if (!there)
       fail(ANOCO_INVALID_ARGUMENT,
            "backend '" + std::string(backend.name) + "': its function '" + function + "' is null");
+  if ((backend.cuda_device != nullptr) != (backend.run_device != nullptr))
+    fail(ANOCO_INVALID_ARGUMENT,
+         "backend '" + std::string(backend.name) + "': cuda_device and run_device come together");
 }
 
 }  // namespace
