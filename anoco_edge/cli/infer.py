@@ -205,23 +205,29 @@ def _run(
     detector: Detector, source: Source, folder: ResultFolder | None, batch: int, json_: bool
 ) -> Summary:
     from anoco_edge.results import inspect_source
+    from anoco_edge.service_manager import ServiceManager
 
+    manager = ServiceManager.from_environment() if source.live else ServiceManager()
     kind, threshold = detector.threshold_kind, detector.threshold
     if threshold is None:
         warn("the product has no threshold: every verdict is 'uncalibrated'")
     elif kind == "provisional":
         note(f"threshold {threshold:.4g} is provisional: it rests on the references alone")
     rows: list[dict[str, Any]] = []
+    manager.ready(f"watching {source.name} for {detector.product.name}")
     with progress("inspecting", source.total) as step:
 
         def on_row(row: dict[str, Any]) -> None:
             step()
+            if row["verdict"] is not None:  # frames that all fail are no sign of life
+                manager.alive()
             if source.live:
                 show_frame(row, json_)
             else:
                 rows.append(row)
 
         summary = inspect_source(detector, source, folder, batch=batch, on_row=on_row)
+    manager.stopping(str(summary.lost or f"{summary.pictures} frames, stopped"))
     if source.live:
         if json_:
             json_line(summary.to_dict())
