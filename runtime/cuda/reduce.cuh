@@ -1,0 +1,54 @@
+// Reductions over a block of ANOCO_GPU_BLOCK threads, in an order that depends on nothing but the
+// block; every thread gets the result.
+#pragma once
+
+#include "kernels.h"
+
+enum { kWarp = 32, kWarps = ANOCO_GPU_BLOCK / kWarp };
+#define ANOCO_ALL_LANES 0xffffffffu
+
+struct Sum {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+struct Largest {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return b > a ? b : a;
+  }
+};
+
+// `scratch` is shared: kWarps numbers, free again at the block's next barrier.
+template <class T, class Operation>
+static __device__ T reduce(T value, Operation operation, T* scratch) {
+  for (int step = kWarp / 2; step > 0; step /= 2)
+    value = operation(value, __shfl_xor_sync(ANOCO_ALL_LANES, value, step));
+  __syncthreads();  // until the result before this one was read
+  if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  value = scratch[0];
+  for (int w = 1; w < kWarps; ++w) value = operation(value, scratch[w]);
+  return value;
+}
+
+// A value and where it is as one number: the larger value first, the lower place on a tie. 0 stands
+// for nothing at all; NaN must not get here.
+typedef unsigned long long Ranked;
+
+static __device__ __forceinline__ Ranked ranked(float value, int place) {
+  unsigned bits = __float_as_uint(__fadd_rn(value, 0.0f));  // -0 is 0
+  bits ^= (bits >> 31) != 0 ? 0xffffffffu : 0x80000000u;
+  return (Ranked)bits << 32 | (0xffffffffu - (unsigned)place);
+}
+
+static __device__ __forceinline__ int place_of(Ranked r) {
+  return (int)(0xffffffffu - (unsigned)(r & 0xffffffffu));
+}
+
+static __device__ __forceinline__ float value_of(Ranked r) {
+  const unsigned bits = (unsigned)(r >> 32);
+  return __uint_as_float(bits ^ ((bits >> 31) != 0 ? 0x80000000u : 0xffffffffu));
+}

@@ -1,0 +1,28 @@
+// Stacks of our own and the switch between them. ucontext asks the kernel at every switch, which is
+// a hundred times slower.
+#pragma once
+
+#include <cstddef>
+
+namespace simt {
+
+// Where execution was left.
+struct Context {
+  void* stack_pointer = nullptr;
+  const void* bottom = nullptr;
+  size_t bytes = 0;
+  void* thread = nullptr;  // what ThreadSanitizer knows it by
+};
+
+// A stack with a guard page below; `entry` is called at the first switch and must not return.
+Context make_fiber(void (*entry)());
+
+// The context of the caller, to come back to.
+Context this_thread();
+
+void switch_fiber(Context& from, Context& to);
+
+// Must come first in `entry`.
+void fiber_entered();
+
+}  // namespace simt
