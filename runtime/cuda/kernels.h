@@ -43,9 +43,8 @@ enum {
 norms.cu
   anoco_norms_f32(const float* x, int rows, int dim, float* norms, int* bad)
   anoco_norms_f16(const half* x, ...)
-      norms[i] = |x_i|, summed in float32 without overflow for norms in 1e-10 .. 1e10 (scaled or in
-      float64). *bad becomes the lowest row with NaN, infinity or a norm outside that range
-      (atomicMin; the host sets ANOCO_GPU_NO_BAD_ROW before).
+      norms[i] = |x_i|. *bad becomes the lowest row with NaN, infinity or a norm outside of 1e-10
+      to 1e10 (atomicMin; the host sets ANOCO_GPU_NO_BAD_ROW before).
 convert.cu (one thread a number)
   anoco_to_half(const float* x, long long count, half* out)     to nearest even
   anoco_to_float(const half* x, long long count, float* out)
@@ -53,21 +52,28 @@ gather.cu
   anoco_gather_f32(const float* from, const int* index, int rows, int dim, float* out)
   anoco_gather_f16(const half* from, ...)
       out[i] = from[index[i]]; a negative index leaves out[i] alone.
-  anoco_scatter_f32(const float* from, const int* index, int rows, float none, float* out)  (one
-thread an entry of out) anoco_scatter_i32(const int* from, ..., int none, int* out) out[i] =
-index[i] >= 0 ? from[index[i]] : none anchor.cu anoco_anchor(const float* products, const float*
-q_norm, const float* r_norm, int rows, int refs, int* anchor, float* best) the argmax of the
-similarities, the lowest index on a tie, and its similarity violator.cu anoco_violator(const float*
-products, const float* anchor_products, int gram, const float* q_norm, const float* r_norm, const
-int* anchor, const float* best, int rows, int refs, float* limit) limit[i] = t_i = max{ s_ij : j !=
-anchor, a_ij <= best[i] }, minus infinity where there is none. anchor_products is r_anchor R^T: row
-i of it (gram = 0), or row anchor[i] of the bank's whole Gram matrix (gram = 1). aggregate.cu
+  anoco_scatter_f32(const float* from, const int* index, int rows, float none, float* out)
+  anoco_scatter_i32(const int* from, ..., int none, int* out)
+      (one thread an entry of out) out[i] = index[i] >= 0 ? from[index[i]] : none
+anchor.cu
+  anoco_anchor(const float* products, const float* q_norm, const float* r_norm, int rows, int refs,
+               int* anchor, float* best)
+      the argmax of the similarities, the lowest index on a tie, and its similarity
+violator.cu
+  anoco_violator(const float* products, const float* anchor_products, int gram, const float* q_norm,
+                 const float* r_norm, const int* anchor, const float* best, int rows, int refs,
+                 float* limit)
+      limit[i] = t_i = max{ s_ij : j != anchor, a_ij <= best[i] }, minus infinity if there is none.
+      anchor_products is r_anchor R^T: row i of it (gram = 0), or row anchor[i] of the bank's whole
+      Gram matrix (gram = 1).
+aggregate.cu
   anoco_aggregate_f32(const float* products, const float* q, const float* q_norm, const float* bank,
                       const float* r_norm, const int* anchor, const float* limit, double lambda,
                       float floor, int rows, int refs, int dim, float* drift, float* moved,
                       int* neighbors)
   anoco_aggregate_f16(const float* products, const half* q, const float* q_norm, const half* bank,
-...) N(i) = {anchor} u { j : s_ij > limit[i] }; weights are divided by lambda + d_i before they are
+                      ...)
+      N(i) = {anchor} u { j : s_ij > limit[i] }; weights are divided by lambda + d_i before they are
       used; drift = sum w (r - q), moved = (lambda q + sum w r), each over lambda + d_i. In index
       order, so that results do not depend on the launch. Exact for any number of neighbours.
 energy.cu
@@ -89,16 +95,20 @@ map.cu (two-dimensional blocks; x is the pixel, y the row)
   anoco_map_down(const float* rows_energy, const float* rows_weight, const unsigned char* counted,
                  const int* first, const float* weights, int reach, int cols, int width, int height,
                  int stride, float* out)
-      the two passes of src/picture/map.cpp with the same tables: grid null gives the weights of
-what counts, counted null counts all, rows_weight null divides by nothing. resize.cu
-(two-dimensional blocks; x is the pixel, y the row) anoco_resize_across(const unsigned char* image,
-const unsigned char* chroma, int format, long long stride, long long chroma_stride, int width, int
-height, const int* first, const int* weights, int reach, int channels, unsigned char* out, long long
-out_stride) anoco_resize_down(the same) the two passes of src/picture/resize.cpp with the same
-tables, bit for bit, in either order: `across` makes the picture `width` wide and leaves its
-`height` rows, `down` makes it `height` high and leaves its `width`. format as ANOCO_RGB... is that
-of what is read: the camera's, or of what the first pass wrote: ANOCO_RGB (channels = 3), or for a
-grey picture ANOCO_GREY (channels = 1). The last pass has channels = 3. anoco_fill(unsigned char*
-out, int width, int height, int left, int top, int inner_width, int inner_height, int red, int
-green, int blue) what lies beside a letterboxed picture
+      the two passes of src/picture/map.cpp with the same tables: grid null gives the weights of what
+      counts, counted null counts all, rows_weight null divides by nothing.
+resize.cu (two-dimensional blocks; x is the pixel, y the row)
+  anoco_resize_across(const unsigned char* image, const unsigned char* chroma, int format,
+                      long long stride, long long chroma_stride, int width, int height,
+                      const int* first, const int* weights, int reach, int channels,
+                      unsigned char* out, long long out_stride)
+  anoco_resize_down(the same)
+      the two passes of src/picture/resize.cpp with the same tables, bit for bit, in either order:
+      `across` makes the picture `width` wide and leaves its `height` rows, `down` makes it `height`
+      high and leaves its `width`. format as ANOCO_RGB... is that of what is read: the camera's, or
+      of what the first pass wrote: ANOCO_RGB (channels = 3), or for a grey picture ANOCO_GREY
+      (channels = 1). The last pass has channels = 3.
+  anoco_fill(unsigned char* out, int width, int height, int left, int top, int inner_width,
+             int inner_height, int red, int green, int blue)
+      what lies beside a letterboxed picture
 */
