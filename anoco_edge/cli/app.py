@@ -12,6 +12,7 @@ from anoco_edge.cli import (
     build,
     calibrate,
     demo,
+    device_report,
     doctor,
     enroll,
     export,
@@ -50,7 +51,19 @@ def _root(
     """Few-shot visual inspection: teach it a few good parts, then let it watch the line."""
 
 
-for module in (demo, export, build, enroll, calibrate, infer, bench, eval_, info, doctor):
+for module in (
+    demo,
+    export,
+    build,
+    enroll,
+    calibrate,
+    infer,
+    bench,
+    eval_,
+    info,
+    doctor,
+    device_report,
+):
     module.register(app)
 app.add_typer(references.app, name="references")
 app.add_typer(product.app, name="product")
