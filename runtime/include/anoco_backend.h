@@ -29,6 +29,7 @@ typedef struct anoco_model {
   const char* library; /* likewise; NULL: to be searched for */
   uint32_t gpu;        /* number of the CUDA device, for backends that use one */
   uint32_t reserved;
+  const char* identity; /* of the graph: the hashes of its files, by which plans of it are found */
 } anoco_model;
 
 typedef struct anoco_backend {

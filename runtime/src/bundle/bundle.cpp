@@ -92,6 +92,14 @@ fs::path Bundle::graph() const {
   return graph;
 }
 
+std::string Bundle::graph_identity() const {
+  std::string hashes;
+  for (const FileRecord& record : manifest_.files)
+    if (record.path.compare(0, kGraph.size(), kGraph) == 0)
+      hashes += (hashes.empty() ? "" : "|") + record.sha256;
+  return hashes;
+}
+
 SelfTest Bundle::selftest() const {
   const FileRecord& record = file("selftest.safetensors");
   const Bytes bytes = read(record, path_);

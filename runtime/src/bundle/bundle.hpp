@@ -65,6 +65,8 @@ class Bundle {
   SelfTest selftest() const;
   // backbone.onnx, the hash of it and of the files beside it checked.
   std::filesystem::path graph() const;
+  // Graph and weights by their hashes, as Python's Bundle.graph_identity gives it.
+  std::string graph_identity() const;
   // Every reference picture is there with its recorded size (missing evidence shows now).
   void check_references(const Product& product) const;
 

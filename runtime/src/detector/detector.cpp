@@ -24,7 +24,7 @@ Detector::Detector(std::shared_ptr<const Bundle> bundle, const DetectorSettings&
   const std::string name = settings.product.empty() ? bundle_->only_product() : settings.product;
   if (!name.empty()) product_ = load(name);
   engine_ = std::make_shared<const Engine>(settings.engine, bundle_->graph().string(),
-                                           bundle_->manifest().input);
+                                           bundle_->manifest().input, bundle_->graph_identity());
   Request request(engine_);
   const SelfTestResult result = run_selftest(*bundle_, request);
   log(ANOCO_LOG_INFO, "self-test passed on " + settings.engine.backend + ": worst cosine " +

@@ -33,7 +33,8 @@ const char* or_null(const std::string& text) { return text.empty() ? nullptr : t
 
 }  // namespace
 
-Engine::Engine(const EngineChoice& choice, const std::string& graph, const InputContract& input)
+Engine::Engine(const EngineChoice& choice, const std::string& graph, const InputContract& input,
+               const std::string& identity)
     : backend_(find_backend(choice.backend)),
       label_(choice.device.empty() ? choice.backend : choice.backend + " on " + choice.device) {
   anoco_model model{};
@@ -46,6 +47,7 @@ Engine::Engine(const EngineChoice& choice, const std::string& graph, const Input
   model.dim = input.dim;
   model.device = or_null(choice.device);
   model.library = or_null(choice.library);
+  model.identity = identity.c_str();
 
   Complaint complaint;
   const anoco_status status =

@@ -19,7 +19,9 @@ struct EngineChoice {
 // ANOCO_ENGINE.
 class Engine {
  public:
-  Engine(const EngineChoice& choice, const std::string& graph, const InputContract& input);
+  // `identity` is what plans of the graph are filed under, see anoco_model.
+  Engine(const EngineChoice& choice, const std::string& graph, const InputContract& input,
+         const std::string& identity = "");
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
