@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
   if (row >= rows) return;
   products += (long long)row * refs;
   const float norm = q_norm[row];
-  float most = -INFINITY;
+  float most = -infinity();
   int place = -1;
 #pragma unroll 4
   for (int j = threadIdx.x; j < refs; j += ANOCO_GPU_BLOCK) {
@@ -24,5 +24,6 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
   const Ranked found = reduce(place < 0 ? (Ranked)0 : ranked(most, place), Largest(), scratch);
   if (threadIdx.x != 0) return;
   anchor[row] = found == 0 ? 0 : place_of(found);
-  best[row] = found == 0 ? NAN : value_of(found);  // nothing but NaN: then no energy is a number
+  best[row] =
+      found == 0 ? not_a_number() : value_of(found);  // nothing but NaN: then no energy is a number
 }

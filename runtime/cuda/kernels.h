@@ -95,8 +95,8 @@ map.cu (two-dimensional blocks; x is the pixel, y the row)
   anoco_map_down(const float* rows_energy, const float* rows_weight, const unsigned char* counted,
                  const int* first, const float* weights, int reach, int cols, int width, int height,
                  int stride, float* out)
-      the two passes of src/picture/map.cpp with the same tables: grid null gives the weights of what
-      counts, counted null counts all, rows_weight null divides by nothing.
+      the two passes of src/picture/map.cpp with the same tables: grid null gives the weights of
+      what counts, counted null counts all, rows_weight null divides by nothing.
 resize.cu (two-dimensional blocks; x is the pixel, y the row)
   anoco_resize_across(const unsigned char* image, const unsigned char* chroma, int format,
                       long long stride, long long chroma_stride, int width, int height,

@@ -27,6 +27,6 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
     sum += value_of(last);
   }
   if (threadIdx.x != 0) return;
-  *score = found == 0 ? NAN : (float)(sum / found);
+  *score = found == 0 ? not_a_number() : (float)(sum / found);
   *peak = first;
 }

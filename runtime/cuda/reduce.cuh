@@ -7,6 +7,10 @@
 enum { kWarp = 32, kWarps = ANOCO_GPU_BLOCK / kWarp };
 #define ANOCO_ALL_LANES 0xffffffffu
 
+// NVRTC has no <math.h>.
+static __device__ __forceinline__ float infinity() { return __uint_as_float(0x7f800000u); }
+static __device__ __forceinline__ float not_a_number() { return __uint_as_float(0x7fc00000u); }
+
 struct Sum {
   template <class T>
   __device__ T operator()(T a, T b) const {

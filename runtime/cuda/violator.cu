@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
   products += (long long)row * refs;
   anchor_products += (long long)(gram != 0 ? own : row) * refs;
   const float norm = q_norm[row], own_norm = r_norm[own], least = best[row];
-  float t = -INFINITY;
+  float t = -infinity();
 #pragma unroll 4
   for (int j = threadIdx.x; j < refs; j += ANOCO_GPU_BLOCK) {
     const float other_norm = r_norm[j];

@@ -1,0 +1,40 @@
+// Kernels called as functions, with what launching them needs.
+#pragma once
+
+#include "../../cuda/kernels.h"
+#include "../check.h"
+#include "simt.hpp"
+
+namespace simt {
+
+inline unsigned blocks(int64_t count, int64_t size) { return unsigned((count + size - 1) / size); }
+
+template <class... Values>
+void run_in(const char* name, Size grid, Size block, Values... values) {
+  const Kernel* kernel = find(name);
+  CHECK(kernel != nullptr);
+  CHECK((kernel->parameters == std::vector<size_t>{sizeof(Values)...}));
+  void* const places[] = {&values...};
+  launch(*kernel, grid, block, 0, places);
+}
+
+// One block a row.
+template <class... Values>
+void run_rows(const char* name, int rows, Values... values) {
+  run_in(name, {unsigned(rows)}, {ANOCO_GPU_BLOCK}, values...);
+}
+
+// One thread an entry.
+template <class... Values>
+void run_each(const char* name, int64_t count, Values... values) {
+  run_in(name, {blocks(count, ANOCO_GPU_BLOCK)}, {ANOCO_GPU_BLOCK}, values...);
+}
+
+// One thread a pixel.
+template <class... Values>
+void run_pixels(const char* name, int64_t width, int64_t height, Values... values) {
+  run_in(name, {blocks(width, ANOCO_GPU_TILE), blocks(height, ANOCO_GPU_TILE)},
+         {ANOCO_GPU_TILE, ANOCO_GPU_TILE}, values...);
+}
+
+}  // namespace simt
