@@ -190,7 +190,7 @@ static __device__ void aggregate_row(const float* products, const Number* q, con
             neighbors + row);
 }
 
-extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
+extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, 4)
     anoco_aggregate_f32(const float* products, const float* q, const float* q_norm,
                         const float* bank, const float* r_norm, const int* anchor,
                         const float* limit, double lambda, float floor, int rows, int refs, int dim,
@@ -201,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
                   moved, neighbors, list);
 }
 
-extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
+extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, 4)
     anoco_aggregate_f16(const float* products, const half_bits* q, const float* q_norm,
                         const half_bits* bank, const float* r_norm, const int* anchor,
                         const float* limit, double lambda, float floor, int rows, int refs, int dim,

@@ -10,7 +10,7 @@
 
 #define __global__
 #define __device__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __forceinline__ inline
 // Filled before each block by its section; AddressSanitizer guards only what has none.
 #ifdef __SANITIZE_ADDRESS__

@@ -1,0 +1,219 @@
+"""Compile the kernels of this folder for every device and make one C++ file that holds the result.
+
+    python compile.py --list               which compilers there are
+    python compile.py --out FOLDER         FOLDER/device_code.cpp, and the code beside it
+    python compile.py --resources          what each kernel takes, as resources.md has it
+
+Results are kept in the user's cache, by the text of the kernels and the compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from compilers import OPTIONS, CompileError, Compiler, Target, find_compilers
+
+HERE = Path(__file__).resolve().parent
+
+# What CUDA 13 compiles does not load on the driver of JetPack 6, so what 12.6 knows is its.
+OLD = tuple(map(Target, ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "compute_75")))
+NEW = tuple(map(Target, ("sm_100", "sm_110", "sm_120")))
+
+_KEPT = 100  # results in the cache
+
+HINT = "pip install 'nvidia-cuda-nvrtc-cu12==12.6.*' 'nvidia-cuda-nvrtc==13.0.*'"
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a compiler made of the kernels for one target."""
+
+    target: Target
+    compiler: Compiler
+    bytes: bytes
+    log: str
+
+
+def plan(compilers: dict[int, Compiler]) -> list[tuple[Target, Compiler]]:
+    """Which compiler makes what: the oldest that knows a target."""
+    old = [(target, compilers[min(compilers)]) for target in OLD] if compilers else []
+    return old + [(target, compilers[13]) for target in NEW if 13 in compilers]
+
+
+def sources() -> list[Path]:
+    return sorted(path for path in HERE.iterdir() if path.suffix in (".cu", ".cuh", ".h"))
+
+
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "anoco-edge" / "device-code"
+
+
+def compile_target(target: Target, compiler: Compiler) -> Code:
+    """From the cache, or compiled and put there."""
+    key = hashlib.sha256(repr((target, compiler.name, OPTIONS)).encode())
+    for path in sources():
+        key.update(path.name.encode() + b"\0" + path.read_bytes())
+    kept = cache_folder() / key.hexdigest()
+    try:
+        log, _, code = kept.read_bytes().partition(b"\0")
+        kept.touch()
+    except OSError:
+        code, said = compiler.compile(HERE / "all.cu", target)
+        log = said.encode()
+        _keep(kept, log + b"\0" + code)
+    return Code(target, compiler, code, log.decode())
+
+
+def _keep(path: Path, content: bytes) -> None:
+    """Put it into the cache, if there can be one; a reader never sees half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        partial.write_bytes(content)
+        partial.replace(path)
+        by_age = sorted(path.parent.iterdir(), key=lambda entry: entry.stat().st_mtime)
+        for old in by_age[:-_KEPT]:
+            old.unlink()
+    except OSError:
+        pass
+
+
+def compile_all(compilers: dict[int, Compiler]) -> list[Code]:
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return list(threads.map(lambda item: compile_target(*item), plan(compilers)))
+
+
+def cpp_file(codes: list[Code], folder: Path) -> str:
+    """The table that src/gpu/device_code.hpp declares, and the bytes by .incbin."""
+    lines = ["// Made by cuda/compile.py.", '#include "gpu/device_code.hpp"', ""]
+    rows = []
+    for code in codes:
+        name, path = f"anoco_code_{code.target.name}", folder / code.target.file
+        quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
+        lines += [
+            f'asm(R"(.section .rodata\n.balign 64\n{name}:\n.incbin "{quoted}"\n'
+            f'{name}_end:\n.byte 0\n.previous)");',
+            f'extern "C" const unsigned char {name}[], {name}_end[];',
+        ]
+        major, minor = code.compiler.version
+        fields = (
+            f'"{code.target.name}"',
+            code.target.capability,
+            str(code.target.ptx).lower(),
+            1000 * major + 10 * minor,
+            name,
+            f"size_t({name}_end - {name})",
+        )
+        rows.append(f"      {{{', '.join(map(str, fields))}}},")
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "namespace anoco {",
+            "",
+            "std::pair<const DeviceCode*, size_t> device_codes() {",
+            "  static const DeviceCode codes[] = {",
+            *rows,
+            "  };",
+            "  return {codes, sizeof codes / sizeof codes[0]};",
+            "}",
+            "",
+            "}  // namespace anoco",
+            "",
+        ]
+    )
+
+
+_KERNEL = re.compile(
+    r"entry function '(\w+)'.*?"
+    r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads.*?"
+    r"Used (\d+) registers(?:, used \d+ barriers)?(?:, \d+ bytes cumulative stack size)?"
+    r"(?:, (\d+) bytes smem)?",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one thread of a kernel takes; `shared` is the block's."""
+
+    registers: int
+    stack: int
+    spilled: int
+    shared: int
+
+
+def resources_of(code: Code) -> dict[str, Resources]:
+    """By kernel, from what ptxas said."""
+    return {
+        name: Resources(int(registers), int(stack), int(stores) + int(loads), int(shared or 0))
+        for name, stack, stores, loads, registers, shared in _KERNEL.findall(code.log)
+    }
+
+
+def resources_table(codes: list[Code]) -> str:
+    """Markdown: registers of each kernel by target; shared memory, which no target changes."""
+    codes = [code for code in codes if not code.target.ptx]
+    found = {code.target.name: resources_of(code) for code in codes}
+    by_compiler: dict[str, list[str]] = {}
+    for code in codes:
+        by_compiler.setdefault(code.compiler.name, []).append(code.target.name)
+    made = "; ".join(f"{name}: {', '.join(targets)}" for name, targets in by_compiler.items())
+    lines = [
+        "# What each kernel takes",
+        "",
+        f"Registers of a thread by target, bytes of shared memory of a block. {made}.",
+        "No kernel spills or has a stack. Made by `python runtime/cuda/compile.py --resources`;",
+        "`tests/test_device_code.py` holds it.",
+        "",
+        f"| kernel | {' | '.join(found)} | shared |",
+        f"|---|{'---|' * (len(found) + 1)}",
+    ]
+    for kernel in sorted(next(iter(found.values()))):
+        taken = [by_kernel[kernel] for by_kernel in found.values()]
+        shared = sorted({each.shared for each in taken})
+        cells = [*(each.registers for each in taken), " to ".join(map(str, shared))]
+        lines.append(f"| {kernel} | {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    does = parser.add_mutually_exclusive_group(required=True)
+    does.add_argument("--list", action="store_true", help="which compilers there are")
+    does.add_argument("--out", type=Path, help="folder for device_code.cpp")
+    does.add_argument("--resources", action="store_true", help="a table of what kernels take")
+    arguments = parser.parse_args()
+    compilers = find_compilers()
+    if not compilers:
+        sys.stderr.write(f"no CUDA compiler: {HINT}\n")
+        return 3
+    if arguments.list:
+        sys.stdout.write(", ".join(compiler.name for compiler in compilers.values()) + "\n")
+        return 0
+    try:
+        codes = compile_all(compilers)
+    except CompileError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    if arguments.resources:
+        sys.stdout.write(resources_table(codes))
+        return 0
+    folder = arguments.out.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    for code in codes:
+        (folder / code.target.file).write_bytes(code.bytes)
+    (folder / "device_code.cpp").write_text(cpp_file(codes, folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

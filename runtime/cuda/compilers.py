@@ -1,0 +1,153 @@
+"""The CUDA compilers of this machine: NVRTC, a library that pip installs, or nvcc.
+
+    nvidia-cuda-nvrtc-cu12 12.6   what JetPack 6 has: its code loads there and on everything newer
+    nvidia-cuda-nvrtc 13          for the devices that 12.6 does not know
+
+Nothing but Python is needed to find them: a build runs this without the package installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+# Every operation is rounded on its own, as on the CPU. A __host__ function called from a kernel
+# (20011) is a warning otherwise. ptxas says what each kernel takes.
+OPTIONS = ("--fmad=false", "--std=c++17", "--diag-error=20011", "--ptxas-options=-v")
+
+_PACKAGES = {12: "nvidia/cuda_nvrtc/lib", 13: "nvidia/cu13/lib"}  # of NVRTC, by CUDA's version
+
+
+class CompileError(Exception):
+    """A kernel that a compiler refuses, with what it says."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Code for one kind of device, `sm_87`, or `compute_75`: PTX, for the driver to compile."""
+
+    name: str
+
+    @property
+    def capability(self) -> int:
+        return int(self.name.partition("_")[2])
+
+    @property
+    def ptx(self) -> bool:
+        return self.name.startswith("compute_")
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}.{'ptx' if self.ptx else 'cubin'}"
+
+
+class Compiler(Protocol):
+    """`version` is (12, 6); `name` says what and where it is from."""
+
+    version: tuple[int, int]
+    name: str
+
+    def compile(self, source: Path, target: Target) -> tuple[bytes, str]:
+        """Give the code and what ptxas said."""
+
+
+class Nvrtc:
+    """The run-time compiler, called as a library."""
+
+    def __init__(self, library: Path | str) -> None:
+        for builtins in sorted(Path(library).parent.glob("libnvrtc-builtins.so.*")):
+            ctypes.CDLL(str(builtins))  # which it would look for by name alone
+        self._nvrtc = ctypes.CDLL(str(library))
+        self._nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        self.version = (major.value, minor.value)
+        self.name = f"NVRTC {major.value}.{minor.value}"
+
+    def compile(self, source: Path, target: Target) -> tuple[bytes, str]:
+        program = ctypes.c_void_p()
+        text = source.read_bytes()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), text, source.name.encode(), 0, 0, 0)
+        try:
+            arguments = [f"--gpu-architecture={target.name}", f"-I{source.parent}", *OPTIONS]
+            array = (ctypes.c_char_p * len(arguments))(*(a.encode() for a in arguments))
+            failed = self._nvrtc.nvrtcCompileProgram(program, len(arguments), array)
+            log = self._get("ProgramLog", program).rstrip(b"\0").decode()
+            if failed:
+                raise CompileError(f"{self.name} for {target.name}:\n{log}")
+            return self._get("PTX" if target.ptx else "CUBIN", program), log
+        finally:
+            self._call("nvrtcDestroyProgram", ctypes.byref(program))
+
+    def _get(self, what: str, program: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        room = ctypes.create_string_buffer(size.value)
+        self._call(f"nvrtcGet{what}", program, room)
+        return room.raw
+
+    def _call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._nvrtc, name)(*arguments)
+        if code:
+            raise CompileError(f"{name}: {self._nvrtc.nvrtcGetErrorString(code).decode()}")
+
+
+class Nvcc:
+    """The compiler of a toolkit."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        text = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
+        found = re.search(r"release (\d+)\.(\d+)", text)
+        if found is None:
+            raise CompileError(f"{program} --version names no release")
+        self.version = (int(found[1]), int(found[2]))
+        self.name = f"nvcc {found[1]}.{found[2]}"
+
+    def compile(self, source: Path, target: Target) -> tuple[bytes, str]:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / target.file
+            kind = "--ptx" if target.ptx else "--cubin"
+            command = [self._program, kind, f"--gpu-architecture={target.name}", *OPTIONS]
+            command += ["-o", str(out), str(source)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                raise CompileError(f"{self.name} for {target.name}:\n{done.stdout}{done.stderr}")
+            return out.read_bytes(), done.stdout + done.stderr
+
+
+def find_compilers() -> dict[int, Compiler]:
+    """One for each major version of CUDA, NVRTC before nvcc."""
+    found: dict[int, Compiler] = {}
+    for library in _libraries():
+        try:
+            compiler = Nvrtc(library)
+        except OSError:
+            continue
+        found.setdefault(compiler.version[0], compiler)
+    program = shutil.which("nvcc")
+    if program is not None:
+        nvcc = Nvcc(program)
+        found.setdefault(nvcc.version[0], nvcc)
+    return {major: found[major] for major in sorted(found) if major in _PACKAGES}
+
+
+def _libraries() -> Iterator[Path | str]:
+    """Where NVRTC may be: this Python's packages, the toolkit of an nvcc, the system."""
+    folders: Sequence[str] = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+    program = shutil.which("nvcc")
+    for major, package in _PACKAGES.items():
+        name = f"libnvrtc.so.{major}"
+        yield from (Path(folder, package, name) for folder in folders)
+        if program is not None:
+            yield Path(os.path.realpath(program)).parents[1] / "lib64" / name
+        yield name
