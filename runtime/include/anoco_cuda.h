@@ -30,7 +30,7 @@ typedef struct anoco_cuda_info {
   int32_t driver_version; /* such as 12060; 0: no driver was found */
   int32_t device_count;
   int32_t capability;     /* such as 87 for Orin; 0: there is no such device */
-  int32_t cublas_version; /* such as 120601; 0: it was not found */
+  int32_t cublas_version; /* such as 120603; 0: it was not found */
   uint64_t memory;        /* of the device, in bytes */
   char name[128];         /* of the device */
   char code[64];          /* the device code that fits it, such as "sm_87 by CUDA 12.6" */

@@ -22,8 +22,8 @@ void nothing(void*) {}
 }  // namespace
 
 anoco_backend openvino_backend() {
-  return {sizeof(anoco_backend), 0,       "openvino", nullptr, open, nothing,
-          create_request,        nothing, run};
+  return {sizeof(anoco_backend), 0,       "openvino", nullptr, open,   nothing,
+          create_request,        nothing, run,        nullptr, nullptr};
 }
 
 }  // namespace anoco

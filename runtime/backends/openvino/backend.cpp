@@ -227,8 +227,8 @@ anoco_status run(void* request, const uint8_t* pixels, const float** features, c
 }  // namespace
 
 anoco_backend openvino_backend() {
-  return {sizeof(anoco_backend), 0,  "openvino", nullptr, open, close, create_request,
-          destroy_request,       run};
+  return {sizeof(anoco_backend), 0,   "openvino", nullptr, open, close, create_request,
+          destroy_request,       run, nullptr,    nullptr};
 }
 
 }  // namespace anoco

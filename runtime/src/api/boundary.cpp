@@ -22,9 +22,4 @@ int anoco::scoring_threads(uint32_t threads) {
   return threads != 0 ? int(threads) : available_processors();
 }
 
-int64_t anoco::scoring_memory(uint32_t megabytes) {
-  constexpr int64_t kDefault = 48;
-  return 1000000 * (megabytes != 0 ? int64_t{megabytes} : kDefault);
-}
-
 extern "C" const char* anoco_last_error(void) { return last_error; }

@@ -64,8 +64,7 @@ void write_out(Out* out, Out value) {
   std::memcpy(out, &value, value.struct_size);
 }
 
-// What scorers and contexts are asked for alike: 0 threads are all processors, 0 MB the default.
+// What scorers and contexts are asked for alike: 0 threads are all processors.
 int scoring_threads(uint32_t threads);
-int64_t scoring_memory(uint32_t megabytes);
 
 }  // namespace anoco

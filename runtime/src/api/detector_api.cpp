@@ -27,7 +27,8 @@ DetectorSettings read_detector(const anoco_detector_options* given) {
                                      ": it must be a number above 0, or 0 for the product's own");
   DetectorSettings settings;
   settings.engine = {text_or(options.backend, "openvino"), text_or(options.device, ""),
-                     text_or(options.library, ""), options.threads};
+                     text_or(options.library, ""), options.threads, options.gpu};
+  settings.scorer = text_or(options.scorer, "");
   settings.product = text_or(options.product, "");
   settings.threshold = options.threshold;
   settings.allow_random = options.allow_random != 0;
@@ -46,7 +47,7 @@ ContextSettings read_context(const anoco_context_options* given) {
                                        std::to_string(options.max_height) + ": use 0 to 32768");
   ContextSettings settings;
   settings.threads = scoring_threads(options.threads);
-  settings.memory = scoring_memory(options.memory_mb);
+  settings.memory_mb = options.memory_mb;
   settings.pin = options.pin != 0;
   settings.max_width = options.max_width;
   settings.max_height = options.max_height;
@@ -160,7 +161,8 @@ anoco_status anoco_query_memory(const anoco_detector* detector,
     need(detector, "detector");
     need(bytes, "bytes");
     const ContextSettings settings = read_context(options);
-    *bytes = uint64_t(Workspace::bytes(*detector->detector->product(), settings));
+    const Detector& from = *detector->detector;
+    *bytes = uint64_t(from.road().bytes(*from.product(), settings));
   });
 }
 

@@ -24,6 +24,7 @@ std::vector<anoco::NamedPicture> read_pictures(const anoco_image* const* picture
         names != nullptr ? names[k] : "frame-" + std::to_string(k + 1) + ".png";
     if (name.empty()) anoco::fail(ANOCO_INVALID_ARGUMENT, "a picture has an empty name");
     read.push_back({name, anoco::checked_image(pictures[k])});
+    anoco::check_on_host(read.back().image);
   }
   return read;
 }

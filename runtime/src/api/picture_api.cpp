@@ -66,6 +66,7 @@ anoco_status anoco_preprocess(const anoco_image* image, const anoco_input* input
   return guarded([&] {
     const anoco::InputContract contract = read_input(input);
     const anoco_image checked = anoco::checked_image(image);
+    anoco::check_on_host(checked);
     need(out, "out");
     if (placement != nullptr) anoco::check_out(placement);
     anoco::Preparer preparer(contract, checked.width, checked.height);

@@ -19,15 +19,21 @@ std::vector<int64_t> cuts(const std::vector<int64_t>& starts, int64_t side, int6
 
 }  // namespace
 
-Canvas::Canvas(const InputContract& window, const std::optional<Tiles>& tiles)
-    : window_(window), contract_(window.canvas(tiles)) {
-  if (!tiles) return;
+std::vector<TilePlace> tile_places(const InputContract& window, const std::optional<Tiles>& tiles) {
+  std::vector<TilePlace> places;
+  if (!tiles) return places;
   const auto down = cuts(tiles->rows, window.height, tiles->height, window.stride);
   const auto across = cuts(tiles->columns, window.width, tiles->width, window.stride);
   for (size_t y = 0; y < tiles->rows.size(); ++y)
     for (size_t x = 0; x < tiles->columns.size(); ++x)
-      places_.push_back(
+      places.push_back(
           {tiles->rows[y], tiles->columns[x], down[y], down[y + 1], across[x], across[x + 1]});
+  return places;
+}
+
+Canvas::Canvas(const InputContract& window, const std::optional<Tiles>& tiles)
+    : window_(window), contract_(window.canvas(tiles)), places_(tile_places(window, tiles)) {
+  if (!tiles) return;
   cut_ = Buffer<uint8_t>(window_bytes(window));
   joined_ = Buffer<float>(contract_.patches() * contract_.dim);
 }
@@ -40,21 +46,21 @@ int64_t Canvas::bytes(const InputContract& window, const std::optional<Tiles>& t
 
 const float* Canvas::features(Request& request, const uint8_t* pixels) {
   if (places_.empty()) return request.run(pixels);
-  for (const Place& place : places_) {
+  for (const TilePlace& place : places_) {
     cut(pixels, place);
     keep(request.run(cut_.data()), place);
   }
   return joined_.data();
 }
 
-void Canvas::cut(const uint8_t* pixels, const Place& place) {
+void Canvas::cut(const uint8_t* pixels, const TilePlace& place) {
   const int64_t line = window_.width * 3;
   for (int64_t y = 0; y < window_.height; ++y)
     std::memcpy(cut_.data() + y * line,
                 pixels + ((place.top + y) * contract_.width + place.left) * 3, size_t(line));
 }
 
-void Canvas::keep(const float* features, const Place& place) {
+void Canvas::keep(const float* features, const TilePlace& place) {
   const int64_t row = place.top / window_.stride, col = place.left / window_.stride;
   const int64_t line = (place.end_col - place.first_col) * window_.dim;
   for (int64_t y = place.first_row; y < place.end_row; ++y)

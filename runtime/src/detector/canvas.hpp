@@ -13,6 +13,15 @@
 
 namespace anoco {
 
+// One tile: where it lies on the canvas, and what is taken from it.
+struct TilePlace {
+  int64_t top, left;                               // of the window, in pixels
+  int64_t first_row, end_row, first_col, end_col;  // patches of the canvas taken from it
+};
+
+// None where the window is the canvas.
+std::vector<TilePlace> tile_places(const InputContract& window, const std::optional<Tiles>& tiles);
+
 class Canvas {
  public:
   // Memory is taken here; one thread at a time may use it.
@@ -26,15 +35,11 @@ class Canvas {
   const float* features(Request& request, const uint8_t* pixels);
 
  private:
-  struct Place {
-    int64_t top, left;                               // of the window, in pixels
-    int64_t first_row, end_row, first_col, end_col;  // patches of the canvas taken from it
-  };
-  void cut(const uint8_t* pixels, const Place& place);
-  void keep(const float* features, const Place& place);
+  void cut(const uint8_t* pixels, const TilePlace& place);
+  void keep(const float* features, const TilePlace& place);
 
   InputContract window_, contract_;
-  std::vector<Place> places_;  // none: the window is the canvas
+  std::vector<TilePlace> places_;
   Buffer<uint8_t> cut_;
   Buffer<float> joined_;
 };

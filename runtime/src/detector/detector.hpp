@@ -8,7 +8,7 @@
 
 #include "anoco_edge.h"
 #include "bundle/bundle.hpp"
-#include "detector/workspace.hpp"
+#include "detector/road.hpp"
 #include "engine/engine.hpp"
 
 namespace anoco {
@@ -17,6 +17,7 @@ class Context;
 
 struct DetectorSettings {
   EngineChoice engine;
+  std::string scorer;    // see RoadChoice
   std::string product;   // "": the only one
   double threshold = 0;  // above 0: in place of the product's
   bool allow_random = false;
@@ -34,6 +35,7 @@ class Detector {
   std::shared_ptr<const Bundle> bundle() const { return bundle_; }
   std::shared_ptr<const Engine> engine() const { return engine_; }
   std::shared_ptr<const LoadedProduct> product() const;  // Failure where none is selected
+  const Road& road() const { return *road_; }
   void log(int32_t level, const std::string& text) const;
 
  private:
@@ -47,6 +49,7 @@ class Detector {
   std::shared_ptr<const Bundle> bundle_;
   DetectorSettings settings_;
   std::shared_ptr<const Engine> engine_;
+  std::unique_ptr<const Road> road_;
   mutable std::mutex changing_;
   // Guarded by changing_:
   std::shared_ptr<const LoadedProduct> product_;
@@ -67,7 +70,7 @@ class Context {
     const std::lock_guard<std::mutex> lock(working_);
     take_next();
     has_result_ = false;
-    current_->inspect(request_, image);
+    current_->inspect(image);
     has_result_ = true;
     work(*current_);
   }
@@ -89,7 +92,7 @@ class Context {
 
   std::shared_ptr<Detector> detector_;
   ContextSettings settings_;
-  Request request_;
+  std::unique_ptr<Lane> lane_;  // which workspaces use
   std::mutex working_;
   std::unique_ptr<Workspace> current_;  // guarded by working_
   bool has_result_ = false;             // likewise

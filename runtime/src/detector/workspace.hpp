@@ -1,26 +1,21 @@
-// All memory that inspecting pictures of one product in one context takes, and the way through it:
-// prepare, engine, scorer, views, baseline, map, regions, verdict.
+// What a context inspects pictures of one product with: all memory for it, and what was found last.
+// On the CPU it is a HostWorkspace, on an NVIDIA device a gpu::DeviceWorkspace; road.hpp chooses.
 #pragma once
 
+#include <chrono>
 #include <memory>
-#include <optional>
 
 #include "buffer.hpp"
-#include "detector/canvas.hpp"
 #include "detector/loaded_product.hpp"
-#include "engine/engine.hpp"
-#include "picture/counted.hpp"
-#include "picture/map.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
-#include "picture/views.hpp"
-#include "scorer/scorer.hpp"
+#include "scorer/layout.hpp"
 
 namespace anoco {
 
 struct ContextSettings {
   int threads = 1;
-  int64_t memory = 0;  // of the scorer, in bytes
+  uint32_t memory_mb = 0;  // of the scorer, in millions of bytes; 0: its default
   bool pin = false;
   int64_t max_width = 0, max_height = 0;  // 0: the size of the references
 };
@@ -31,58 +26,82 @@ struct StageTimes {
   double total() const { return preprocess + backbone + scoring + map; }
 };
 
+// Adds the time until it goes out of scope, in milliseconds.
+class Lap {
+ public:
+  explicit Lap(double& sum) : sum_(sum) {}
+  ~Lap() { sum_ += std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& sum_;
+  Clock::time_point start_ = Clock::now();
+};
+
+struct PictureSize {
+  int64_t width, height;
+};
+
+PictureSize largest_picture(const LoadedProduct& product, const ContextSettings& settings);
+bool has_query_views(const LoadedProduct& product);
+Settings scorer_settings(const LoadedProduct& product, const ContextSettings& context,
+                         int64_t memory);
+
 class Workspace {
  public:
-  Workspace(std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
-  static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings);
+  virtual ~Workspace() = default;
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
 
-  // Allocates nothing. Throws Failure; what it found before is gone then.
-  void inspect(Request& request, const anoco_image& image);
-  void enlarge_map(float* out) { preparer_.enlarge(map_.data(), placement_, out); }
+  // Throws Failure; what it found before is gone then.
+  void inspect(const anoco_image& image);
+  void enlarge_map(float* out) { preparer_.enlarge(found_.map, found_.placement, out); }
 
   const LoadedProduct& product() const { return *product_; }
-  const Placement& placement() const { return placement_; }
-  double score() const { return score_; }
-  const float* energy() const { return energy_.data(); }
-  const float* similarity() const { return similarity_.data(); }
-  const int64_t* anchor() const { return anchor_.data(); }
-  const uint8_t* counted() const { return counted_.data(); }
-  const float* map() const { return map_.data(); }
+  const Placement& placement() const { return found_.placement; }
+  double score() const { return found_.score; }
+  const float* energy() const { return found_.energy; }
+  const float* similarity() const { return found_.similarity; }
+  const int64_t* anchor() const { return found_.anchor; }
+  const uint8_t* counted() const { return found_.counted; }
+  const float* map() const { return found_.map; }
   const uint8_t* outline() const { return outline_.data(); }
   int64_t region_count() const { return region_count_; }
   const Region& region(int64_t number) const { return regions_[number]; }
-  int64_t peak() const { return peak_; }  // the strongest patch
+  int64_t peak() const { return found_.peak; }  // the strongest patch
   const StageTimes& times() const { return times_; }
 
- private:
-  // Scores the counted patches; the outputs are grids, anchor and similarity may be null.
-  void score_patches(const float* features, const uint8_t* counted, const Outputs& out);
-  void average_views(Request& request);
-  void take_off_usual();
-  void pool_energy();
-  void find_regions();
-  int64_t patches() const { return product_->canvas().patches(); }
+ protected:
+  // Pointers lead into the workspace's own memory.
+  struct Findings {
+    Placement placement;
+    double score = 0;
+    int64_t peak = 0;
+    const float *energy = nullptr, *similarity = nullptr, *map = nullptr;
+    const int64_t* anchor = nullptr;
+    const uint8_t* counted = nullptr;
+  };
+
+  Workspace(std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
+  static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings);
+
+  // From the picture to the map; the times of that are added to `times`.
+  virtual Findings look(const anoco_image& image, StageTimes& times) = 0;
+
+  const InputContract& canvas() const { return product_->canvas(); }
+  int64_t patches() const { return canvas().patches(); }
+  int64_t pixels() const { return canvas().width * canvas().height; }
 
   std::shared_ptr<const LoadedProduct> product_;
   Preparer preparer_;
-  Counter counter_;
-  Canvas canvas_;
-  Scorer scorer_;
-  MapMaker map_maker_;
-  RegionFinder regions_;
-  Buffer<uint8_t> pixels_;  // of the canvas
-  Buffer<float> gathered_;  // features of counted patches, where not all count
-  Buffer<float> energy_, similarity_, map_;
-  Buffer<int64_t> anchor_;
-  Buffer<uint8_t> counted_, outline_;
-  // With views of the query only:
-  std::optional<ViewAverage> average_;
-  Buffer<uint8_t> warped_;
-  Buffer<float> view_energy_;
 
-  Placement placement_;
-  double score_ = 0;
-  int64_t peak_ = 0, region_count_ = 0;
+ private:
+  void find_regions();
+
+  RegionFinder regions_;
+  Buffer<uint8_t> outline_;
+  Findings found_;
+  int64_t region_count_ = 0;
   StageTimes times_;
 };
 

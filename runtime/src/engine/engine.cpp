@@ -47,6 +47,7 @@ Engine::Engine(const EngineChoice& choice, const std::string& graph, const Input
   model.dim = input.dim;
   model.device = or_null(choice.device);
   model.library = or_null(choice.library);
+  model.gpu = choice.gpu;
   model.identity = identity.c_str();
 
   Complaint complaint;
@@ -56,6 +57,10 @@ Engine::Engine(const EngineChoice& choice, const std::string& graph, const Input
 }
 
 Engine::~Engine() { backend_.close(handle_); }
+
+int Engine::cuda_device() const {
+  return backend_.cuda_device != nullptr ? backend_.cuda_device(handle_) : -1;
+}
 
 Request::Request(std::shared_ptr<const Engine> engine) : engine_(std::move(engine)) {
   Complaint complaint;
@@ -73,6 +78,17 @@ const float* Request::run(const uint8_t* pixels) {
       engine_->backend().run(handle_, pixels, &features, complaint.text(), complaint.size());
   complaint.check(status, features, engine_->label(), "features");
   return features;
+}
+
+DeviceFeatures Request::run_device(const void* pixels, void* stream) {
+  Complaint complaint;
+  DeviceFeatures found;
+  const anoco_status status = engine_->backend().run_device(
+      handle_, pixels, stream, &found.address, &found.type, complaint.text(), complaint.size());
+  complaint.check(status, found.address, engine_->label(), "features");
+  if (found.type != ANOCO_FLOAT32 && found.type != ANOCO_FLOAT16)
+    fail(ANOCO_ENGINE, engine_->label() + ": features of type " + std::to_string(found.type));
+  return found;
 }
 
 }  // namespace anoco

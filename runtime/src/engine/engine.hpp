@@ -13,6 +13,13 @@ struct EngineChoice {
   std::string backend = "openvino";
   std::string device, library;  // empty: the backend's choice
   uint32_t threads = 0;
+  uint32_t gpu = 0;
+};
+
+// Features that an engine left on its CUDA device.
+struct DeviceFeatures {
+  const void* address = nullptr;
+  uint32_t type = 0;  // ANOCO_FLOAT32 or ANOCO_FLOAT16
 };
 
 // One loaded backbone, shared by contexts. Failures: ANOCO_NO_BACKEND, ANOCO_BAD_BUNDLE,
@@ -29,6 +36,8 @@ class Engine {
   const anoco_backend& backend() const { return backend_; }
   void* handle() const { return handle_; }
   const std::string& label() const { return label_; }  // as in "openvino on CPU", for messages
+  // The CUDA device that pixels and features can stay on; -1: none.
+  int cuda_device() const;
 
  private:
   anoco_backend backend_;
@@ -46,6 +55,10 @@ class Request {
 
   // patches x dim floats, the request's own memory until the next run. Allocates nothing of ours.
   const float* run(const uint8_t* pixels);
+  // The same on the engine's CUDA device, which must be current: enqueued on `stream`, a CUstream.
+  DeviceFeatures run_device(const void* pixels, void* stream);
+
+  const Engine& engine() const { return *engine_; }
 
  private:
   std::shared_ptr<const Engine> engine_;

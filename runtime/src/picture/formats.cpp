@@ -93,6 +93,9 @@ anoco_image checked_image(const anoco_image* given) {
   if (image.format < ANOCO_RGB || image.format > ANOCO_NV12)
     fail(ANOCO_BAD_PICTURE, "the picture's format is " + std::to_string(image.format) +
                                 ": use ANOCO_RGB or another of that list");
+  if (image.memory > ANOCO_DEVICE)
+    fail(ANOCO_INVALID_ARGUMENT, "the picture's memory is " + std::to_string(image.memory) +
+                                     ": use ANOCO_HOST or ANOCO_DEVICE");
   need(image.data, "the picture's data");
   check_side(image.width, "width");
   check_side(image.height, "height");
@@ -108,6 +111,13 @@ anoco_image checked_image(const anoco_image* given) {
   if (image.chroma_stride == 0) image.chroma_stride = image.stride;
   check_stride(image.chroma_stride, image.width, "chroma_stride");
   return image;
+}
+
+void check_on_host(const anoco_image& image) {
+  if (image.memory == ANOCO_DEVICE)
+    fail(ANOCO_BAD_PICTURE,
+         "the picture lies on a CUDA device, where only detectors with scorer \"cuda\" read it: "
+         "copy it to the host first");
 }
 
 void to_rgb(const anoco_image& image, uint8_t* out) {

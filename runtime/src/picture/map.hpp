@@ -16,7 +16,6 @@ class MapMaker {
   // rows * stride x cols * stride floats; zero on patches that do not count. NULL: all count.
   void make(const float* energy, const uint8_t* counted, float* out);
 
- private:
   // Interpolation and smoothing along one axis: a pixel is made of `reach` patches from `first` on.
   struct Axis {
     Axis(int64_t patches, int64_t stride);
@@ -24,6 +23,10 @@ class MapMaker {
     Buffer<float> weights;
     Buffer<int32_t> first;
   };
+  const Axis& down_axis() const { return down_; }
+  const Axis& across_axis() const { return across_; }
+
+ private:
   void across(const float* grid, const uint8_t* counted, Buffer<float>& out) const;
   void down(const Buffer<float>& rows, int64_t y, float* out) const;
   void divide(const uint8_t* counted, float* out) const;

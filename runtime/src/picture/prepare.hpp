@@ -15,6 +15,9 @@ namespace anoco {
 // Checks a picture that came from outside (ANOCO_INVALID_ARGUMENT, ANOCO_BAD_PICTURE).
 anoco_image checked_image(const anoco_image* image);
 
+// The same for what reads pixels on the host.
+void check_on_host(const anoco_image& image);
+
 // The picture as RGB without gaps, width x height x 3.
 void to_rgb(const anoco_image& image, uint8_t* out);
 

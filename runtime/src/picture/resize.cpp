@@ -38,11 +38,6 @@ void resize_row(const Taps<int32_t>& taps, const uint8_t* row, uint8_t* out) {
   }
 }
 
-// Pillow 13 goes down first where that leaves it less to do; the last bit depends on the order.
-bool goes_down_first(const anoco_image& image, int64_t width, int64_t height) {
-  return image.height > height && image.height - height > 2 * (image.width - width);
-}
-
 int64_t row_bytes(int64_t max_width, int64_t width, int64_t window) {
   return std::max(4 * max_width, 3 * width * window);
 }
@@ -65,6 +60,10 @@ int64_t Resizer::bytes(int64_t max_width, int64_t max_height, int64_t width, int
   return Taps<int32_t>::bytes(max_width, width) + Taps<int32_t>::bytes(max_height, height) +
          3 * max_width + row_bytes(max_width, width, window) +
          sum_count(max_width, width) * int64_t(sizeof(int32_t));
+}
+
+bool Resizer::goes_down_first(const anoco_image& image, int64_t width, int64_t height) {
+  return image.height > height && image.height - height > 2 * (image.width - width);
 }
 
 void Resizer::resize(const anoco_image& image, int64_t width, int64_t height, uint8_t* out,

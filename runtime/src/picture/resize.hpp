@@ -19,6 +19,9 @@ class Resizer {
   static int64_t bytes(int64_t max_width, int64_t max_height, int64_t width, int64_t height,
                        int64_t window);
 
+  // Pillow 13 goes down first where that leaves it less to do; the last bit depends on the order.
+  static bool goes_down_first(const anoco_image& image, int64_t width, int64_t height);
+
   // RGB; `stride` bytes from row to row of `out`.
   void resize(const anoco_image& image, int64_t width, int64_t height, uint8_t* out,
               int64_t stride);

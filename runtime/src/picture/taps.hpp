@@ -47,6 +47,10 @@ class Taps {
   int64_t first(int64_t output) const { return first_[output]; }
   const Weight* weights(int64_t output) const { return weights_.data() + output * reach_; }
 
+  // Of all outputs, one after the other.
+  const int32_t* firsts() const { return first_.data(); }
+  static int64_t most_weights(int64_t inputs, int64_t outputs) { return most(inputs, outputs); }
+
  private:
   // outputs * longest(inputs / outputs), rounded up: enough for all smaller sizes too.
   static int64_t most(int64_t inputs, int64_t outputs) { return 2 * inputs + 3 * outputs; }

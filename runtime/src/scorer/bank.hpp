@@ -22,6 +22,7 @@ class Bank {
 
   int64_t rows() const { return rows_; }
   int64_t dim() const { return dim_; }
+  bool half() const { return half_; }  // the type of its numbers
   double norm(int64_t row) const { return norms_[row]; }
   float inverse_norm(int64_t row) const { return inverses_[row]; }
   // Of every row, and zeros up to a whole number of blocks.

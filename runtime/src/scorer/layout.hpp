@@ -8,6 +8,13 @@
 
 namespace anoco {
 
+constexpr int64_t kDefaultMemory = 48'000'000;
+
+// As callers say it: millions of bytes, 0 for the default.
+inline int64_t memory_of(uint32_t megabytes, int64_t otherwise) {
+  return megabytes != 0 ? 1'000'000 * int64_t{megabytes} : otherwise;
+}
+
 struct Settings {
   uint32_t metric = ANOCO_METRIC_PRODUCT;
   double lambda = 1.0;

@@ -1,0 +1,46 @@
+// Inspecting on the CPU: prepare, engine, scorer, views, baseline, map. Allocates nothing.
+#pragma once
+
+#include <optional>
+
+#include "detector/canvas.hpp"
+#include "detector/workspace.hpp"
+#include "engine/engine.hpp"
+#include "picture/counted.hpp"
+#include "picture/map.hpp"
+#include "picture/views.hpp"
+#include "scorer/scorer.hpp"
+
+namespace anoco {
+
+class HostWorkspace : public Workspace {
+ public:
+  HostWorkspace(Request& request, std::shared_ptr<const LoadedProduct> product,
+                const ContextSettings& settings);
+  static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings);
+
+ private:
+  Findings look(const anoco_image& image, StageTimes& times) override;
+  // Scores the counted patches; the outputs are grids, anchor and similarity may be null.
+  void score_patches(const float* features, const uint8_t* counted, const Outputs& out);
+  void average_views(const Placement& placement, StageTimes& times);
+  void take_off_usual();
+  void pool_energy(Findings& found) const;
+
+  Request& request_;
+  Counter counter_;
+  Canvas canvas_;
+  Scorer scorer_;
+  MapMaker map_maker_;
+  Buffer<uint8_t> pixels_;  // of the canvas
+  Buffer<float> gathered_;  // features of counted patches, where not all count
+  Buffer<float> energy_, similarity_, map_;
+  Buffer<int64_t> anchor_;
+  Buffer<uint8_t> counted_;
+  // With views of the query only:
+  std::optional<ViewAverage> average_;
+  Buffer<uint8_t> warped_;
+  Buffer<float> view_energy_;
+};
+
+}  // namespace anoco

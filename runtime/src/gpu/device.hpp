@@ -1,0 +1,84 @@
+// One NVIDIA device: its primary context, and our kernels loaded into it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gpu/device_code.hpp"
+#include "gpu/kernels.hpp"
+
+namespace anoco::gpu {
+
+struct DeviceInfo {
+  std::string name;
+  int count = 0;       // of devices
+  int capability = 0;  // 87 is 8.7
+  size_t memory = 0;
+};
+
+// Failure (ANOCO_NO_BACKEND) where there is no such device.
+DeviceInfo describe_device(int ordinal);
+
+// The code that runs on a device: its own, else of the nearest older one of its family, else PTX
+// that the driver compiles. Code of a newer CUDA major version than the driver's does not load.
+// NULL: there is none.
+const DeviceCode* choose_code(std::pair<const DeviceCode*, size_t> codes, int capability,
+                              int driver_version);
+// Failure (ANOCO_NO_BACKEND) that says what is missing; NULL for the simulated driver, which runs
+// any.
+const DeviceCode* choose_code(int capability);
+
+class Device {
+ public:
+  // The same for all who ask while somebody holds it.
+  static std::shared_ptr<const Device> open(int ordinal);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  int ordinal() const { return ordinal_; }
+  int capability() const { return capability_; }
+  const Kernels& kernels() const { return kernels_; }
+
+ private:
+  friend class Current;
+  template <class Work>
+  friend void freeing(const Device& device, Work&& work) noexcept;
+  explicit Device(int ordinal);
+  void load_kernels();
+
+  int ordinal_, capability_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUmodule module_ = nullptr;
+  Kernels kernels_;
+};
+
+using SharedDevice = std::shared_ptr<const Device>;
+
+// Makes a device's context current in this thread until it goes out of scope.
+class Current {
+ public:
+  explicit Current(const Device& device) { driver().cuCtxPushCurrent_v2(device.context_); }
+  ~Current() {
+    CUcontext popped;
+    driver().cuCtxPopCurrent_v2.quietly(&popped);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+};
+
+// Runs what frees something, in the device's context, if it still can be entered.
+template <class Work>
+void freeing(const Device& device, Work&& work) noexcept {
+  const Driver& there = driver();
+  // It is worth a second try: what is not freed here stays until the context goes.
+  if (there.cuCtxPushCurrent_v2.quietly(device.context_) != kSuccess &&
+      there.cuCtxPushCurrent_v2.quietly(device.context_) != kSuccess)
+    return;
+  work();
+  CUcontext popped;
+  there.cuCtxPopCurrent_v2.quietly(&popped);
+}
+
+}  // namespace anoco::gpu

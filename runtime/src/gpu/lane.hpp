@@ -1,0 +1,41 @@
+// The backbone's part of a context on a device: its input and its features there, and its graph.
+#pragma once
+
+#include "detector/road.hpp"
+#include "gpu/patches.hpp"
+#include "gpu/stream.hpp"
+
+namespace anoco::gpu {
+
+class EngineLane {
+ public:
+  // Runs the engine once, then captures it. An engine that cannot be captured is enqueued for every
+  // picture; one that is not on the device runs on the host, and its features are copied.
+  EngineLane(SharedDevice device, std::shared_ptr<const Engine> engine, const InputContract& window,
+             const Log& log);
+  static int64_t bytes(const Engine& engine, const InputContract& window);
+
+  uint8_t* input() const { return input_.data(); }  // the window's pixels
+  Patches features() const { return features_; }    // of the window; they stay where they are
+
+  // Enqueues the engine. On the host it is done when this returns, with all that came before.
+  void run(const Stream& stream);
+
+ private:
+  void capture(const Log& log);
+  void run_on_host(const Stream& stream);
+
+  SharedDevice device_;
+  InputContract window_;
+  bool on_device_;
+  Request request_;
+  Patches features_;
+  DeviceBuffer<uint8_t> input_;
+  // Of an engine on the host:
+  PinnedBuffer<uint8_t> pixels_;
+  PinnedBuffer<float> here_;
+  DeviceBuffer<float> there_;
+  Graph graph_;
+};
+
+}  // namespace anoco::gpu

@@ -1,0 +1,65 @@
+// What an anoco_cuda_scorer is: one bank, one stream, and a graph for each number of rows that
+// came.
+#pragma once
+
+#include <list>
+#include <mutex>
+#include <optional>
+
+#include "anoco_cuda.h"
+#include "gpu/scorer.hpp"
+#include "scorer/scorer.hpp"
+
+namespace anoco::gpu {
+
+class PatchScorer {
+ public:
+  PatchScorer(std::shared_ptr<const DeviceBank> bank, const Settings& settings, int64_t max_rows);
+
+  // Throws Failure; nothing is written in that case, unless its status is ANOCO_CORRUPT.
+  void score(const void* query, Operands type, int64_t rows, const Outputs& out);
+  void score_device(const anoco_device_patches& query, const anoco_patch_scores& out);
+
+ private:
+  // All that depends on how many rows there can be. Replaced as a whole when there are more.
+  struct Room {
+    Room(const std::shared_ptr<const DeviceBank>& bank, const Settings& settings, int64_t max_rows);
+
+    DeviceScorer scorer;
+    DeviceBuffer<uint8_t> raw;    // as it came, where it is converted
+    DeviceBuffer<uint8_t> query;  // as it is scored
+    DeviceBuffer<int> chosen;
+    PinnedBuffer<uint8_t> host_query;
+    PinnedBuffer<int> host_chosen;
+    PinnedBuffer<float> energy, similarity;
+    PinnedBuffer<int> anchor, neighbors, bad;
+  };
+  // Where the query of a graph comes from: pinned memory as one type or the other, or it is there.
+  enum class Source { host_float32, host_float16, device };
+  struct Recorded {
+    int64_t rows;
+    Source source;
+    Graph graph;
+  };
+
+  void reserve(int64_t rows);
+  void run(int64_t rows, Source source);
+  const Graph& graph(int64_t rows, Source source);
+  void enqueue(int64_t rows, Source source);
+  void fetch(const anoco_device_patches& query, int64_t rows);
+  void wait_for(CUstream stream);
+  int64_t bad_row() const;                                        // -1: none
+  void read_row(const anoco_device_patches& query, int64_t row);  // to host_query
+  void give(const anoco_patch_scores& out, int64_t rows);
+  Patches scored() const { return {bank_->patches().type, room_->query.address()}; }
+
+  std::mutex one_at_a_time_;
+  std::shared_ptr<const DeviceBank> bank_;
+  Settings settings_;
+  std::optional<Room> room_;
+  std::list<Recorded> graphs_;  // the last used first
+  Event ready_;                 // the caller's patches
+  Stream stream_;
+};
+
+}  // namespace anoco::gpu

@@ -1,0 +1,116 @@
+#include "gpu/preparer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "picture/formats.hpp"
+#include "picture/resize.hpp"
+
+namespace anoco::gpu {
+namespace {
+
+int64_t between_bytes(const InputContract& contract, int64_t max_width, int64_t max_height) {
+  return 3 * std::max(contract.width * max_height, max_width * contract.height);
+}
+
+int64_t bytes_of_row(const anoco_image& image) {
+  return image.width * (image.format == ANOCO_NV12 ? 1 : row_layout(image.format).step);
+}
+
+void pack_rows(const void* from, int64_t stride, int64_t rows, int64_t bytes, uint8_t* out) {
+  for (int64_t y = 0; y < rows; ++y)
+    std::memcpy(out + y * bytes, static_cast<const uint8_t*>(from) + y * stride, size_t(bytes));
+}
+
+}  // namespace
+
+DevicePreparer::Table::Table(const SharedDevice& device, int64_t inputs, int64_t outputs)
+    : taps_(inputs, outputs),
+      here_(device, numbers(inputs, outputs)),
+      there_(device, here_.size()) {}
+
+int64_t DevicePreparer::Table::numbers(int64_t inputs, int64_t outputs) {
+  return outputs + Taps<int32_t>::most_weights(inputs, outputs);
+}
+
+void DevicePreparer::Table::set(int64_t inputs, int64_t outputs, CUstream stream) {
+  if (inputs == inputs_ && outputs == outputs_) return;
+  inputs_ = outputs_ = 0;  // until it is there
+  taps_.set(inputs, outputs);
+  const int64_t weights = outputs * taps_.reach();
+  std::copy_n(taps_.firsts(), outputs, here_.data());
+  std::copy_n(taps_.weights(0), weights, here_.data() + outputs);
+  upload(here_, there_, outputs + weights, stream);
+  inputs_ = inputs;
+  outputs_ = outputs;
+}
+
+DevicePreparer::DevicePreparer(SharedDevice device, const InputContract& contract,
+                               int64_t max_width, int64_t max_height)
+    : device_(std::move(device)),
+      contract_(contract),
+      across_(device_, max_width, contract.width),
+      down_(device_, max_height, contract.height),
+      here_(device_, 4 * max_width * max_height),
+      there_(device_, here_.size()),
+      between_(device_, between_bytes(contract, max_width, max_height)) {}
+
+int64_t DevicePreparer::bytes(const InputContract& contract, int64_t max_width,
+                              int64_t max_height) {
+  const int64_t tables =
+      Table::numbers(max_width, contract.width) + Table::numbers(max_height, contract.height);
+  return 8 * tables + 8 * max_width * max_height + between_bytes(contract, max_width, max_height);
+}
+
+Placement DevicePreparer::prepare(const anoco_image& image, uint8_t* out, CUstream stream) {
+  const Placement p = place(contract_, image.width, image.height);
+  across_.set(image.width, p.width, stream);
+  down_.set(image.height, p.height, stream);
+  resize(fetch(image, stream), image, p, out, stream);
+  if (p.width == contract_.width && p.height == contract_.height) return p;
+  device_->kernels().fill(each_pixel(contract_.width, contract_.height), stream, out,
+                          int(contract_.width), int(contract_.height), int(p.left), int(p.top),
+                          int(p.width), int(p.height), contract_.fill[0], contract_.fill[1],
+                          contract_.fill[2]);
+  return p;
+}
+
+DevicePreparer::Source DevicePreparer::fetch(const anoco_image& image, CUstream stream) {
+  const bool chroma = image.format == ANOCO_NV12;
+  if (image.memory == ANOCO_DEVICE) {
+    check_on_device(*device_, image.data, "the picture's data");
+    if (chroma) check_on_device(*device_, image.chroma, "the picture's chroma");
+    return {static_cast<const uint8_t*>(image.data), static_cast<const uint8_t*>(image.chroma),
+            int(image.format), image.stride, image.chroma_stride};
+  }
+  const int64_t row = bytes_of_row(image), luma = row * image.height;
+  pack_rows(image.data, image.stride, image.height, row, here_.data());
+  if (chroma)
+    pack_rows(image.chroma, image.chroma_stride, image.height / 2, row, here_.data() + luma);
+  upload(here_, there_, chroma ? luma + luma / 2 : luma, stream);
+  return {there_.data(), there_.data() + luma, int(image.format), row, row};
+}
+
+void DevicePreparer::resize(const Source& from, const anoco_image& image, const Placement& to,
+                            uint8_t* out, CUstream stream) {
+  const bool down_first = Resizer::goes_down_first(image, to.width, to.height);
+  const int64_t width = down_first ? image.width : to.width;
+  const int64_t height = down_first ? to.height : image.height;
+  const int channels = int(row_layout(image.format).channels);
+  const Source between{between_.data(), nullptr, channels == 1 ? ANOCO_GREY : ANOCO_RGB,
+                       channels * width, 0};
+  const auto pass = [&](bool down, const Source& source, int64_t wide, int64_t high, int made,
+                        uint8_t* target, int64_t stride) {
+    const Table& table = down ? down_ : across_;
+    const Kernels::Resize& kernel =
+        down ? device_->kernels().resize_down : device_->kernels().resize_across;
+    kernel(each_pixel(wide, high), stream, source.data, source.chroma, source.format, source.stride,
+           source.chroma_stride, int(wide), int(high), table.first(), table.weights(),
+           table.reach(), made, target, stride);
+  };
+  const int64_t line = 3 * contract_.width;
+  pass(down_first, from, width, height, channels, between_.data(), between.stride);
+  pass(!down_first, between, to.width, to.height, 3, out + to.top * line + 3 * to.left, line);
+}
+
+}  // namespace anoco::gpu

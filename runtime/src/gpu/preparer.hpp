@@ -1,0 +1,58 @@
+// From the caller's picture to the model's input, on the device: what picture/prepare.hpp does.
+#pragma once
+
+#include "anoco_edge.h"
+#include "bundle/schema.hpp"
+#include "gpu/memory.hpp"
+#include "picture/placement.hpp"
+#include "picture/taps.hpp"
+
+namespace anoco::gpu {
+
+class DevicePreparer {
+ public:
+  // For pictures of up to max_width x max_height. Memory is taken here.
+  DevicePreparer(SharedDevice device, const InputContract& contract, int64_t max_width,
+                 int64_t max_height);
+  static int64_t bytes(const InputContract& contract, int64_t max_width, int64_t max_height);
+
+  // Enqueues it: contract.height x contract.width x 3 bytes of RGB. A picture on the host is copied
+  // first and may change again at once. The stream must have done what it was given before.
+  Placement prepare(const anoco_image& image, uint8_t* out, CUstream stream);
+
+ private:
+  // Which inputs make up an output, on the device: for each the first of them, then the weights.
+  class Table {
+   public:
+    Table(const SharedDevice& device, int64_t inputs, int64_t outputs);
+    static int64_t numbers(int64_t inputs, int64_t outputs);
+    void set(int64_t inputs, int64_t outputs, CUstream stream);
+    const int* first() const { return there_.data(); }
+    const int* weights() const { return there_.data() + taps_.outputs(); }
+    int reach() const { return int(taps_.reach()); }
+
+   private:
+    int64_t inputs_ = 0, outputs_ = 0;  // of what is there
+    Taps<int32_t> taps_;
+    PinnedBuffer<int32_t> here_;
+    DeviceBuffer<int32_t> there_;
+  };
+  // Pixels on the device, as a kernel takes them.
+  struct Source {
+    const uint8_t *data, *chroma;
+    int format;
+    int64_t stride, chroma_stride;
+  };
+
+  Source fetch(const anoco_image& image, CUstream stream);
+  void resize(const Source& from, const anoco_image& image, const Placement& to, uint8_t* out,
+              CUstream stream);
+
+  SharedDevice device_;
+  InputContract contract_;
+  Table across_, down_;
+  PinnedBuffer<uint8_t> here_;
+  DeviceBuffer<uint8_t> there_, between_;  // the picture, and after the first of two passes
+};
+
+}  // namespace anoco::gpu

@@ -1,0 +1,103 @@
+#include "gpu/road.hpp"
+
+#include <mutex>
+
+#include "failure.hpp"
+#include "gpu/workspace.hpp"
+
+namespace anoco::gpu {
+namespace {
+
+// Banks on the device, one for each product however many contexts use it.
+class Banks {
+ public:
+  Banks(SharedDevice device, Operands operands) : device_(std::move(device)), operands_(operands) {}
+
+  const SharedDevice& device() const { return device_; }
+  Operands operands() const { return operands_; }
+
+  std::shared_ptr<const DeviceBank> load(const std::shared_ptr<const LoadedProduct>& product) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto bank = bank_.lock();
+    if (bank && product_.lock() == product) return bank;
+    bank = std::make_shared<const DeviceBank>(device_, options(*product->bank()), operands_);
+    bank_ = bank;
+    product_ = product;
+    return bank;
+  }
+
+ private:
+  static anoco_bank_options options(const Bank& bank) {
+    anoco_bank_options options = ANOCO_BANK_OPTIONS_INIT;
+    options.type = bank.half() ? ANOCO_FLOAT16 : ANOCO_FLOAT32;
+    options.features = bank.address(0);
+    options.rows = bank.rows();
+    options.dim = bank.dim();
+    return options;
+  }
+
+  SharedDevice device_;
+  Operands operands_;
+  std::mutex mutex_;
+  // Of the product that was loaded last:
+  std::weak_ptr<const DeviceBank> bank_;
+  std::weak_ptr<const LoadedProduct> product_;
+};
+
+class DeviceLane : public Lane {
+ public:
+  DeviceLane(std::shared_ptr<Banks> banks, std::shared_ptr<const Engine> engine,
+             const InputContract& window, const Log& log)
+      : banks_(std::move(banks)), engine_(banks_->device(), std::move(engine), window, log) {}
+
+  std::unique_ptr<Workspace> prepare(std::shared_ptr<const LoadedProduct> product,
+                                     const ContextSettings& settings) override {
+    auto bank = banks_->load(product);
+    return std::make_unique<DeviceWorkspace>(engine_, std::move(bank), std::move(product),
+                                             settings);
+  }
+
+ private:
+  std::shared_ptr<Banks> banks_;
+  EngineLane engine_;
+};
+
+class DeviceRoad : public Road {
+ public:
+  DeviceRoad(SharedDevice device, Operands operands, std::shared_ptr<const Engine> engine,
+             const InputContract& window)
+      : engine_(std::move(engine)),
+        window_(window),
+        banks_(std::make_shared<Banks>(std::move(device), operands)) {}
+
+  std::unique_ptr<Lane> open_lane(const Log& log) const override {
+    return std::make_unique<DeviceLane>(banks_, engine_, window_, log);
+  }
+  int64_t bytes(const LoadedProduct& product, const ContextSettings& settings) const override {
+    return EngineLane::bytes(*engine_, window_) +
+           DeviceWorkspace::bytes(product, settings, banks_->operands());
+  }
+
+ private:
+  std::shared_ptr<const Engine> engine_;
+  InputContract window_;
+  std::shared_ptr<Banks> banks_;
+};
+
+}  // namespace
+
+std::unique_ptr<const Road> open_road(std::shared_ptr<const Engine> engine,
+                                      const RoadChoice& choice) {
+  SharedDevice device = Device::open(int(choice.gpu));
+  cublas();  // now, not with the first picture
+  const int there = engine->cuda_device();
+  if (there >= 0 && there != device->ordinal())
+    fail(ANOCO_INVALID_ARGUMENT, engine->label() + " computes on CUDA device " +
+                                     std::to_string(there) + ", the scorer on " +
+                                     std::to_string(device->ordinal()) + ": both must be one");
+  const Operands operands = choice.half ? Operands::float16 : Operands::float32;
+  return std::make_unique<DeviceRoad>(std::move(device), operands, std::move(engine),
+                                      choice.window);
+}
+
+}  // namespace anoco::gpu

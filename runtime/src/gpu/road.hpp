@@ -1,0 +1,12 @@
+// The road through an NVIDIA device.
+#pragma once
+
+#include "detector/road.hpp"
+
+namespace anoco::gpu {
+
+// Failures: ANOCO_NO_BACKEND; an engine on another device is ANOCO_INVALID_ARGUMENT.
+std::unique_ptr<const Road> open_road(std::shared_ptr<const Engine> engine,
+                                      const RoadChoice& choice);
+
+}  // namespace anoco::gpu

@@ -1,0 +1,88 @@
+// Section 3 of the design on the device, in tiles of query rows under a memory budget.
+//
+// For a tile: Q R^T by cuBLAS, anchors, products of the anchors with the bank (rows of the cached
+// Gram matrix where that fits the budget, a second GEMM where it does not), violators, the pull of
+// the neighbours, energies. Everything is enqueued, nothing waits, so a whole picture can be
+// captured into one graph.
+#pragma once
+
+#include "gpu/bank.hpp"
+#include "gpu/stream.hpp"
+#include "scorer/layout.hpp"
+
+namespace anoco::gpu {
+
+constexpr int64_t kDefaultMemory = 256'000'000;
+
+// How the budget is used.
+struct TileLayout {
+  TileLayout(int64_t refs, int64_t dim, Operands operands, int64_t max_rows, int64_t memory);
+
+  int64_t workspace;  // bytes that cuBLAS may use
+  bool gram;          // the bank's products with itself are kept
+  int64_t most_rows;  // of a tile
+  int64_t bytes;      // all that falls under the budget
+  int64_t row_bytes;  // for each query row on top: what is known of it
+
+  // Tiles of nearly one height.
+  int64_t height(int64_t rows) const;
+};
+
+// A cuBLAS handle with memory of its own, which capturing needs, and exact sums.
+class Multiplier {
+ public:
+  Multiplier(SharedDevice device, int64_t workspace, Operands operands);
+  ~Multiplier();
+  Multiplier(const Multiplier&) = delete;
+  Multiplier& operator=(const Multiplier&) = delete;
+
+  // out = left right^T: rows x refs float32, row-major.
+  void multiply(Patches left, int64_t rows, Patches right, int64_t refs, int64_t dim, float* out,
+                CUstream stream) const;
+
+ private:
+  SharedDevice device_;
+  DeviceBuffer<uint8_t> workspace_;
+  CublasHandle handle_ = nullptr;
+  Operands operands_;
+};
+
+class DeviceScorer {
+ public:
+  // Of the settings metric, lambda, floor and memory count. Memory is taken here.
+  DeviceScorer(std::shared_ptr<const DeviceBank> bank, const Settings& settings, int64_t max_rows);
+
+  // Enqueues the scoring of rows whose numbers are of the bank's type, and that stay where they are
+  // until it is done.
+  void enqueue(Patches query, int64_t rows, CUstream stream) const;
+
+  // What that leaves, on the device: of each row, and the lowest row that could not be scored.
+  float* energy() const { return energy_.data(); }
+  float* similarity() const { return best_.data(); }
+  int* anchor() const { return anchor_.data(); }
+  int* neighbors() const { return neighbors_.data(); }
+  int* bad() const { return bad_.data(); }
+
+  const DeviceBank& bank() const { return *bank_; }
+  int64_t max_rows() const { return max_rows_; }
+
+ private:
+  void compute_gram();
+  void score_tile(Patches query, int64_t first, int64_t rows, CUstream stream) const;
+  void pull(Patches query, int64_t first, int64_t rows, CUstream stream) const;
+
+  std::shared_ptr<const DeviceBank> bank_;
+  Settings settings_;
+  int64_t max_rows_;
+  TileLayout layout_;
+  Multiplier multiplier_;
+  // Of the tile:
+  DeviceBuffer<float> products_, anchor_products_;  // or the Gram matrix
+  DeviceBuffer<uint8_t> anchors_;                   // their features, without a Gram matrix
+  DeviceBuffer<float> limit_, drift_, moved_;
+  // Of all rows:
+  DeviceBuffer<float> norms_, energy_, best_;
+  DeviceBuffer<int> anchor_, neighbors_, bad_;
+};
+
+}  // namespace anoco::gpu

@@ -1,0 +1,31 @@
+#include "gpu/selection.hpp"
+
+#include <algorithm>
+
+namespace anoco::gpu {
+
+Selection::Selection(const SharedDevice& device, int64_t patches)
+    : counted_here_(device, patches),
+      rows_here_(device, patches),
+      places_here_(device, patches),
+      counted_(device, patches),
+      rows_(device, patches),
+      places_(device, patches) {}
+
+void Selection::set(const uint8_t* counted, CUstream stream) {
+  const int64_t patches = counted_here_.size();
+  if (count_ > 0 && std::equal(counted, counted + patches, counted_here_.data())) return;
+  std::copy_n(counted, patches, counted_here_.data());
+  int64_t count = 0;
+  for (int64_t p = 0; p < patches; ++p) {
+    places_here_[p] = counted[p] != 0 ? int(count) : -1;
+    if (counted[p] != 0) rows_here_[count++] = int(p);
+  }
+  count_ = 0;  // until they are there
+  upload(counted_here_, counted_, patches, stream);
+  upload(rows_here_, rows_, count, stream);
+  upload(places_here_, places_, patches, stream);
+  count_ = count;
+}
+
+}  // namespace anoco::gpu

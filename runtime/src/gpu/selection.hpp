@@ -1,0 +1,32 @@
+// Which patches of a picture are scored, as the device needs it: lists to gather and to scatter by.
+#pragma once
+
+#include "gpu/memory.hpp"
+
+namespace anoco::gpu {
+
+class Selection {
+ public:
+  Selection(const SharedDevice& device, int64_t patches);
+  static int64_t bytes(int64_t patches) { return 18 * patches; }
+
+  // `counted` has a byte for each patch, and at least one of them is 1. Enqueues the lists where
+  // they are others than last time; the stream must have done what it was given before.
+  void set(const uint8_t* counted, CUstream stream);
+
+  int64_t count() const { return count_; }
+  bool all() const { return count_ == counted_here_.size(); }
+  // On the device:
+  const uint8_t* counted() const { return counted_.data(); }
+  const int* rows() const { return rows_.data(); }      // the patch of each row
+  const int* places() const { return places_.data(); }  // the row of each patch, -1: none
+
+ private:
+  int64_t count_ = 0;
+  PinnedBuffer<uint8_t> counted_here_;
+  PinnedBuffer<int> rows_here_, places_here_;
+  DeviceBuffer<uint8_t> counted_;
+  DeviceBuffer<int> rows_, places_;
+};
+
+}  // namespace anoco::gpu

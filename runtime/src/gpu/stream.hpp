@@ -1,0 +1,101 @@
+// The order in which the device works, its clock, and work that was recorded to be repeated.
+#pragma once
+
+#include <utility>
+
+#include "gpu/device.hpp"
+
+namespace anoco::gpu {
+
+// Declare it behind the memory that its work uses: it waits for that work before it goes.
+class Stream {
+ public:
+  explicit Stream(SharedDevice device);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  CUstream get() const { return stream_; }
+  const Device& device() const { return *device_; }
+  void wait() const { driver().cuStreamSynchronize(stream_); }
+  void wait_quietly() const noexcept { driver().cuStreamSynchronize.quietly(stream_); }
+
+ private:
+  SharedDevice device_;
+  CUstream stream_ = nullptr;
+};
+
+// Waits for the stream where what follows fails, so that nothing is under way at the next call.
+class Tidy {
+ public:
+  explicit Tidy(const Stream& stream) : stream_(stream) {}
+  ~Tidy() {
+    if (!done_) stream_.wait_quietly();
+  }
+  void done() { done_ = true; }
+
+ private:
+  const Stream& stream_;
+  bool done_ = false;
+};
+
+class Event {
+ public:
+  Event(SharedDevice device, unsigned flags);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(CUstream stream) const { driver().cuEventRecord(event_, stream); }
+  CUevent get() const { return event_; }
+  // Milliseconds since an earlier one; both must have passed.
+  double since(const Event& earlier) const;
+
+ private:
+  SharedDevice device_;
+  CUevent event_ = nullptr;
+};
+
+class Graph {
+ public:
+  Graph() = default;
+  Graph(Graph&& other) noexcept
+      : device_(std::move(other.device_)), exec_(std::exchange(other.exec_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(exec_, other.exec_);
+    return *this;
+  }
+  ~Graph();
+
+  explicit operator bool() const { return exec_ != nullptr; }
+  void launch(CUstream stream) const { driver().cuGraphLaunch(exec_, stream); }
+
+  // What `work` enqueues on the stream, recorded and not done. Where `work` or the recording fails
+  // the stream is as before. The device must be current.
+  template <class Work>
+  static Graph capture(SharedDevice device, CUstream stream, Work&& work) {
+    Capture capture(stream);
+    work();
+    return Graph(std::move(device), capture.end());
+  }
+
+ private:
+  // Ends the recording whatever happens.
+  class Capture {
+   public:
+    explicit Capture(CUstream stream);
+    ~Capture();
+    CUgraphExec end();
+
+   private:
+    CUstream stream_;
+    bool open_ = true;
+  };
+  Graph(SharedDevice device, CUgraphExec exec) : device_(std::move(device)), exec_(exec) {}
+
+  SharedDevice device_;
+  CUgraphExec exec_ = nullptr;
+};
+
+}  // namespace anoco::gpu

@@ -1,0 +1,250 @@
+#include "gpu/workspace.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace anoco::gpu {
+namespace {
+
+constexpr size_t kMostGraphs = 64;  // views and letterboxes have few numbers of patches
+
+int64_t feature_bytes(const InputContract& canvas, Operands type) {
+  return canvas.patches() * canvas.dim * bytes_of(type);
+}
+
+}  // namespace
+
+DeviceWorkspace::DeviceWorkspace(EngineLane& engine, std::shared_ptr<const DeviceBank> bank,
+                                 std::shared_ptr<const LoadedProduct> product,
+                                 const ContextSettings& settings)
+    : Workspace(std::move(product), settings),
+      device_(bank->device()),
+      engine_(engine),
+      tiles_(tile_places(product_->window(), product_->product().tiles)),
+      counter_(canvas(), product_->product().region, product_->ignore()),
+      device_preparer_(device_, canvas(), largest_picture(*product_, settings).width,
+                       largest_picture(*product_, settings).height),
+      selection_(device_, patches()),
+      scorer_(bank, scorer_settings(*product_, settings, kDefaultMemory), patches()),
+      map_(device_, canvas(), product_->usual(), product_->product().pooling),
+      canvas_pixels_(device_, tiles_.empty() ? 0 : 3 * pixels()),
+      joined_(device_, tiles_.empty() ? 0 : feature_bytes(canvas(), engine.features().type)),
+      gathered_(device_, feature_bytes(canvas(), engine.features().type)),
+      converted_(device_, engine.features().type == bank->patches().type
+                              ? 0
+                              : feature_bytes(canvas(), bank->patches().type)),
+      energy_grid_(device_, patches()),
+      similarity_grid_(device_, patches()),
+      anchor_grid_(device_, patches()),
+      similarity_here_(device_, patches()),
+      anchor_here_(device_, patches()),
+      bad_here_(device_, 1),
+      similarity_(patches()),
+      anchor_(patches()),
+      counted_(patches()),
+      pixels_(tiles_.empty() ? address_of(engine.input()) : canvas_pixels_.address()),
+      features_{engine.features().type,
+                tiles_.empty() ? engine.features().address : joined_.address()},
+      begun_(device_, kEventDefault),
+      prepared_(device_, kEventDefault),
+      seen_(device_, kEventDefault),
+      done_(device_, kEventDefault),
+      stream_(device_) {
+  if (!has_query_views(*product_)) return;
+  average_.emplace(canvas());
+  pixels_here_ = PinnedBuffer<uint8_t>(device_, 3 * pixels());
+  warped_ = PinnedBuffer<uint8_t>(device_, 3 * pixels());
+}
+
+int64_t DeviceWorkspace::bytes(const LoadedProduct& product, const ContextSettings& settings,
+                               Operands operands) {
+  const InputContract& canvas = product.canvas();
+  const PictureSize size = largest_picture(product, settings);
+  const int64_t pixels = canvas.width * canvas.height, patches = canvas.patches();
+  const int64_t features = feature_bytes(canvas, Operands::float32);
+  const Settings scoring = scorer_settings(product, settings, kDefaultMemory);
+  const TileLayout layout(product.bank()->rows(), canvas.dim, operands, patches, scoring.memory);
+  const int64_t views = has_query_views(product) ? ViewAverage::bytes(canvas) + 6 * pixels : 0;
+  return Workspace::bytes(product, settings) + Counter::bytes(canvas) +
+         DevicePreparer::bytes(canvas, size.width, size.height) + Selection::bytes(patches) +
+         layout.bytes + patches * layout.row_bytes + DeviceMap::bytes(canvas) +
+         (product.product().tiles ? 3 * pixels + features : 0) + 2 * features + 33 * patches +
+         views;
+}
+
+Workspace::Findings DeviceWorkspace::look(const anoco_image& image, StageTimes& times) {
+  const Current current(*device_);
+  Tidy tidy(stream_);
+  Findings found;
+  begun_.record(stream_.get());
+  found.placement =
+      device_preparer_.prepare(image, reinterpret_cast<uint8_t*>(pixels_), stream_.get());
+  std::copy_n(counter_.counted(found.placement), patches(), counted_.data());
+  selection_.set(counted_.data(), stream_.get());
+  prepared_.record(stream_.get());
+  run_engine();
+  seen_.record(stream_.get());
+  launch(average_ ? Part::scores : Part::both);
+  done_.record(stream_.get());
+  stream_.wait();
+  times.preprocess += prepared_.since(begun_);
+  times.backbone += seen_.since(prepared_);
+  times.scoring += done_.since(seen_);
+  check_scores();
+  keep_identity();
+  if (average_) average_views(found.placement, times);
+  tidy.done();
+  found.score = map_.score();
+  found.peak = map_.peak();
+  found.energy = map_.grid().data();
+  found.similarity = similarity_.data();
+  found.map = map_.map();
+  found.anchor = anchor_.data();
+  found.counted = counted_.data();
+  return found;
+}
+
+void DeviceWorkspace::run_engine() {
+  if (tiles_.empty()) engine_.run(stream_);
+  for (const TilePlace& place : tiles_) run_tile(place);
+}
+
+void DeviceWorkspace::run_tile(const TilePlace& place) {
+  const InputContract& window = product_->window();
+  const auto copy = [&](CUdeviceptr from, int64_t from_pitch, CUdeviceptr to, int64_t to_pitch,
+                        int64_t width, int64_t height) {
+    Memcpy2D both{};
+    both.srcMemoryType = both.dstMemoryType = kMemoryDevice;
+    both.srcDevice = from;
+    both.srcPitch = size_t(from_pitch);
+    both.dstDevice = to;
+    both.dstPitch = size_t(to_pitch);
+    both.WidthInBytes = size_t(width);
+    both.Height = size_t(height);
+    driver().cuMemcpy2DAsync_v2(&both, stream_.get());
+  };
+  const int64_t line = 3 * canvas().width, window_line = 3 * window.width;
+  copy(pixels_ + CUdeviceptr(place.top * line + 3 * place.left), line, address_of(engine_.input()),
+       window_line, window_line, window.height);
+  engine_.run(stream_);
+  const int64_t patch = window.dim * bytes_of(features_.type);
+  const int64_t row = place.first_row - place.top / window.stride;
+  const int64_t col = place.first_col - place.left / window.stride;
+  copy(engine_.features().address + CUdeviceptr((row * window.cols + col) * patch),
+       window.cols * patch,
+       features_.address + CUdeviceptr((place.first_row * canvas().cols + place.first_col) * patch),
+       canvas().cols * patch, (place.end_col - place.first_col) * patch,
+       place.end_row - place.first_row);
+}
+
+void DeviceWorkspace::launch(Part part) {
+  const auto key = std::make_pair(part, selection_.count());
+  if (graphs_.count(key) == 0 && graphs_.size() == kMostGraphs) graphs_.clear();
+  Graph& graph = graphs_[key];
+  if (!graph) graph = Graph::capture(device_, stream_.get(), [&] { enqueue(part); });
+  graph.launch(stream_.get());
+}
+
+void DeviceWorkspace::enqueue(Part part) {
+  if (part != Part::map) enqueue_scores();
+  if (part != Part::scores) map_.enqueue(energy_grid_.data(), selection_, stream_.get());
+}
+
+Patches DeviceWorkspace::query() const {
+  const Operands wanted = scorer_.bank().patches().type;
+  if (features_.type != wanted) return {wanted, converted_.address()};
+  return selection_.all() ? features_ : Patches{wanted, gathered_.address()};
+}
+
+void DeviceWorkspace::enqueue_scores() {
+  const CUstream stream = stream_.get();
+  const Kernels& k = device_->kernels();
+  const int64_t rows = selection_.count();
+  const int all = int(patches());
+  Patches from = features_;
+  if (!selection_.all()) {
+    from.address = gathered_.address();
+    gather(*device_, features_, selection_.rows(), rows, canvas().dim, from, stream);
+  }
+  const Patches scored = query();
+  if (scored.type != from.type) convert(*device_, from, rows * canvas().dim, scored, stream);
+  scorer_.enqueue(scored, rows, stream);
+  k.scatter_f32(each_number(all), stream, scorer_.energy(), selection_.places(), all, 0.0f,
+                energy_grid_.data());
+  k.scatter_f32(each_number(all), stream, scorer_.similarity(), selection_.places(), all, 0.0f,
+                similarity_grid_.data());
+  k.scatter_i32(each_number(all), stream, scorer_.anchor(), selection_.places(), all, -1,
+                anchor_grid_.data());
+  download(scorer_.bad(), bad_here_, 1, stream);
+  download(energy_grid_.data(), map_.grid(), all, stream);
+  download(similarity_grid_.data(), similarity_here_, all, stream);
+  download(anchor_grid_.data(), anchor_here_, all, stream);
+}
+
+// As the CPU does, which counts the rows that are scored.
+void DeviceWorkspace::check_scores() {
+  if (bad_here_[0] != ANOCO_GPU_NO_BAD_ROW) {
+    const int64_t bytes = canvas().dim * bytes_of(query().type);
+    PinnedBuffer<uint8_t> row(device_, bytes);
+    download(reinterpret_cast<const uint8_t*>(query().from(bad_here_[0], canvas().dim).address),
+             row, bytes, stream_.get());
+    stream_.wait();
+    refuse_row("query patch " + std::to_string(bad_here_[0]), row.data(), query().type,
+               canvas().dim);
+  }
+  check_energies(map_.grid().data(), patches());
+}
+
+void DeviceWorkspace::keep_identity() {
+  std::copy_n(similarity_here_.data(), patches(), similarity_.data());
+  std::copy_n(anchor_here_.data(), patches(), anchor_.data());
+}
+
+// Enqueues one part for a picture whose features are there, and waits for it.
+void DeviceWorkspace::scored(const uint8_t* counted, Part part) {
+  selection_.set(counted, stream_.get());
+  launch(part);
+  stream_.wait();
+}
+
+// Warping and averaging need float64 and happen a few times a picture: they stay on the host.
+void DeviceWorkspace::average_views(const Placement& placement, StageTimes& times) {
+  average_->start();
+  average_->add(kIdentity, map_.grid().data(), counted_.data());
+  {
+    const Lap lap(times.preprocess);
+    download(reinterpret_cast<const uint8_t*>(pixels_), pixels_here_, pixels_here_.size(),
+             stream_.get());
+    stream_.wait();
+  }
+  for (const Affine& view : product_->product().views) {
+    const uint8_t* seen = nullptr;
+    {
+      const Lap lap(times.preprocess);
+      warp(pixels_here_.data(), canvas().width, canvas().height, view, canvas().fill,
+           warped_.data());
+      driver().cuMemcpyHtoDAsync_v2(pixels_, warped_.data(), size_t(warped_.size()), stream_.get());
+      seen = counter_.counted(placement, view);
+    }
+    if (std::find(seen, seen + patches(), uint8_t{1}) == seen + patches()) {
+      stream_.wait();
+      continue;
+    }
+    {
+      const Lap lap(times.backbone);
+      run_engine();
+      stream_.wait();
+    }
+    const Lap lap(times.scoring);
+    scored(seen, Part::scores);
+    check_scores();
+    average_->add(view, map_.grid().data(), seen);
+  }
+  const Lap lap(times.scoring);
+  average_->finish(counted_.data(), map_.grid().data());
+  driver().cuMemcpyHtoDAsync_v2(energy_grid_.address(), map_.grid().data(), energy_grid_.bytes(),
+                                stream_.get());
+  scored(counted_.data(), Part::map);
+}
+
+}  // namespace anoco::gpu

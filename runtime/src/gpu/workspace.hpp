@@ -1,0 +1,71 @@
+// Inspecting on a device: the picture goes there, everything but the regions is computed there, and
+// grids and map come back. The engine is one CUDA graph, all that follows it another; where another
+// number of patches counts than ever before that one is captured again.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "detector/canvas.hpp"
+#include "detector/workspace.hpp"
+#include "gpu/lane.hpp"
+#include "gpu/map.hpp"
+#include "gpu/preparer.hpp"
+#include "gpu/scorer.hpp"
+#include "picture/counted.hpp"
+#include "picture/views.hpp"
+
+namespace anoco::gpu {
+
+class DeviceWorkspace : public Workspace {
+ public:
+  DeviceWorkspace(EngineLane& engine, std::shared_ptr<const DeviceBank> bank,
+                  std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
+  // On the device and on the host.
+  static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings,
+                       Operands operands);
+
+ private:
+  enum class Part { scores, map, both };  // of what follows the engine
+
+  Findings look(const anoco_image& image, StageTimes& times) override;
+  // The engine over the canvas or its tiles, from pixels_ to features_.
+  void run_engine();
+  void run_tile(const TilePlace& place);
+  void launch(Part part);
+  void enqueue(Part part);
+  void enqueue_scores();
+  Patches query() const;  // what is scored: features as they are, gathered, converted
+  void check_scores();
+  void keep_identity();
+  void average_views(const Placement& placement, StageTimes& times);
+  void scored(const uint8_t* counted, Part part);
+
+  SharedDevice device_;
+  EngineLane& engine_;
+  std::vector<TilePlace> tiles_;
+  Counter counter_;
+  DevicePreparer device_preparer_;
+  Selection selection_;
+  DeviceScorer scorer_;
+  DeviceMap map_;
+  DeviceBuffer<uint8_t> canvas_pixels_, joined_;  // with tiles
+  DeviceBuffer<uint8_t> gathered_, converted_;    // features of counted patches; as operands
+  DeviceBuffer<float> energy_grid_, similarity_grid_;
+  DeviceBuffer<int> anchor_grid_;
+  PinnedBuffer<float> similarity_here_;
+  PinnedBuffer<int> anchor_here_, bad_here_;
+  Buffer<float> similarity_;
+  Buffer<int64_t> anchor_;
+  Buffer<uint8_t> counted_;
+  CUdeviceptr pixels_;  // of the canvas
+  Patches features_;
+  // With views of the query only:
+  std::optional<ViewAverage> average_;
+  PinnedBuffer<uint8_t> pixels_here_, warped_;
+  std::map<std::pair<Part, int64_t>, Graph> graphs_;  // by the number of patches that count
+  Event begun_, prepared_, seen_, done_;
+  Stream stream_;
+};
+
+}  // namespace anoco::gpu

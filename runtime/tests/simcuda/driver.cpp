@@ -1,0 +1,399 @@
+// The calls of CUDA's driver, for devices, contexts, memory and modules.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "simt.hpp"
+#include "world.hpp"
+
+using namespace simcuda;
+
+namespace {
+
+World& world() { return World::get(); }
+
+uintptr_t number(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+void forbid_capture(const Entry& entry) {
+  if (world().captures())
+    misuse(std::string(entry.call()) + ": not allowed while this thread captures a stream");
+}
+
+// Where the host's side of a copy is page-locked it is used when the copy is done, and until then
+// nobody may touch it; where it is not, CUDA copies it aside.
+bool page_locked(const void* host) {
+  const Allocation* found = world().find(number(host));
+  return found != nullptr && found->host;
+}
+
+void forbid_pageable(const Entry& entry) {
+  ++world().pageable_copies;
+  forbid_capture(entry);
+}
+
+CUresult copy_in(const Entry& entry, CUdeviceptr to, const void* from, size_t bytes,
+                 Stream* stream) {
+  Work work{entry.call(), {world().use(entry.call(), to, bytes, false, true)}, {}, {}, {}};
+  if (page_locked(from)) {
+    work.uses.push_back(world().use(entry.call(), number(from), bytes, true, false));
+    work.run = [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); };
+  } else {
+    forbid_pageable(entry);
+    const auto* start = static_cast<const char*>(from);
+    work.run = [to, aside = std::string(start, start + bytes)] {
+      std::memcpy(reinterpret_cast<void*>(to), aside.data(), aside.size());
+    };
+  }
+  world().enqueue(stream, std::move(work));
+  return kSuccess;
+}
+
+CUresult copy_out(const Entry& entry, void* to, CUdeviceptr from, size_t bytes, Stream* stream) {
+  Work work{entry.call(), {world().use(entry.call(), from, bytes, false, false)}, {}, {}, {}};
+  work.run = [=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); };
+  const bool locked = page_locked(to);
+  if (locked)
+    work.uses.push_back(world().use(entry.call(), number(to), bytes, true, true));
+  else
+    forbid_pageable(entry);
+  world().enqueue(stream, std::move(work));
+  if (!locked) world().finish(stream);
+  return kSuccess;
+}
+
+CUresult copy_across(const Entry& entry, CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                     Stream* stream) {
+  world().enqueue(stream, {entry.call(),
+                           {world().use(entry.call(), from, bytes, false, false),
+                            world().use(entry.call(), to, bytes, false, true)},
+                           [=] {
+                             std::memmove(reinterpret_cast<void*>(to),
+                                          reinterpret_cast<const void*>(from), bytes);
+                           },
+                           {},
+                           {}});
+  return kSuccess;
+}
+
+bool is_device(CUdevice device) { return device >= 0 && device < world().devices; }
+
+}  // namespace
+
+extern "C" {
+
+const int anoco_simulated_driver = 1;
+
+CUresult cuInit(unsigned flags) {
+  const Entry entry("cuInit", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (flags != 0) misuse("cuInit: flags");
+  if (world().devices == 0) return kNoDevice;
+  world().started = true;
+  return kSuccess;
+}
+
+CUresult cuDriverGetVersion(int* version) {
+  const Entry entry("cuDriverGetVersion", false);
+  if (entry.code() != kSuccess) return entry.code();
+  *version = world().driver_version;
+  return kSuccess;
+}
+
+CUresult cuGetErrorName(CUresult code, const char** name) {
+  static const std::pair<CUresult, const char*> names[] = {
+      {kInvalidValue, "CUDA_ERROR_INVALID_VALUE"},
+      {kOutOfMemory, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {kNotInitialized, "CUDA_ERROR_NOT_INITIALIZED"},
+      {kNoDevice, "CUDA_ERROR_NO_DEVICE"},
+      {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
+      {kInvalidImage, "CUDA_ERROR_INVALID_IMAGE"},
+      {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+      {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
+      {kNotFound, "CUDA_ERROR_NOT_FOUND"},
+      {kNotReady, "CUDA_ERROR_NOT_READY"},
+      {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+      {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"},
+      {kCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+      {kCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+      {kUnknown, "CUDA_ERROR_UNKNOWN"},
+  };
+  for (const auto& [known, text] : names)
+    if (known == code) {
+      *name = text;
+      return kSuccess;
+    }
+  *name = nullptr;
+  return kInvalidValue;
+}
+
+CUresult cuDeviceGetCount(int* count) {
+  const Entry entry("cuDeviceGetCount", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (!world().started) return kNotInitialized;
+  *count = world().devices;
+  return kSuccess;
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  const Entry entry("cuDeviceGet", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (!world().started) return kNotInitialized;
+  if (!is_device(ordinal)) return kInvalidDevice;
+  *device = ordinal;
+  return kSuccess;
+}
+
+CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
+  const Entry entry("cuDeviceGetName", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (!is_device(device)) return kInvalidDevice;
+  std::snprintf(name, size_t(size), "Simulated device");
+  return kSuccess;
+}
+
+CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
+  const Entry entry("cuDeviceGetAttribute", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (!is_device(device)) return kInvalidDevice;
+  if (attribute == kCapabilityMajor)
+    *value = world().capability / 10;
+  else if (attribute == kCapabilityMinor)
+    *value = world().capability % 10;
+  else
+    return kInvalidValue;
+  return kSuccess;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+  const Entry entry("cuDeviceTotalMem_v2", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (!is_device(device)) return kInvalidDevice;
+  *bytes = world().memory;
+  return kSuccess;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  const Entry entry("cuDevicePrimaryCtxRetain", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (!world().started) return kNotInitialized;
+  if (!is_device(device)) return kInvalidDevice;
+  *context = reinterpret_cast<CUcontext>(world().retain(device));
+  return kSuccess;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+  const Entry entry("cuDevicePrimaryCtxRelease_v2", false);
+  world().release(device);
+  return entry.code();
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  const Entry entry("cuCtxPushCurrent_v2", false);
+  if (entry.code() != kSuccess) return entry.code();
+  auto* pushed = reinterpret_cast<Context*>(context);
+  if (pushed == nullptr || world().primary(pushed->device) != pushed)
+    misuse("cuCtxPushCurrent_v2: a context that is gone");
+  world().stack().push_back(pushed);
+  return kSuccess;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  const Entry entry("cuCtxPopCurrent_v2", false);
+  if (world().stack().empty()) misuse("cuCtxPopCurrent_v2: no context is current");
+  *context = reinterpret_cast<CUcontext>(world().stack().back());
+  world().stack().pop_back();
+  return entry.code();
+}
+
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  const Entry entry("cuCtxGetCurrent", false);
+  if (entry.code() != kSuccess) return entry.code();
+  *context = reinterpret_cast<CUcontext>(world().current());
+  return kSuccess;
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+  const Entry entry("cuCtxSetCurrent", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (!world().stack().empty()) world().stack().pop_back();
+  if (context != nullptr) world().stack().push_back(reinterpret_cast<Context*>(context));
+  return kSuccess;
+}
+
+// Modules: the kernels are those of the emulation, whatever the image is.
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  const Entry entry("cuModuleLoadData");
+  if (entry.code() != kSuccess) return entry.code();
+  const auto* start = static_cast<const char*>(image);
+  const bool elf = std::memcmp(start,
+                               "\x7f"
+                               "ELF",
+                               4) == 0;
+  if (!elf && start[0] != '/' && start[0] != '.' && start[0] != '\n') return kInvalidImage;
+  *module = reinterpret_cast<CUmodule>(world().make<Module>(Kind::module, entry.context()));
+  return kSuccess;
+}
+
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* name) {
+  const Entry entry("cuModuleGetFunction");
+  if (entry.code() != kSuccess) return entry.code();
+  auto* module = world().check<Module>(entry.call(), handle, Kind::module);
+  if (simt::find(name) == nullptr) return kNotFound;
+  auto* made = world().make<Function>(Kind::function, entry.context());
+  made->module = module;
+  made->name = name;
+  *function = reinterpret_cast<CUfunction>(made);
+  return kSuccess;
+}
+
+CUresult cuModuleUnload(CUmodule handle) {
+  const Entry entry("cuModuleUnload");
+  if (!entry.lost()) world().destroy(world().check<Module>(entry.call(), handle, Kind::module));
+  return entry.code();
+}
+
+// Memory.
+
+CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
+  const Entry entry("cuMemAlloc_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  forbid_capture(entry);
+  if (bytes == 0) return kInvalidValue;
+  const uintptr_t made = world().allocate(entry.context(), bytes, false);
+  if (made == 0) return kOutOfMemory;
+  *address = made;
+  return kSuccess;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+  const Entry entry("cuMemFree_v2");
+  if (entry.lost()) return entry.code();
+  forbid_capture(entry);
+  world().free(address, false, entry.call());
+  return entry.code();
+}
+
+CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+  const Entry entry("cuMemHostAlloc");
+  if (entry.code() != kSuccess) return entry.code();
+  forbid_capture(entry);
+  if (bytes == 0) return kInvalidValue;
+  *memory = reinterpret_cast<void*>(world().allocate(entry.context(), bytes, true));
+  return *memory == nullptr ? kOutOfMemory : kSuccess;
+}
+
+CUresult cuMemFreeHost(void* memory) {
+  const Entry entry("cuMemFreeHost");
+  if (entry.lost()) return entry.code();
+  forbid_capture(entry);
+  world().free(number(memory), true, entry.call());
+  return entry.code();
+}
+
+CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
+  const Entry entry("cuMemGetInfo_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  *total = world().memory;
+  *free_bytes = world().memory - world().count().device_bytes;
+  return kSuccess;
+}
+
+CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr address) {
+  const Entry entry("cuPointerGetAttribute");
+  if (entry.code() != kSuccess) return entry.code();
+  const Allocation* found = world().find(address);
+  if (found == nullptr) return kInvalidValue;
+  if (attribute == kPointerMemoryType)
+    *static_cast<unsigned*>(value) = found->host ? kMemoryHost : kMemoryDevice;
+  else if (attribute == kPointerDeviceOrdinal)
+    *static_cast<int*>(value) = found->context->device;
+  else
+    return kInvalidValue;
+  return kSuccess;
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+  const Entry entry("cuMemcpyHtoDAsync_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  return copy_in(entry, to, from, bytes, world().stream(entry.call(), stream));
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  const Entry entry("cuMemcpyDtoHAsync_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  return copy_out(entry, to, from, bytes, world().stream(entry.call(), stream));
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  const Entry entry("cuMemcpyDtoDAsync_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  return copy_across(entry, to, from, bytes, world().stream(entry.call(), stream));
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
+  const Entry entry("cuMemcpyHtoD_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  Stream* stream = world().stream(entry.call(), nullptr);
+  const CUresult code = copy_in(entry, to, from, bytes, stream);
+  world().finish(stream);
+  return code;
+}
+
+CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
+  const Entry entry("cuMemcpyDtoH_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  Stream* stream = world().stream(entry.call(), nullptr);
+  const CUresult code = copy_out(entry, to, from, bytes, stream);
+  world().finish(stream);
+  return code;
+}
+
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  const Entry entry("cuMemcpyDtoD_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  return copy_across(entry, to, from, bytes, world().stream(entry.call(), nullptr));
+}
+
+CUresult cuMemcpy2DAsync_v2(const Memcpy2D* given, CUstream stream) {
+  const Entry entry("cuMemcpy2DAsync_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  const Memcpy2D copy = *given;
+  if (copy.srcMemoryType != kMemoryDevice || copy.dstMemoryType != kMemoryDevice)
+    misuse("cuMemcpy2DAsync_v2: simulated between places on the device only");
+  if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.WidthInBytes > copy.srcPitch ||
+      copy.WidthInBytes > copy.dstPitch)
+    return kInvalidValue;
+  const uintptr_t from = copy.srcDevice + copy.srcY * copy.srcPitch + copy.srcXInBytes;
+  const uintptr_t to = copy.dstDevice + copy.dstY * copy.dstPitch + copy.dstXInBytes;
+  const size_t last = copy.Height - 1;
+  world().enqueue(
+      world().stream(entry.call(), stream),
+      {entry.call(),
+       {world().use(entry.call(), from, last * copy.srcPitch + copy.WidthInBytes, false, false),
+        world().use(entry.call(), to, last * copy.dstPitch + copy.WidthInBytes, false, true)},
+       [=] {
+         for (size_t y = 0; y < copy.Height; ++y)
+           std::memcpy(reinterpret_cast<void*>(to + y * copy.dstPitch),
+                       reinterpret_cast<const void*>(from + y * copy.srcPitch), copy.WidthInBytes);
+       },
+       {},
+       {}});
+  return kSuccess;
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
+  const Entry entry("cuMemsetD32Async");
+  if (entry.code() != kSuccess) return entry.code();
+  if (to % 4 != 0) misuse("cuMemsetD32Async: an address that is no multiple of 4");
+  world().enqueue(world().stream(entry.call(), stream),
+                  {entry.call(),
+                   {world().use(entry.call(), to, 4 * count, false, true)},
+                   [=] { std::fill_n(reinterpret_cast<unsigned*>(to), count, value); },
+                   {},
+                   {}});
+  return kSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,121 @@
+// Calls that fail because a test wants it.
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "world.hpp"
+
+namespace simcuda {
+namespace {
+
+struct Faults {
+  int64_t calls = 0;
+  std::string name;  // "": none
+  int64_t left = 0;
+  CUresult code = kSuccess;
+  const char* failed = nullptr;
+  int64_t lose = 0;
+
+  Faults() {
+    if (const char* text = std::getenv("SIMCUDA_FAIL")) read(text);
+    if (const char* text = std::getenv("SIMCUDA_LOSE")) lose = std::atoll(text);
+  }
+
+  void read(const std::string& text) {
+    const size_t first = text.find(':');
+    if (first == std::string::npos) misuse("SIMCUDA_FAIL is '" + text + "', not NAME:COUNT");
+    const size_t second = text.find(':', first + 1);
+    name = text.substr(0, first);
+    left = std::atoll(text.c_str() + first + 1);
+    code = second == std::string::npos ? 0 : std::atoi(text.c_str() + second + 1);
+  }
+};
+
+Faults& faults() {
+  static Faults* const only = new Faults;
+  return *only;
+}
+
+// What a call is likely to fail with.
+CUresult likely(const std::string& call) {
+  static const std::map<std::string, CUresult> known = {
+      {"cuInit", kNoDevice},
+      {"cuMemAlloc_v2", kOutOfMemory},
+      {"cuMemHostAlloc", kOutOfMemory},
+      {"cuDevicePrimaryCtxRetain", kOutOfMemory},
+      {"cuModuleLoadData", kOutOfMemory},
+      {"cuModuleGetFunction", kNotFound},
+      {"cuGraphInstantiateWithFlags", kOutOfMemory},
+      {"cuLaunchKernel", 701},  // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+      {"cuStreamSynchronize", kLaunchFailed},
+      {"cuStreamEndCapture", kCaptureInvalidated},
+      {"cublasCreate_v2", kBlasAllocFailed},
+  };
+  const auto found = known.find(call);
+  if (found != known.end()) return found->second;
+  return call.compare(0, 6, "cublas") == 0 ? 13 : kInvalidValue;  // CUBLAS_STATUS_EXECUTION_FAILED
+}
+
+bool is_sticky(CUresult code) {
+  return code >= kIllegalAddress && code <= kLaunchFailed && code != 701;
+}
+
+}  // namespace
+
+Entry::Entry(const char* call, bool needs_context) : lock_(World::get().mutex), call_(call) {
+  World& world = World::get();
+  Faults& wanted = faults();
+  ++wanted.calls;
+  context_ = world.current();
+  if (needs_context && context_ == nullptr)
+    misuse(std::string(call) + ": no context is current in this thread");
+  if (wanted.lose > 0 && --wanted.lose == 0)
+    for (int device = 0; device < world.devices; ++device)
+      if (Context* primary = world.primary(device)) primary->lost = kIllegalAddress;
+  if (needs_context && context_->lost != kSuccess) {
+    const bool blas = std::strncmp(call, "cublas", 6) == 0;
+    code_ = blas ? 13 : context_->lost;
+    lost_ = true;
+    return;
+  }
+  if (wanted.left == 0 || (wanted.name != "any" && wanted.name != call) || --wanted.left > 0)
+    return;
+  wanted.failed = call;
+  code_ = wanted.code != kSuccess ? wanted.code : likely(call);
+  if (context_ != nullptr && is_sticky(code_)) context_->lost = code_;
+}
+
+}  // namespace simcuda
+
+using simcuda::faults;
+using simcuda::World;
+
+extern "C" {
+
+void simcuda_fail(const char* name, int64_t count, int code) {
+  const std::lock_guard<std::recursive_mutex> lock(World::get().mutex);
+  faults().name = name;
+  faults().left = count;
+  faults().code = code;
+  faults().failed = nullptr;
+}
+
+const char* simcuda_failed(void) { return faults().failed; }
+
+void simcuda_lose(int64_t count) {
+  const std::lock_guard<std::recursive_mutex> lock(World::get().mutex);
+  faults().lose = count;
+}
+
+int64_t simcuda_calls(void) { return faults().calls; }
+
+void simcuda_set_memory(uint64_t bytes) { World::get().memory = bytes; }
+
+void simcuda_count(simcuda_numbers* out) {
+  const std::lock_guard<std::recursive_mutex> lock(World::get().mutex);
+  *out = World::get().count();
+}
+
+void simcuda_reset_peak(void) { World::get().reset_peak(); }
+
+}  // extern "C"

@@ -1,0 +1,237 @@
+// The calls of CUDA's driver, for streams, events, launches and graphs.
+#include <cstring>
+
+#include "simt.hpp"
+#include "world.hpp"
+
+using namespace simcuda;
+
+namespace {
+
+World& world() { return World::get(); }
+
+void forbid_capture(const Entry& entry) {
+  if (world().captures())
+    misuse(std::string(entry.call()) + ": not allowed while this thread captures a stream");
+}
+
+// Arguments that lead into an allocation are pointers; those into one that was freed are mistakes.
+// How much of it a kernel touches is known when it runs.
+std::vector<Use> find_uses(const std::string& name, const std::vector<size_t>& sizes,
+                           void* const* values) {
+  std::vector<Use> found;
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    uint64_t value = 0;
+    if (sizes[k] != sizeof value) continue;
+    std::memcpy(&value, values[k], sizeof value);
+    if (world().was_freed(value)) misuse(name + ": a pointer to memory that was freed");
+    const Allocation* there = world().find(value);
+    if (there == nullptr) continue;
+    if (there->host) misuse(name + ": a pointer to the host");
+    found.push_back({there->number, value, true});
+  }
+  return found;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  const Entry entry("cuStreamCreate");
+  if (entry.code() != kSuccess) return entry.code();
+  forbid_capture(entry);
+  *stream = reinterpret_cast<CUstream>(world().make<Stream>(Kind::stream, entry.context()));
+  return kSuccess;
+}
+
+CUresult cuStreamDestroy_v2(CUstream handle) {
+  const Entry entry("cuStreamDestroy_v2");
+  if (entry.lost()) return entry.code();
+  auto* stream = world().check<Stream>(entry.call(), handle, Kind::stream);
+  if (stream->capture != nullptr) misuse("cuStreamDestroy_v2: it is being captured");
+  world().finish(stream);  // CUDA finishes it behind the caller's back
+  world().destroy(stream);
+  return entry.code();
+}
+
+CUresult cuStreamSynchronize(CUstream handle) {
+  const Entry entry("cuStreamSynchronize");
+  if (entry.lost()) return entry.code();
+  forbid_capture(entry);
+  world().finish(world().stream(entry.call(), handle));
+  return entry.code();
+}
+
+CUresult cuCtxSynchronize(void) {
+  const Entry entry("cuCtxSynchronize");
+  if (entry.lost()) return entry.code();
+  forbid_capture(entry);
+  world().finish_all(entry.context());
+  return entry.code();
+}
+
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
+  const Entry entry("cuStreamWaitEvent");
+  if (entry.code() != kSuccess) return entry.code();
+  forbid_capture(entry);
+  const auto* waited = world().check<Event>(entry.call(), event, Kind::event);
+  world().enqueue(world().stream(entry.call(), handle), {entry.call(), {}, {}, waited->mark, {}});
+  return kSuccess;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream handle, int) {
+  const Entry entry("cuStreamBeginCapture_v2");
+  if (entry.code() != kSuccess) return entry.code();
+  if (handle == nullptr) return kCaptureUnsupported;
+  Stream* stream = world().stream(entry.call(), handle);
+  if (stream->capture != nullptr) misuse("cuStreamBeginCapture_v2: it is being captured already");
+  stream->capture = world().make<Graph>(Kind::graph, entry.context());
+  stream->capturing = std::this_thread::get_id();
+  return kSuccess;
+}
+
+CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+  const Entry entry("cuStreamEndCapture");
+  if (entry.lost()) return entry.code();
+  Stream* stream = world().stream(entry.call(), handle);
+  if (stream->capture == nullptr) misuse("cuStreamEndCapture: it is not being captured");
+  if (stream->capturing != std::this_thread::get_id())
+    misuse("cuStreamEndCapture: another thread began it");
+  Graph* made = stream->capture;
+  stream->capture = nullptr;
+  if (entry.code() == kSuccess) {
+    *graph = reinterpret_cast<CUgraph>(made);
+    return kSuccess;
+  }
+  world().destroy(made);  // a capture that was spoilt gives no graph
+  *graph = nullptr;
+  return entry.code();
+}
+
+CUresult cuEventCreate(CUevent* event, unsigned flags) {
+  const Entry entry("cuEventCreate");
+  if (entry.code() != kSuccess) return entry.code();
+  auto* made = world().make<Event>(Kind::event, entry.context());
+  made->timed = (flags & kEventNoTiming) == 0;
+  *event = reinterpret_cast<CUevent>(made);
+  return kSuccess;
+}
+
+CUresult cuEventDestroy_v2(CUevent event) {
+  const Entry entry("cuEventDestroy_v2");
+  if (!entry.lost()) world().destroy(world().check<Event>(entry.call(), event, Kind::event));
+  return entry.code();
+}
+
+CUresult cuEventRecord(CUevent handle, CUstream stream) {
+  const Entry entry("cuEventRecord");
+  if (entry.code() != kSuccess) return entry.code();
+  forbid_capture(entry);
+  auto* event = world().check<Event>(entry.call(), handle, Kind::event);
+  Stream* recorded = world().stream(entry.call(), stream);
+  event->mark = std::make_shared<Mark>();
+  event->mark->stream = recorded;
+  world().enqueue(recorded, {entry.call(), {}, {}, {}, event->mark});
+  return kSuccess;
+}
+
+CUresult cuEventSynchronize(CUevent handle) {
+  const Entry entry("cuEventSynchronize");
+  if (entry.lost()) return entry.code();
+  forbid_capture(entry);
+  const auto* event = world().check<Event>(entry.call(), handle, Kind::event);
+  if (event->mark) world().finish(event->mark->stream, event->mark.get());
+  return entry.code();
+}
+
+CUresult cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
+  const Entry entry("cuEventElapsedTime");
+  if (entry.code() != kSuccess) return entry.code();
+  const auto* first = world().check<Event>(entry.call(), from, Kind::event);
+  const auto* last = world().check<Event>(entry.call(), to, Kind::event);
+  if (!first->timed || !last->timed || !first->mark || !last->mark) return kInvalidHandle;
+  if (!first->mark->passed || !last->mark->passed) return kNotReady;
+  *milliseconds = float(last->mark->milliseconds - first->mark->milliseconds);
+  return kSuccess;
+}
+
+CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                        CUstream stream, void** values, void** extra) {
+  const Entry entry("cuLaunchKernel");
+  if (entry.code() != kSuccess) return entry.code();
+  const auto* function = world().check<Function>(entry.call(), handle, Kind::function);
+  const std::string& name = function->name;
+  if (!function->module->live) misuse(name + ": its module was unloaded");
+  if (grid_x == 0 || grid_y == 0 || grid_z != 1 || grid_x > 0x7fffffff || grid_y > 65535)
+    misuse(name + ": a grid of " + std::to_string(grid_x) + " x " + std::to_string(grid_y) +
+           " blocks");
+  if (block_x * block_y * block_z == 0 || block_x * block_y * block_z > 1024 || block_z > 64)
+    misuse(name + ": a block of " + std::to_string(block_x) + " x " + std::to_string(block_y) +
+           " threads");
+  if (shared != 0 || extra != nullptr) misuse(name + ": no kernel takes shared memory or extras");
+  const simt::Kernel* kernel = simt::find(name.c_str());
+  // Values are read now, whatever becomes of them until the kernel runs.
+  std::vector<std::vector<char>> kept;
+  for (size_t k = 0; k < kernel->parameters.size(); ++k) {
+    const char* value = static_cast<const char*>(values[k]);
+    kept.emplace_back(value, value + kernel->parameters[k]);
+  }
+  const simt::Size grid{grid_x, grid_y, 1}, block{block_x, block_y, block_z};
+  world().enqueue(world().stream(entry.call(), stream),
+                  {name,
+                   find_uses(name, kernel->parameters, values),
+                   [=]() mutable {
+                     std::vector<void*> pointers;
+                     for (std::vector<char>& value : kept) pointers.push_back(value.data());
+                     ++world().launches;
+                     simt::launch(*kernel, grid, block, 0, pointers.data());
+                   },
+                   {},
+                   {}});
+  return kSuccess;
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph handle, unsigned long long) {
+  const Entry entry("cuGraphInstantiateWithFlags");
+  if (entry.code() != kSuccess) return entry.code();
+  const auto* graph = world().check<Graph>(entry.call(), handle, Kind::graph);
+  auto* made = world().make<Exec>(Kind::exec, entry.context());
+  made->work = graph->work;
+  *exec = reinterpret_cast<CUgraphExec>(made);
+  return kSuccess;
+}
+
+CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
+  const Entry entry("cuGraphLaunch");
+  if (entry.code() != kSuccess) return entry.code();
+  const auto* exec = world().check<Exec>(entry.call(), handle, Kind::exec);
+  Stream* launched = world().stream(entry.call(), stream);
+  if (launched->capture != nullptr) misuse("cuGraphLaunch: on a stream that is being captured");
+  ++world().graph_launches;
+  for (const Work& work : exec->work) world().enqueue(launched, work);
+  return kSuccess;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec handle) {
+  const Entry entry("cuGraphExecDestroy");
+  if (!entry.lost()) world().destroy(world().check<Exec>(entry.call(), handle, Kind::exec));
+  return entry.code();
+}
+
+CUresult cuGraphDestroy(CUgraph handle) {
+  const Entry entry("cuGraphDestroy");
+  if (!entry.lost()) world().destroy(world().check<Graph>(entry.call(), handle, Kind::graph));
+  return entry.code();
+}
+
+int simcuda_enqueue(void* stream, void (*work)(void*), void* user) {
+  const Entry entry("simcuda_enqueue");
+  if (entry.code() != kSuccess) return entry.code();
+  world().enqueue(world().stream(entry.call(), static_cast<CUstream>(stream)),
+                  {entry.call(), {}, [=] { work(user); }, {}, {}});
+  return kSuccess;
+}
+
+}  // extern "C"

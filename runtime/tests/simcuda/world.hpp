@@ -1,0 +1,208 @@
+// The state of the simulated device: memory, handles, work that waits.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpu/cuda_types.hpp"
+#include "simcuda.h"
+
+namespace simcuda {
+
+using namespace anoco::gpu;
+
+// The program does what CUDA does not allow: says so and ends it.
+[[noreturn]] void misuse(const std::string& what);
+
+// A primary context. A new one for a device once all users of the last have given it back.
+struct Context {
+  int device;
+  int users = 0;
+  CUresult lost = kSuccess;
+};
+
+struct Allocation {
+  uint64_t number;
+  uintptr_t address;
+  size_t size;
+  bool host;
+  Context* context;
+  void* map;  // with the pages around it that nobody may touch
+  size_t map_size;
+  uintptr_t pages;  // the first that belongs to it
+  size_t pages_size;
+  int reading = 0, writing = 0;  // pieces of work that wait and use it
+
+  bool holds(uintptr_t from, size_t bytes) const {
+    return from >= address && bytes <= size && from - address <= size - bytes;
+  }
+};
+
+// What a piece of work touches.
+struct Use {
+  uint64_t allocation;
+  uintptr_t address;  // any in it
+  bool write;
+};
+
+// A point in the order of a stream.
+struct Mark {
+  struct Stream* stream;
+  bool passed = false;
+  double milliseconds = 0;
+};
+
+struct Work {
+  std::string call;
+  std::vector<Use> uses;
+  std::function<void()> run;
+  std::shared_ptr<Mark> wait_for, mark;
+};
+
+enum class Kind { stream, event, graph, exec, module, function, blas };
+
+struct Handle {
+  Kind kind;
+  Context* context;
+  bool live = true;
+};
+
+struct Graph : Handle {
+  std::vector<Work> work;
+};
+
+struct Stream : Handle {
+  std::deque<Work> waiting;
+  Graph* capture = nullptr;
+  std::thread::id capturing;  // by which thread
+};
+
+struct Event : Handle {
+  bool timed;
+  std::shared_ptr<Mark> mark;
+};
+
+struct Exec : Handle {
+  std::vector<Work> work;
+};
+
+struct Module : Handle {};
+
+struct Function : Handle {
+  Module* module;
+  std::string name;
+};
+
+struct Blas : Handle {
+  Stream* stream = nullptr;
+  uintptr_t workspace = 0;
+  size_t workspace_size = 0;
+  int math = 0;
+};
+
+class World {
+ public:
+  static World& get();
+
+  std::recursive_mutex mutex;
+  int devices, capability, driver_version;
+  uint64_t memory;
+  bool started = false;
+
+  // Contexts.
+  Context* retain(int device);
+  void release(int device);
+  Context* current();  // of this thread, or null
+  Context* primary(int device) { return primaries_[device]; }
+  std::vector<Context*>& stack();
+
+  // Memory. 0: there is none left.
+  uintptr_t allocate(Context* context, size_t bytes, bool host);
+  void free(uintptr_t address, bool host, const char* call);
+  const Allocation* find(uintptr_t address) const;
+  bool was_freed(uintptr_t address) const;
+  // Checks that bytes from there on lie in one allocation of that kind.
+  Use use(const char* call, uintptr_t address, size_t bytes, bool host, bool write) const;
+
+  // Handles.
+  template <class T>
+  T* make(Kind kind, Context* context) {
+    auto made = std::make_shared<T>();
+    made->kind = kind;
+    made->context = context;
+    handles_.emplace(made.get(), made);
+    return made.get();
+  }
+  // Checks that it is one of ours, of that kind, and alive.
+  template <class T>
+  T* check(const char* call, const void* handle, Kind kind) {
+    return static_cast<T*>(checked(call, handle, kind));
+  }
+  Stream* stream(const char* call, CUstream handle);  // NULL: the default one
+  void destroy(Handle* handle);
+
+  // Work.
+  void enqueue(Stream* stream, Work work);
+  void finish(Stream* stream, const Mark* until = nullptr);
+  void finish_all(Context* context);
+  void run_now(const Work& work);
+  bool captures() const;  // this thread, on any stream
+  simcuda_numbers count() const;
+  void reset_peak() { peak_ = device_bytes_; }
+  std::string leaks() const;
+
+  int64_t launches = 0, graph_launches = 0, pageable_copies = 0;
+
+ private:
+  World();
+  Handle* checked(const char* call, const void* handle, Kind kind) const;
+  void forget(Context* context);
+  void unmap(const Allocation& allocation);
+  void protect(const Allocation& allocation) const;
+  void begin(const Work& work);
+  void end(const Work& work);
+  void run(const Work& work);
+  void check_ends() const;
+  Allocation* owner(const Use& use);
+  bool belongs_to_caller(const Handle& handle) const;
+
+  std::map<int, Context*> primaries_;
+  std::vector<std::unique_ptr<Context>> contexts_;
+  std::map<uintptr_t, Allocation> live_;  // by address
+  std::map<uintptr_t, size_t> freed_;
+  std::deque<Allocation> graveyard_;  // the same in order
+  // Those that were destroyed stay, so that they are known when they come again.
+  std::map<const void*, std::shared_ptr<Handle>> handles_, gone_;
+  std::map<Context*, Stream*> default_streams_;
+  uint64_t next_number_ = 1, device_bytes_ = 0, host_bytes_ = 0, peak_ = 0;
+  int running_ = 0;
+};
+
+// Every call begins with one: takes the lock, and says whether it is to fail.
+class Entry {
+ public:
+  // `needs_context`: one must be current.
+  explicit Entry(const char* call, bool needs_context = true);
+
+  CUresult code() const { return code_; }  // not 0: return it
+  bool lost() const { return lost_; }      // and do nothing
+  const char* call() const { return call_; }
+  Context* context() const { return context_; }
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+  const char* call_;
+  Context* context_ = nullptr;
+  CUresult code_ = kSuccess;
+  bool lost_ = false;
+};
+
+}  // namespace simcuda
