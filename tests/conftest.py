@@ -104,6 +104,21 @@ def use_native(native_library: Path) -> Iterator[Path]:
         yield native_library
 
 
+@pytest.fixture(scope="session")
+def simulated_driver(request: pytest.FixtureRequest) -> Path:
+    """libsimcuda (runtime/tests/simcuda); ANOCO_SIMCUDA names one that is built already."""
+    named = os.environ.get("ANOCO_SIMCUDA")
+    return Path(named or request.getfixturevalue("native_build") / "tests/simcuda/libsimcuda.so")
+
+
+@pytest.fixture(scope="module")
+def use_simulated_driver(use_native: Path, simulated_driver: Path) -> Iterator[Path]:
+    """The native library finds the simulated CUDA driver; it stays with it in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANOCO_CUDA_DRIVER", str(simulated_driver))
+        yield simulated_driver
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what this machine could not execute; a test says so by record_property."""
     lines: dict[str, None] = {}

@@ -37,7 +37,7 @@ __all__ = [
     "score_patches",
 ]
 
-SCORERS = ("reference", "onnx", "native")
+SCORERS = ("reference", "onnx", "native", "cuda")
 
 
 def choose_scorer(name: str = "auto") -> tuple[str, str]:
@@ -53,6 +53,11 @@ def choose_scorer(name: str = "auto") -> tuple[str, str]:
 
         # Loading it takes a millisecond, and a library of another machine is no reason to fail.
         if find_library() is not None and why_not() is None:
+            from anoco_edge.scoring import cuda
+
+            there = cuda.describe()
+            if there.usable and not there.simulated:
+                return "cuda", f"there is a CUDA device: {there.name}"
             return "native", "the native library is present"
         if find_spec("onnxruntime") is not None:
             return "onnx", "onnxruntime is installed"
@@ -71,8 +76,13 @@ def open_scorer(
     *,
     threads: int = 0,
     memory_mb: int | None = None,
+    half: bool = False,
 ) -> Scorer:
-    """A scorer for one bank; `threads` and `memory_mb` do not concern the reference."""
+    """A scorer for one bank; `threads` and `memory_mb` do not concern the reference.
+
+    `half` says that queries are computed in FP16: the cuda scorer then multiplies FP16 where the
+    bank is, too.
+    """
     parameters = parameters or Parameters()
     chosen, _ = choose_scorer(name)
     if chosen == "onnx":
@@ -85,6 +95,12 @@ def open_scorer(
 
         budget = native.MEMORY_MB if memory_mb is None else memory_mb
         return native.NativeScorer(bank, parameters, threads=threads, memory_mb=budget)
+    if chosen == "cuda":
+        from anoco_edge.scoring import cuda
+
+        budget = cuda.MEMORY_MB if memory_mb is None else memory_mb
+        half = half and bank.features.dtype == np.float16
+        return cuda.CudaScorer(bank, parameters, memory_mb=budget, half=half)
     from anoco_edge.scoring.reference import ReferenceScorer
 
     return ReferenceScorer(bank, parameters)
@@ -109,7 +125,9 @@ def score_patches(
     """
     bank, kept = References.of(_features(references))
     parameters = Parameters(lam=lam, metric=metric, floor=floor)
-    scores = open_scorer(scorer, bank, parameters).score(_features(query))
+    rows = _features(query)
+    half = rows.dtype == np.float16
+    scores = open_scorer(scorer, bank, parameters, half=half).score(rows)
     return replace(scores, anchor=kept[scores.anchor])
 
 

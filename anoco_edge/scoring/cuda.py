@@ -1,0 +1,199 @@
+"""The scorer on an NVIDIA device: libanoco_edge through ctypes, for arrays here or there."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.device_array import DeviceArray, device_array, on_device
+from anoco_edge.errors import AnocoError, EnvironmentMissingError, ScoringError, UsageError
+from anoco_edge.native import interface
+from anoco_edge.native.library import last_error, load_library
+from anoco_edge.scoring.types import METRICS, Floats, Parameters, References, Scores, check_query
+
+MEMORY_MB = 256
+"""Room on the device for similarities; the bank and the query come on top."""
+
+_TYPES = {np.dtype(np.float32): interface.FLOAT32, np.dtype(np.float16): interface.FLOAT16}
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is known of a CUDA device, and why it cannot be used where it cannot."""
+
+    usable: bool
+    built: bool
+    simulated: bool
+    driver_version: int
+    device_count: int
+    capability: int
+    cublas_version: int
+    memory: int
+    name: str
+    code: str
+    why_not: str
+
+
+def describe(device: int = 0) -> Described:
+    """The device of that number, counted from 0; loads the driver, where there is one.
+
+    >>> found = describe(9999)
+    >>> found.usable, bool(found.why_not)
+    (False, True)
+    """
+    library = load_library()
+    if not hasattr(library, "anoco_cuda_describe"):
+        why = "the native library is older than this package: build it again"
+        return Described(False, False, False, 0, 0, 0, 0, 0, "", "", why)
+    info = interface.CudaInfo()
+    if library.anoco_cuda_describe(device, info) != interface.OK:
+        raise UsageError(last_error(library))
+    return Described(
+        usable=bool(info.usable),
+        built=bool(info.built),
+        simulated=bool(info.simulated),
+        driver_version=info.driver_version,
+        device_count=info.device_count,
+        capability=info.capability,
+        cublas_version=info.cublas_version,
+        memory=info.memory,
+        name=info.name.decode(errors="replace"),
+        code=info.code.decode(errors="replace"),
+        why_not=info.why_not.decode(errors="replace"),
+    )
+
+
+def why_not(device: int = 0) -> str | None:
+    """Why the scorer cannot be used here, or None where it can."""
+    try:
+        found = describe(device)
+    except EnvironmentMissingError as error:
+        return error.what
+    return None if found.usable else found.why_not
+
+
+class CudaScorer:
+    """Exact, with sums in float32, whatever the number of neighbours; one call at a time.
+
+    `half` rounds bank and query to FP16 before they are multiplied: for features that were computed
+    so. The query may lie on the device (anything with `__cuda_array_interface__`).
+    """
+
+    name = "cuda"
+
+    def __init__(
+        self,
+        bank: References,
+        parameters: Parameters,
+        *,
+        memory_mb: int = MEMORY_MB,
+        half: bool = False,
+        device: int = 0,
+        max_rows: int = 0,
+    ) -> None:
+        self._library = load_library()
+        reason = why_not(device)
+        if reason is not None:
+            raise EnvironmentMissingError(
+                f"the cuda scorer cannot be used: {reason}",
+                hint="see anoco-edge doctor, or use --scorer native",
+            )
+        kept = np.float16 if bank.features.dtype == np.float16 else np.float32
+        features = np.ascontiguousarray(bank.features, kept)
+        rows, self._dim = features.shape
+        options = interface.BankOptions(
+            type=_TYPES[features.dtype], features=features.ctypes.data, rows=rows, dim=self._dim
+        )
+        settings = interface.ScorerOptions(
+            metric=METRICS.index(parameters.metric),
+            lam=parameters.lam,
+            floor=parameters.floor,
+            memory_mb=memory_mb,
+        )
+        cuda = interface.CudaOptions(
+            device=device,
+            operands=interface.FLOAT16 if half else interface.FLOAT32,
+            max_rows=max_rows,
+        )
+        self._scorer = ctypes.c_void_p()
+        create = self._library.anoco_cuda_scorer_create
+        self._check(create(options, settings, cuda, self._scorer))
+        weakref.finalize(self, self._library.anoco_cuda_scorer_destroy, self._scorer)
+
+    def score(self, query: Floats | object) -> Scores:
+        """Score each row of `query`, an array here or on the device."""
+        if on_device(query):
+            return self._score_there(device_array(query), None)
+        assert isinstance(query, np.ndarray)
+        fits = query.ndim == 2 and query.shape[1] == self._dim
+        if not fits or not np.issubdtype(query.dtype, np.floating):
+            check_query(query, self._dim)  # says what is wrong
+        with np.errstate(over="ignore"):  # what is too large for float32 is refused below
+            kept = np.float16 if query.dtype == np.float16 else np.float32
+            rows = np.ascontiguousarray(query, kept)
+        energy, similarity = (np.empty(len(rows), np.float32) for _ in range(2))
+        anchor, neighbors = (np.empty(len(rows), np.int64) for _ in range(2))
+        status = self._library.anoco_cuda_scorer_score(
+            self._scorer,
+            rows.ctypes.data,
+            _TYPES[rows.dtype],
+            len(rows),
+            *(array.ctypes.data for array in (energy, anchor, similarity, neighbors)),
+        )
+        if status == interface.BAD_FEATURES:
+            check_query(rows, self._dim)  # names the patch, as the other scorers do
+        self._check(status)
+        return Scores(energy, anchor, similarity, neighbors)
+
+    def score_rows(self, query: object, rows: NDArray[np.int64]) -> Scores:
+        """Score some rows of a query that lies on the device; the others may be anything."""
+        if not on_device(query):
+            return self.score(np.asarray(query)[rows])
+        return self._score_there(device_array(query), np.ascontiguousarray(rows, np.int32))
+
+    def _score_there(self, query: DeviceArray, rows: NDArray[np.int32] | None) -> Scores:
+        if len(query.shape) != 2 or query.shape[1] != self._dim or query.dtype not in _TYPES:
+            raise ScoringError(
+                f"query features on the device are {query.dtype} of shape {query.shape}, the bank "
+                f"has {self._dim} numbers a patch",
+                hint="query and bank must come from the same backbone, in float32 or float16",
+            )
+        patches = interface.DevicePatches(
+            type=_TYPES[query.dtype],
+            features=query.pointer,
+            rows=query.shape[0],
+            stream=query.stream,
+            chosen=None if rows is None else rows.ctypes.data,
+            chosen_count=0 if rows is None else len(rows),
+        )
+        count = query.shape[0] if rows is None else len(rows)
+        energy, similarity = (np.empty(count, np.float32) for _ in range(2))
+        anchor, neighbors = (np.empty(count, np.int32) for _ in range(2))
+        out = interface.PatchScores(
+            memory=interface.HOST,
+            energy=energy.ctypes.data,
+            anchor=anchor.ctypes.data,
+            similarity=similarity.ctypes.data,
+            neighbors=neighbors.ctypes.data,
+        )
+        self._check(self._library.anoco_score_patches_device(self._scorer, patches, out))
+        return Scores(energy, anchor.astype(np.int64), similarity, neighbors.astype(np.int64))
+
+    def _check(self, status: int) -> None:
+        if status == interface.OK:
+            return
+        text = last_error(self._library)
+        if status == interface.INVALID_ARGUMENT:
+            raise UsageError(f"the cuda scorer refuses: {text}", hint="check the arguments")
+        if status in (interface.BAD_FEATURES, interface.CORRUPT):
+            raise ScoringError(text, hint="check the backbone and its input")
+        if status == interface.NO_BACKEND:
+            raise EnvironmentMissingError(
+                f"the cuda scorer cannot be used: {text}",
+                hint="see anoco-edge doctor, or use --scorer native",
+            )
+        raise AnocoError(f"the cuda scorer failed: {text}", hint="or use --scorer native")
