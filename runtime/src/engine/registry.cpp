@@ -2,6 +2,7 @@
 #include <mutex>
 
 #include "../backends/openvino/openvino.hpp"
+#include "../backends/tensorrt/tensorrt.hpp"
 #include "engine/engine.hpp"
 #include "failure.hpp"
 
@@ -23,7 +24,10 @@ struct Registry {
   std::mutex mutex;
   std::list<Entry> entries;  // a list, so that names stay where engines point
 
-  Registry() { entries.emplace_back(openvino_backend()); }
+  Registry() {
+    entries.emplace_back(openvino_backend());
+    entries.emplace_back(tensorrt_backend());
+  }
 
   const Entry* find(const std::string& name) const {
     for (const Entry& entry : entries)

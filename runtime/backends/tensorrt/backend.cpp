@@ -1,0 +1,265 @@
+// A plan of the cache in an engine that contexts share, and requests that run it.
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "failure.hpp"
+#include "fingerprint.hpp"
+#include "gpu/memory.hpp"
+#include "gpu/stream.hpp"
+#include "kernels/kernels.hpp"
+#include "library.hpp"
+#include "plan_cache.hpp"
+#include "tensorrt.hpp"
+
+namespace anoco {
+namespace {
+
+using nvinfer1::DataType;
+using nvinfer1::Dims;
+
+constexpr char kInput[] = "pixels", kOutput[] = "features";
+
+Dims shape_of(std::initializer_list<int64_t> sides) {
+  Dims dims{};
+  for (const int64_t side : sides) dims.d[dims.nbDims++] = side;
+  return dims;
+}
+
+bool same(const Dims& a, const Dims& b) {
+  if (a.nbDims != b.nbDims) return false;
+  for (int32_t k = 0; k < a.nbDims; ++k)
+    if (a.d[k] != b.d[k]) return false;
+  return true;
+}
+
+// ---- The plan ----
+
+struct Model {
+  int64_t width, height, patches, dim;
+};
+
+// In the order that TensorRT wants them gone: first the engine, then runtime, log and library.
+struct Loaded {
+  Loaded(const anoco_model& given, TensorRt found)
+      : library(std::move(found)),
+        device(gpu::Device::open(int(given.gpu))),
+        model{given.width, given.height, given.patches, given.dim} {}
+
+  TensorRt library;
+  gpu::SharedDevice device;
+  Model model;
+  TensorRtLog log;
+  std::unique_ptr<nvinfer1::IRuntime> runtime;
+  std::unique_ptr<nvinfer1::ICudaEngine> engine;
+  DataType type = DataType::kFLOAT;  // of the features
+  std::mutex creating;               // contexts are made one at a time
+};
+
+[[noreturn]] void no_plan(const anoco_model& model, const TensorRt& library,
+                          const PlanFingerprint& here) {
+  std::string bundle = model.path;
+  bundle = bundle.substr(0, bundle.find_last_of('/'));
+  fail(ANOCO_BAD_BUNDLE, "there is no plan of " + bundle + " for TensorRT " + library.version +
+                             " on " + here.gpu + " (" + here.capability +
+                             "): run anoco-edge build " + bundle + " --engine tensorrt");
+}
+
+// Not a plan of this backbone, though it was filed as one.
+void check_plan(const Loaded& loaded, const PlanRecord& record) {
+  const nvinfer1::ICudaEngine& engine = *loaded.engine;
+  const Model& model = loaded.model;
+  bool fits = engine.getNbIOTensors() == 2;
+  for (int32_t k = 0; fits && k < 2; ++k) {
+    const char* name = engine.getIOTensorName(k);
+    fits = std::strcmp(name, kInput) == 0 || std::strcmp(name, kOutput) == 0;
+  }
+  if (fits) {
+    const Dims least = engine.getProfileShape(kInput, 0, nvinfer1::OptProfileSelector::kMIN);
+    const Dims out = engine.getTensorShape(kOutput);
+    const DataType type = engine.getTensorDataType(kOutput);
+    fits = same(least, shape_of({1, model.height, model.width, 3})) &&
+           engine.getTensorDataType(kInput) == DataType::kUINT8 &&
+           (type == DataType::kFLOAT || type == DataType::kHALF) && out.nbDims == 3 &&
+           out.d[1] == model.patches && out.d[2] == model.dim;
+  }
+  if (!fits)
+    fail(ANOCO_BAD_BUNDLE, record.path.string() +
+                               " is not a plan of this bundle's backbone: build it again with: "
+                               "anoco-edge build BUNDLE --force");
+}
+
+std::unique_ptr<Loaded> open_plan(const anoco_model& model) {
+  if (model.device != nullptr)
+    fail(ANOCO_INVALID_ARGUMENT, "tensorrt knows no device '" + std::string(model.device) +
+                                     "': name the GPU by its number, in options.gpu");
+  auto loaded = std::make_unique<Loaded>(model, TensorRt(model.library));
+  const PlanFingerprint here = fingerprint_of(int(model.gpu), loaded->library.version);
+  const std::optional<PlanRecord> record =
+      find_plan(plans_folder(), model.identity, here, loaded->library.full_version);
+  if (!record) no_plan(model, loaded->library, here);
+  const Bytes plan = read_plan(*record);
+
+  const gpu::Current current(*loaded->device);
+  loaded->runtime.reset(loaded->library.create_runtime(loaded->log));
+  if (loaded->runtime == nullptr)
+    fail(ANOCO_ENGINE, "TensorRT does not start: " + loaded->log.take());
+  loaded->engine.reset(loaded->runtime->deserializeCudaEngine(plan.data(), plan.size()));
+  if (loaded->engine == nullptr)
+    fail(ANOCO_ENGINE, "TensorRT refuses " + record->path.string() + ": " + loaded->log.take());
+  check_plan(*loaded, *record);
+  loaded->type = loaded->engine->getTensorDataType(kOutput);
+  return loaded;
+}
+
+// ---- Requests ----
+
+// Its buffers are the request's own; members go in the opposite order, so the stream is waited for
+// first, and the context is gone before its memory.
+struct Running {
+  explicit Running(Loaded& of)
+      : loaded(of),
+        count(of.model.patches * of.model.dim),
+        features(of.device, count * (of.type == DataType::kHALF ? 2 : 4)) {}
+
+  Loaded& loaded;
+  int64_t count;  // of numbers
+  gpu::DeviceBuffer<uint8_t> features;
+  std::unique_ptr<nvinfer1::IExecutionContext> context;
+  const void* input = nullptr;  // where the context reads
+
+  // What `run` needs, for pixels that come from the host and features that go back.
+  struct Host {
+    Host(const Loaded& of, int64_t bytes_out)
+        : pixels(of.device, of.model.width * of.model.height * 3),
+          staged(of.device, pixels.size()),
+          raw(of.device, bytes_out),
+          numbers(size_t(of.model.patches * of.model.dim)),
+          stream(of.device) {}
+    gpu::DeviceBuffer<uint8_t> pixels;
+    gpu::PinnedBuffer<uint8_t> staged, raw;
+    std::vector<float> numbers;
+    gpu::Stream stream;
+  };
+  std::unique_ptr<Host> host;
+};
+
+void must(Loaded& loaded, bool done, const char* call) {
+  if (!done)
+    fail(ANOCO_ENGINE, std::string("TensorRT failed at ") + call + ": " + loaded.log.take());
+}
+
+std::unique_ptr<Running> make_request(Loaded& loaded) {
+  const gpu::Current current(*loaded.device);
+  auto running = std::make_unique<Running>(loaded);
+  {
+    const std::lock_guard<std::mutex> lock(loaded.creating);
+    running->context.reset(loaded.engine->createExecutionContext());
+  }
+  if (running->context == nullptr)
+    fail(ANOCO_ENGINE, "TensorRT cannot create a context: " + loaded.log.take());
+  const Model& model = loaded.model;
+  must(loaded, running->context->setInputShape(kInput, shape_of({1, model.height, model.width, 3})),
+       "setInputShape");
+  must(loaded, running->context->setTensorAddress(kOutput, running->features.data()),
+       "setTensorAddress");
+  running->host = std::make_unique<Running::Host>(loaded, running->features.size());
+  return running;
+}
+
+// Enqueues and does not wait. The same pixels every time leave the context as it is, which lets the
+// call be captured into a graph.
+void enqueue(Running& running, const void* pixels, gpu::CUstream stream) {
+  Loaded& loaded = running.loaded;
+  if (running.input != pixels) {
+    must(loaded, running.context->setTensorAddress(kInput, const_cast<void*>(pixels)),
+         "setTensorAddress");
+    running.input = pixels;
+  }
+  must(loaded, running.context->enqueueV3(reinterpret_cast<cudaStream_t>(stream)), "enqueueV3");
+}
+
+const float* run_on_host(Running& running, const uint8_t* pixels) {
+  const gpu::Current current(*running.loaded.device);
+  Running::Host& host = *running.host;
+  gpu::Tidy tidy(host.stream);
+  std::memcpy(host.staged.data(), pixels, size_t(host.staged.size()));
+  gpu::upload(host.staged, host.pixels, host.staged.size(), host.stream.get());
+  enqueue(running, host.pixels.data(), host.stream.get());
+  gpu::download(running.features.data(), host.raw, host.raw.size(), host.stream.get());
+  host.stream.wait();
+  tidy.done();
+  if (running.loaded.type == DataType::kHALF)
+    kernels().widen(reinterpret_cast<const uint16_t*>(host.raw.data()), running.count,
+                    host.numbers.data());
+  else
+    std::memcpy(host.numbers.data(), host.raw.data(), size_t(host.raw.size()));
+  return host.numbers.data();
+}
+
+// ---- The interface ----
+
+template <class Work>
+anoco_status told(char* error, size_t size, Work&& work) noexcept {
+  try {
+    work();
+    return ANOCO_OK;
+  } catch (const Failure& failure) {
+    std::snprintf(error, size, "%s", failure.text.c_str());
+    return failure.status;
+  } catch (const std::bad_alloc&) {
+    return ANOCO_OUT_OF_MEMORY;
+  }
+}
+
+anoco_status open(void*, const anoco_model* model, void** engine, char* error, size_t size) {
+  return told(error, size, [&] { *engine = open_plan(*model).release(); });
+}
+
+void close(void* engine) {
+  std::unique_ptr<Loaded> loaded(static_cast<Loaded*>(engine));
+  const gpu::SharedDevice device = loaded->device;  // which must outlive what is in it
+  gpu::freeing(*device, [&] { loaded.reset(); });
+}
+
+anoco_status create_request(void* engine, void** request, char* error, size_t size) {
+  return told(error, size,
+              [&] { *request = make_request(*static_cast<Loaded*>(engine)).release(); });
+}
+
+void destroy_request(void* request) {
+  std::unique_ptr<Running> running(static_cast<Running*>(request));
+  const gpu::SharedDevice device = running->loaded.device;
+  gpu::freeing(*device, [&] { running.reset(); });
+}
+
+anoco_status run(void* request, const uint8_t* pixels, const float** features, char* error,
+                 size_t size) {
+  return told(error, size,
+              [&] { *features = run_on_host(*static_cast<Running*>(request), pixels); });
+}
+
+int32_t cuda_device(void* engine) { return static_cast<Loaded*>(engine)->device->ordinal(); }
+
+anoco_status run_device(void* request, const void* pixels, void* stream, const void** features,
+                        uint32_t* type, char* error, size_t size) {
+  return told(error, size, [&] {
+    Running& running = *static_cast<Running*>(request);
+    enqueue(running, pixels, static_cast<gpu::CUstream>(stream));
+    *features = running.features.data();
+    *type = running.loaded.type == DataType::kHALF ? ANOCO_FLOAT16 : ANOCO_FLOAT32;
+  });
+}
+
+}  // namespace
+
+anoco_backend tensorrt_backend() {
+  return {sizeof(anoco_backend), 0,   "tensorrt",  nullptr,   open, close, create_request,
+          destroy_request,       run, cuda_device, run_device};
+}
+
+}  // namespace anoco
