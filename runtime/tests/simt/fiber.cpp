@@ -122,14 +122,16 @@ Context make_fiber(void (*entry)()) {
 }
 
 Context this_thread() {
-  Context here;
+  static thread_local Context here;
 #if defined(__SANITIZE_ADDRESS__)
-  pthread_attr_t attributes;
-  void* bottom = nullptr;
-  pthread_getattr_np(pthread_self(), &attributes);
-  pthread_attr_getstack(&attributes, &bottom, &here.bytes);
-  pthread_attr_destroy(&attributes);
-  here.bottom = bottom;
+  if (here.bytes == 0) {  // asking is slow
+    pthread_attr_t attributes;
+    void* bottom = nullptr;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstack(&attributes, &bottom, &here.bytes);
+    pthread_attr_destroy(&attributes);
+    here.bottom = bottom;
+  }
 #endif
 #if defined(__SANITIZE_THREAD__)
   here.thread = __tsan_get_current_fiber();
