@@ -111,7 +111,7 @@ anoco_status anoco_cuda_scorer_create(const anoco_bank_options* bank,
     check_sizes(features, wanted.max_rows);
     const gpu::Operands operands =
         gpu::operands_of(wanted.operands != 0 ? wanted.operands : uint32_t{ANOCO_FLOAT32});
-    const Settings settings = read_settings(options, gpu::kDefaultMemory);
+    const Settings settings = read_settings(options, gpu::kDeviceMemory);
     auto loaded = std::make_shared<const gpu::DeviceBank>(gpu::Device::open(int(wanted.device)),
                                                           features, operands);
     *out = new anoco_cuda_scorer{{std::move(loaded), settings, wanted.max_rows}};

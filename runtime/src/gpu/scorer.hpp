@@ -12,7 +12,7 @@
 
 namespace anoco::gpu {
 
-constexpr int64_t kDefaultMemory = 256'000'000;
+constexpr int64_t kDeviceMemory = 256'000'000;
 
 // How the budget is used.
 struct TileLayout {

@@ -25,7 +25,7 @@ DeviceWorkspace::DeviceWorkspace(EngineLane& engine, std::shared_ptr<const Devic
       device_preparer_(device_, canvas(), largest_picture(*product_, settings).width,
                        largest_picture(*product_, settings).height),
       selection_(device_, patches()),
-      scorer_(bank, scorer_settings(*product_, settings, kDefaultMemory), patches()),
+      scorer_(bank, scorer_settings(*product_, settings, kDeviceMemory), patches()),
       map_(device_, canvas(), product_->usual(), product_->product().pooling),
       canvas_pixels_(device_, tiles_.empty() ? 0 : 3 * pixels()),
       joined_(device_, tiles_.empty() ? 0 : feature_bytes(canvas(), engine.features().type)),
@@ -62,7 +62,7 @@ int64_t DeviceWorkspace::bytes(const LoadedProduct& product, const ContextSettin
   const PictureSize size = largest_picture(product, settings);
   const int64_t pixels = canvas.width * canvas.height, patches = canvas.patches();
   const int64_t features = feature_bytes(canvas, Operands::float32);
-  const Settings scoring = scorer_settings(product, settings, kDefaultMemory);
+  const Settings scoring = scorer_settings(product, settings, kDeviceMemory);
   const TileLayout layout(product.bank()->rows(), canvas.dim, operands, patches, scoring.memory);
   const int64_t views = has_query_views(product) ? ViewAverage::bytes(canvas) + 6 * pixels : 0;
   return Workspace::bytes(product, settings) + Counter::bytes(canvas) +

@@ -109,6 +109,13 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   return entry.code();
 }
 
+CUresult cuStreamIsCapturing(CUstream handle, int* status) {
+  const Entry entry("cuStreamIsCapturing");
+  if (entry.code() != kSuccess) return entry.code();
+  *status = world().stream(entry.call(), handle)->capture != nullptr ? 1 : 0;
+  return kSuccess;
+}
+
 CUresult cuEventCreate(CUevent* event, unsigned flags) {
   const Entry entry("cuEventCreate");
   if (entry.code() != kSuccess) return entry.code();

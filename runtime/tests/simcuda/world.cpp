@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kDeviceAlignment = 256, kHostAlignment = 64;
 constexpr size_t kMostFreed = 4000;
+constexpr size_t kMostFresh = 256 << 10;
 constexpr int kFresh = 0xff;   // of memory that nothing was written to: NaN
 constexpr int kBeyond = 0xa5;  // of what lies behind an allocation of the device
 
@@ -155,10 +156,11 @@ uintptr_t World::allocate(Context* context, size_t bytes, bool host) {
   made.size = bytes;
   made.host = host;
   made.context = context;
-  void* start = reinterpret_cast<void*>(made.pages);
-  mprotect(start, body, PROT_READ | PROT_WRITE);
-  std::memset(start, kBeyond, body);
-  std::memset(reinterpret_cast<void*>(made.address), kFresh, bytes);
+  mprotect(reinterpret_cast<void*>(made.pages), body, PROT_READ | PROT_WRITE);
+  // Of a large one only the beginning, to be quick.
+  std::memset(reinterpret_cast<void*>(made.address), kFresh, std::min(bytes, kMostFresh));
+  const uintptr_t end = made.address + bytes;
+  std::memset(reinterpret_cast<void*>(end), kBeyond, made.pages + body - end);
   protect(made);
   live_.emplace(made.address, made);
   (host ? host_bytes_ : device_bytes_) += bytes;
@@ -307,8 +309,24 @@ void World::end(const Work& work) {
   }
 }
 
+// While one of them lives the memory of the device can be used.
+World::Running::Running(World& world) : world_(world) {
+  if (world_.running_++ == 0) world_.protect_device();
+}
+
+World::Running::~Running() {
+  if (--world_.running_ == 0) world_.protect_device();
+}
+
+void World::protect_device() const {
+  for (const auto& [address, allocation] : live_)
+    if (!allocation.host) protect(allocation);
+}
+
 void World::finish(Stream* stream, const Mark* until) {
   if (stream->capture != nullptr) misuse("waiting for a stream that is being captured");
+  if (stream->waiting.empty()) return;
+  const Running running(*this);
   while (!stream->waiting.empty() && (until == nullptr || !until->passed)) {
     const Work work = std::move(stream->waiting.front());
     stream->waiting.pop_front();
@@ -326,10 +344,6 @@ void World::finish_all(Context* context) {
 
 void World::run_now(const Work& work) {
   if (work.run) {
-    ++running_;
-    if (running_ == 1)
-      for (const auto& [address, allocation] : live_)
-        if (!allocation.host) protect(allocation);
     for (const Use& use : work.uses) {
       const Allocation* used = owner(use);
       if (used != nullptr && used->host)
@@ -337,10 +351,6 @@ void World::run_now(const Work& work) {
     }
     work.run();
     check_ends();
-    --running_;
-    if (running_ == 0)
-      for (const auto& [address, allocation] : live_)
-        if (!allocation.host) protect(allocation);
   }
   if (!work.mark) return;
   work.mark->passed = true;

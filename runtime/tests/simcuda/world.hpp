@@ -162,11 +162,21 @@ class World {
   int64_t launches = 0, graph_launches = 0, pageable_copies = 0;
 
  private:
+  class Running {
+   public:
+    explicit Running(World& world);
+    ~Running();
+
+   private:
+    World& world_;
+  };
+
   World();
   Handle* checked(const char* call, const void* handle, Kind kind) const;
   void forget(Context* context);
   void unmap(const Allocation& allocation);
   void protect(const Allocation& allocation) const;
+  void protect_device() const;
   void begin(const Work& work);
   void end(const Work& work);
   void run(const Work& work);

@@ -1,0 +1,235 @@
+// Every call to the driver and to cuBLAS fails in turn, and the device is lost at every one of
+// them: the error names the call, nothing is left behind, and what can go on goes on. argv[1] is a
+// bundle with two products that take pictures of one size.
+#include <cstdlib>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "anoco_cuda.h"
+#include "check.h"
+#include "device_backend.hpp"
+#include "owners.hpp"
+
+namespace {
+
+using namespace owners;
+
+const char* const kGivesUp = "cannot recover";
+
+// What happened in one run of a scenario.
+struct Outcome {
+  std::vector<float> energies;      // of all that was scored
+  std::vector<std::string> errors;  // in order
+  bool gave_up = false;
+};
+
+std::string logged;
+
+// Tries a step; where it fails it is tried once more, which must succeed unless the error says that
+// nothing will any more.
+template <class Step>
+bool attempt(Outcome& outcome, Step&& step) {
+  for (int attempts = 0; attempts < 2 && !outcome.gave_up; ++attempts) {
+    try {
+      step();
+      return true;
+    } catch (const Error& error) {
+      outcome.errors.push_back(error.what());
+      outcome.gave_up = outcome.errors.back().find(kGivesUp) != std::string::npos;
+    }
+  }
+  if (!outcome.gave_up) std::fprintf(stderr, "failed twice: %s\n", outcome.errors.back().c_str());
+  CHECK(outcome.gave_up);
+  return false;
+}
+
+class DetectorScenario {
+ public:
+  DetectorScenario(const char* path, const char* backend)
+      : bundle_(open_bundle(path)), names_(products(bundle_)), backend_(backend) {
+    const auto made = anoco::Bundle::open(path).product(names_[0]).references[0];
+    pixels_.resize(size_t(made.width * made.height * 3));
+    for (size_t k = 0; k < pixels_.size(); ++k) pixels_[k] = uint8_t(k * k / 7);
+    picture_ = image(pixels_.data(), made.width, made.height, ANOCO_RGB);
+  }
+
+  // Opens, inspects, changes the product, inspects.
+  Outcome operator()() const {
+    Outcome outcome;
+    Detector detector;
+    Context context;
+    attempt(outcome, [&] { detector = open(); }) &&
+        attempt(outcome, [&] { context = make_context(detector); }) &&
+        attempt(outcome, [&] { look(context, outcome); }) &&
+        attempt(outcome,
+                [&] { check(anoco_detector_select(detector.get(), names_[1].c_str())); }) &&
+        attempt(outcome, [&] { look(context, outcome); });
+    return outcome;
+  }
+
+ private:
+  Detector open() const {
+    anoco_detector_options options = ANOCO_DETECTOR_OPTIONS_INIT;
+    options.backend = backend_;
+    options.scorer = "cuda";
+    options.product = names_[0].c_str();
+    options.log = [](void*, int32_t, const char* text) { logged += std::string(text) + "\n"; };
+    return open_detector(bundle_, options);
+  }
+
+  void look(const Context& context, Outcome& outcome) const {
+    const anoco_result found = inspect(context, picture_);
+    outcome.energies.insert(outcome.energies.end(), found.energy,
+                            found.energy + found.rows * found.cols);
+  }
+
+  Bundle bundle_;
+  std::vector<std::string> names_;
+  const char* backend_;
+  std::vector<uint8_t> pixels_;
+  anoco_image picture_;
+};
+
+// A scorer of its own: created, used with two numbers of rows, destroyed.
+class ScorerScenario {
+ public:
+  ScorerScenario(uint32_t operands, int64_t refs)
+      : operands_(operands), features_(size_t(refs * 4)) {
+    for (size_t k = 0; k < features_.size(); ++k)
+      features_[k] = float((k * 2654435761u >> 8) % 1000) / 500 - 0.7f;
+  }
+
+  Outcome operator()() const {
+    Outcome outcome;
+    using Scorer = Owner<anoco_cuda_scorer, anoco_cuda_scorer_destroy>;
+    Scorer scorer;
+    attempt(outcome,
+            [&] {
+              anoco_bank_options bank = ANOCO_BANK_OPTIONS_INIT;
+              bank.features = features_.data();
+              bank.rows = int64_t(features_.size()) / 4;
+              bank.dim = 4;
+              anoco_scorer_options options = ANOCO_SCORER_OPTIONS_INIT;
+              options.memory_mb = 1;
+              anoco_cuda_options cuda = ANOCO_CUDA_OPTIONS_INIT;
+              cuda.operands = operands_;
+              anoco_cuda_scorer* made = nullptr;
+              check(anoco_cuda_scorer_create(&bank, &options, &cuda, &made));
+              scorer.reset(made);
+            }) &&
+        attempt(outcome, [&] { score(scorer.get(), 2, outcome); }) &&
+        attempt(outcome, [&] { score(scorer.get(), 3, outcome); });
+    return outcome;
+  }
+
+ private:
+  void score(anoco_cuda_scorer* scorer, int64_t rows, Outcome& outcome) const {
+    std::vector<float> energy(size_t(rows), -1.0f);
+    const anoco_status status =
+        anoco_cuda_scorer_score(scorer, features_.data() + 20, ANOCO_FLOAT32, rows, energy.data(),
+                                nullptr, nullptr, nullptr);
+    if (status != ANOCO_OK)
+      for (const float value : energy) CHECK(value == -1);  // nothing is written
+    check(status);
+    outcome.energies.insert(outcome.energies.end(), energy.begin(), energy.end());
+  }
+
+  uint32_t operands_;
+  std::vector<float> features_;
+};
+
+using Scenario = std::function<Outcome()>;
+
+template <class Made, class... Arguments>
+Scenario shared(Arguments... arguments) {
+  return [made = std::make_shared<const Made>(arguments...)] { return (*made)(); };
+}
+
+int64_t objects() {
+  simcuda_numbers numbers;
+  simcuda_count(&numbers);
+  return numbers.objects;
+}
+
+// Calls whose failure nobody needs to hear of: what they give back is given back.
+bool is_quiet(const std::string& call) {
+  static const std::set<std::string> quiet = {
+      "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",  "cuMemFree_v2",
+      "cuMemFreeHost",       "cuStreamDestroy_v2",  "cuEventDestroy_v2",
+      "cuGraphDestroy",      "cuGraphExecDestroy",  "cuModuleUnload",
+      "cublasDestroy_v2",    "cuStreamIsCapturing", "cuDevicePrimaryCtxRelease_v2",
+      "cuStreamSynchronize"};
+  return quiet.count(call) != 0;
+}
+
+bool is_named(const std::string& call, const Outcome& outcome) {
+  for (const std::string& error : outcome.errors)
+    if (error.find(call) != std::string::npos) return true;
+  return logged.find(call) != std::string::npos;  // an engine that is not captured says why
+}
+
+// One call after the other fails, until the scenario has no more of them. Returns how many did.
+int64_t fail_each(const Scenario& scenario, const Outcome& expected) {
+  for (int64_t k = 1;; ++k) {
+    logged.clear();
+    simcuda_fail("any", k, 0);
+    const Outcome outcome = scenario();
+    const char* call = simcuda_failed();
+    simcuda_fail("any", 0, 0);
+    CHECK(objects() == 0);
+    if (call == nullptr) return k - 1;
+    const bool told = is_named(call, outcome);
+    if (!told && !is_quiet(call))
+      std::fprintf(stderr, "call %lld, %s: %s\n", (long long)k, call,
+                   outcome.errors.empty() ? "no error" : outcome.errors[0].c_str());
+    CHECK(told || is_quiet(call));
+    CHECK(outcome.gave_up || outcome.energies == expected.energies);
+  }
+}
+
+// The same with the device lost from one call on: everything after it fails, and says why.
+int64_t lose_at_each(const Scenario& scenario, const Outcome& expected, int64_t calls) {
+  int64_t lost = 0;
+  for (int64_t k = 1; k <= calls; k += 3) {
+    simcuda_lose(k);
+    const Outcome outcome = scenario();
+    simcuda_lose(0);
+    CHECK(objects() == 0);
+    lost += outcome.gave_up ? 1 : 0;
+    if (!outcome.gave_up) CHECK(outcome.energies == expected.energies);
+  }
+  CHECK(scenario().energies == expected.energies);
+  return lost;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CHECK(count == 2);
+  setenv("ANOCO_CUDA_DRIVER", SIMCUDA_PATH, 1);
+  CHECK(fake::add(arguments[1]) == ANOCO_OK && fake::add_device(arguments[1]) == ANOCO_OK);
+  const std::pair<const char*, Scenario> scenarios[] = {
+      {"detector, engine on the device", shared<DetectorScenario>(arguments[1], "device")},
+      {"detector, engine on the host", shared<DetectorScenario>(arguments[1], "fake")},
+      {"scorer, FP32", shared<ScorerScenario>(ANOCO_FLOAT32, 30)},
+      {"scorer, FP16, in tiles", shared<ScorerScenario>(ANOCO_FLOAT16, 700)},
+  };
+  int64_t calls = 0, losses = 0;
+  for (const auto& [name, scenario] : scenarios) {
+    const Outcome expected = scenario();
+    CHECK(expected.errors.empty() && !expected.energies.empty());
+    CHECK(objects() == 0);
+    const int64_t failed = fail_each(scenario, expected);
+    const int64_t lost = lose_at_each(scenario, expected, failed);
+    std::printf("%s: %lld calls failed in turn, device lost %lld times\n", name, (long long)failed,
+                (long long)lost);
+    std::fflush(stdout);
+    calls += failed;
+    losses += lost;
+  }
+  std::printf("fault injection: %lld failed calls and %lld lost devices in %zu scenarios\n",
+              (long long)calls, (long long)losses, std::size(scenarios));
+  return 0;
+}
