@@ -6,8 +6,9 @@ cupy, torch, numba and pycuda all show theirs by `__cuda_array_interface__`; so 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -48,6 +49,9 @@ class DeviceArray:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[DeviceArray]:
+        return (self[number] for number in range(len(self)))
+
     def __getitem__(self, number: int) -> DeviceArray:
         """One entry along the first axis.
 
@@ -62,7 +66,14 @@ class DeviceArray:
         )
 
 
-def on_device(value: object) -> bool:
+class OnDevice(Protocol):
+    """Whatever shows where it lies on a GPU."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+
+def on_device(value: object) -> TypeGuard[OnDevice]:
     """Whether this array lies in a GPU's memory.
 
     >>> on_device(np.zeros(3))
@@ -71,7 +82,7 @@ def on_device(value: object) -> bool:
     return hasattr(value, "__cuda_array_interface__")
 
 
-def device_array(value: Any) -> DeviceArray:
+def device_array(value: OnDevice) -> DeviceArray:
     """What an array of another library shows of itself; one that we cannot read is refused.
 
     >>> device_array(DeviceArray(4096, (2, 8), np.dtype(np.float16))).dtype

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,13 +16,14 @@ from numpy.typing import NDArray
 from anoco_edge.bundle.baseline import BaselineGrid
 from anoco_edge.bundle.schema import Affine, InputContract, Product
 from anoco_edge.canvas import Canvas
-from anoco_edge.engines import Engine
+from anoco_edge.device_array import DeviceArray
+from anoco_edge.engines import DeviceEngine, Engine
 from anoco_edge.errors import AnocoError
 from anoco_edge.geometry import Geometry
 from anoco_edge.maps import Map
 from anoco_edge.preprocess import Mask, Placement, prepare
-from anoco_edge.scoring import Scorer, pool
-from anoco_edge.scoring.types import Floats
+from anoco_edge.scoring import Scorer, Scores, pool
+from anoco_edge.scoring.types import DeviceScorer, Floats
 from anoco_edge.views import IDENTITY, average, warp
 
 Pixels = NDArray[np.uint8]
@@ -60,6 +62,10 @@ class EnergyReader:
         self._baseline = baseline
         self._pooling = product.pooling
         self._views = product.views if product.tta == "paper" else ()
+        # Where both can, features stay on the GPU. Tiles are put together on the processor.
+        self._there: tuple[DeviceEngine, DeviceScorer] | None = None
+        if isinstance(engine, DeviceEngine) and isinstance(scorer, DeviceScorer):
+            self._there = (engine, scorer) if self.canvas.windows == 1 else None
 
     def read(self, pictures: Sequence[Pixels]) -> list[PictureEnergy | AnocoError]:
         """Through one run of the engine, its time shared out evenly; a picture that cannot be
@@ -68,31 +74,75 @@ class EnergyReader:
             return []
         start = time.perf_counter()
         prepared = [prepare(rgb, self.canvas.contract) for rgb in pictures]
-        ready = time.perf_counter()
-        features = self.canvas.features(self._engine, np.stack([pixels for pixels, _ in prepared]))
-        share = 1000 / len(pictures)
-        common = {
-            "preprocess": (ready - start) * share,
-            "backbone": (time.perf_counter() - ready) * share,
-        }
+        ready = (time.perf_counter() - start) * 1000 / len(pictures)
+        masks = [self._counted(placement) for _, placement in prepared]
+        seen = self._see(np.stack([pixels for pixels, _ in prepared]), masks)
         found: list[PictureEnergy | AnocoError] = []
-        for (pixels, placement), grid in zip(prepared, features, strict=True):
+        for (pixels, placement), counted, view in zip(prepared, masks, seen, strict=True):
+            stages = {"preprocess": ready, "backbone": view.backbone, "scoring": view.scoring}
             try:
-                found.append(self._score(pixels, placement, grid, dict(common)))
+                scores = view.scores()
+                assert not isinstance(counted, AnocoError)  # that would have no scores
+                found.append(self._finish(pixels, placement, counted, scores, stages))
             except AnocoError as error:
                 found.append(error)
         return found
 
+    def _counted(self, placement: Placement) -> Mask | AnocoError:
+        try:
+            return self._geometry.counted(placement)
+        except AnocoError as error:  # a picture so thin that no patch is left
+            return error
+
+    def _see(self, pixels: Pixels, masks: Sequence[Mask | AnocoError]) -> list[_Seen]:
+        """What the engine and the scorer make of prepared pictures. Features on a GPU are gone with
+        the next run, so that everything that needs them happens here."""
+        seen: list[_Seen] = []
+        at_once = self._there[0].max_batch if self._there else len(pixels)
+        for first in range(0, len(pixels), at_once):
+            some = slice(first, first + at_once)
+            start = time.perf_counter()
+            with self._features(pixels[some]) as features:
+                backbone = (time.perf_counter() - start) * 1000 / len(features)
+                for counted, grid in zip(masks[some], features, strict=True):
+                    start = time.perf_counter()
+                    outcome = self._score(counted, grid)
+                    seen.append(_Seen(outcome, backbone, (time.perf_counter() - start) * 1000))
+        return seen
+
+    @contextmanager
+    def _features(self, pixels: Pixels) -> Iterator[Floats | DeviceArray]:
+        if self._there is None:
+            yield self.canvas.features(self._engine, pixels)
+            return
+        with self._there[0].on_device(pixels) as features:
+            yield features
+
     def _score(
-        self, pixels: Pixels, placement: Placement, features: Floats, stages: dict[str, float]
+        self, counted: Mask | AnocoError, features: Floats | DeviceArray
+    ) -> Scores | AnocoError:
+        if isinstance(counted, AnocoError):
+            return counted
+        rows = np.flatnonzero(counted)
+        try:
+            if self._there is not None:
+                return self._there[1].score_rows(features, rows)
+            assert isinstance(features, np.ndarray)
+            return self._scorer.score(features[rows])
+        except AnocoError as error:
+            return error
+
+    def _finish(
+        self,
+        pixels: Pixels,
+        placement: Placement,
+        counted: Mask,
+        scores: Scores,
+        stages: dict[str, float],
     ) -> PictureEnergy:
-        start = time.perf_counter()
-        counted = self._geometry.counted(placement)
-        scores = self._scorer.score(features[counted.reshape(-1)])
         energy, similarity = _grid(counted, scores.energy), _grid(counted, scores.similarity)
         anchor = np.full(counted.shape, -1, np.int64)
         anchor[counted] = scores.anchor
-        stages["scoring"] = (time.perf_counter() - start) * 1000
         if self._views:
             others = self._other_views(pixels, placement, stages)
             seen = [(IDENTITY, energy, counted), *others]
@@ -107,20 +157,35 @@ class EnergyReader:
     ) -> Iterator[tuple[Affine, Map, Mask]]:
         contract = self.canvas.contract
         for first in range(0, len(self._views), _VIEWS_AT_ONCE):
-            views = self._views[first : first + _VIEWS_AT_ONCE]
             start = time.perf_counter()
-            warped = np.stack([warp(pixels, view, contract.fill) for view in views])
-            ready = time.perf_counter()
-            features = self.canvas.features(self._engine, warped)
-            done = time.perf_counter()
-            stages["preprocess"] += (ready - start) * 1000
-            stages["backbone"] += (done - ready) * 1000
-            for view, grid in zip(views, features, strict=True):
-                counted = self._geometry.counted(placement, view)
-                if counted.any():
-                    scores = self._scorer.score(grid[counted.reshape(-1)])
-                    yield view, _grid(counted, scores.energy), counted
-            stages["scoring"] += (time.perf_counter() - done) * 1000
+            views = [
+                (view, counted)
+                for view in self._views[first : first + _VIEWS_AT_ONCE]
+                if (counted := self._geometry.counted(placement, view)).any()
+            ]
+            if not views:
+                continue
+            warped = np.stack([warp(pixels, view, contract.fill) for view, _ in views])
+            stages["preprocess"] += (time.perf_counter() - start) * 1000
+            seen = self._see(warped, [counted for _, counted in views])
+            for (view, counted), one in zip(views, seen, strict=True):
+                stages["backbone"] += one.backbone
+                stages["scoring"] += one.scoring
+                yield view, _grid(counted, one.scores().energy), counted
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The scores of one prepared picture, or why it has none; times in ms."""
+
+    outcome: Scores | AnocoError
+    backbone: float
+    scoring: float
+
+    def scores(self) -> Scores:
+        if isinstance(self.outcome, AnocoError):
+            raise self.outcome
+        return self.outcome
 
 
 def _grid(counted: Mask, values: Floats) -> Map:

@@ -109,6 +109,7 @@ class PythonRoad:
             subject.bank.references,
             Parameters(product.lam, product.metric, product.floor),
             threads=settings.threads,
+            half=bundle.manifest.backbone.precision == "fp16",
         )
         self.energies = EnergyReader(
             self.engine, bundle.manifest.input, product, subject.geometry, opened, baseline

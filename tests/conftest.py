@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `from tiny_bundle import .
 
 from doubles.fake_cuda import FakeCuda, install_cuda
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
+from doubles.simulated import SimulatedGpu, simulated_gpu
 from native_build import build_once
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
@@ -41,9 +42,17 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+def gpu_memory(simulated_driver: Path) -> SimulatedGpu:
+    """Where the doubles of CUDA and TensorRT keep what is on the GPU, and our scorer finds it."""
+    return simulated_gpu(simulated_driver)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch, gpu_memory: SimulatedGpu) -> Iterator[FakeCuda]:
     """The machine has a GPU, an Orin."""
-    return install_cuda(monkeypatch)
+    fake = install_cuda(monkeypatch, gpu_memory)
+    yield fake
+    fake.close()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from doubles.fake_cuda import FakeCuda, cudaError_t, install_cuda
+from doubles.fake_cuda import FakeCuda, cudaError_t
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
 from tiny_bundle import make_tiny_bundle, textured_picture
 
@@ -117,7 +117,7 @@ def test_buffers_are_allocated_once_and_given_back(
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt", batch=2)
     engine = opened(tiny_bundle)
-    assert sorted(map(cuda.size, cuda.buffers)) == [2 * 16 * 8 * 4, 2 * 64 * 64 * 3]
+    assert sorted(cuda.buffers.values()) == [2 * 16 * 8 * 4, 2 * 64 * 64 * 3]
     for count in (1, 2, 3):
         engine.features(pictures(count))
     assert cuda.calls.count("cudaMalloc") == 2
@@ -259,9 +259,9 @@ def test_a_plan_that_cannot_be_loaded(
 
 
 def test_an_rtx_plan_comes_with_the_bundle(
-    monkeypatch: pytest.MonkeyPatch, tiny_bundle: Bundle, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda, tiny_bundle: Bundle, tmp_path: Path
 ) -> None:
-    cuda = install_cuda(monkeypatch, gpu="RTX 3060", capability=(8, 6))
+    cuda.gpu, cuda.capability = "RTX 3060", (8, 6)
     trt = install_tensorrt(monkeypatch, cuda, "tensorrt_rtx", "1.7.1")
     shapes = [[1, 64, 64, 3], [2, 64, 64, 3], [2, 64, 64, 3]]
     graph = tiny_bundle.read(tiny_bundle.file("backbone.onnx"))
@@ -282,9 +282,9 @@ def test_an_rtx_plan_comes_with_the_bundle(
 
 
 def test_an_rtx_plan_of_the_cache_runs_on_every_gpu_of_its_targets(
-    monkeypatch: pytest.MonkeyPatch, tiny_bundle: Bundle
+    monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda, tiny_bundle: Bundle
 ) -> None:
-    cuda = install_cuda(monkeypatch, gpu="RTX 3060", capability=(8, 6))
+    cuda.gpu, cuda.capability = "RTX 3060", (8, 6)
     trt = install_tensorrt(monkeypatch, cuda, "tensorrt_rtx", "1.7.1")
     trt.ComputeCapability.SM86 = 86
     monkeypatch.setattr(
@@ -310,7 +310,8 @@ def test_without_the_module(monkeypatch: pytest.MonkeyPatch, tiny_bundle: Bundle
 
 
 def test_without_cuda_python(trt: FakeTensorRt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
+    for module in ("cuda.bindings.runtime", "pycuda.driver"):
+        monkeypatch.setitem(sys.modules, module, None)
     assert why_not("tensorrt").startswith("cuda-python is needed to use an NVIDIA GPU")
 
 
@@ -329,16 +330,22 @@ def test_without_a_driver_library(
         raise RuntimeError("libcuda.so.1 not found")
 
     monkeypatch.setattr(FakeCuda, "cudaGetDeviceCount", lambda _: no_library())
-    assert why_not("tensorrt").startswith("there is no NVIDIA driver (cudaGetDeviceCount: libcuda")
+    assert why_not("tensorrt").startswith(
+        "there is no NVIDIA driver, or it is too old (cudaGetDeviceCount: libcuda"
+    )
 
 
 def test_the_doubles_would_notice_a_missing_wait(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt")
-    engine = opened(tiny_bundle)
-    wanted = engine.features(pictures(1))
-    monkeypatch.setattr(engine._memory, "wait", lambda: None)
-    assert not np.array_equal(engine.features(pictures(1)), wanted)
-    monkeypatch.undo()
-    cuda.streams[engine._memory.stream].clear()
+    engine, pixels = opened(tiny_bundle), pictures(2)[1:]
+    engine.features(pictures(1))
+    with engine.on_device(pixels) as features:
+        wanted = cuda.memory.read(features.pointer, features.nbytes)
+    engine.features(pictures(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._memory, "wait", lambda: None)
+        with engine.on_device(pixels) as features:
+            assert cuda.memory.read(features.pointer, features.nbytes) != wanted
+    engine._memory.wait()

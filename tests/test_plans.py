@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import tree
-from doubles.fake_cuda import FakeCuda, cudaError_t, install_cuda
+from doubles.fake_cuda import FakeCuda, cudaError_t
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
 from tiny_bundle import make_tiny_bundle, tiny_backbone
 
@@ -280,9 +280,9 @@ def test_tensorrt_needs_a_gpu_to_build(
 
 
 def test_a_device_that_rtx_does_not_name_gets_a_plan_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, tiny_bundle: Bundle
+    monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda, tiny_bundle: Bundle
 ) -> None:
-    cuda = install_cuda(monkeypatch, gpu="H100", capability=(9, 0))
+    cuda.gpu, cuda.capability = "H100", (9, 0)
     install_tensorrt(monkeypatch, cuda, "tensorrt_rtx", "1.7.1")
     record = build_ahead(tiny_bundle, "tensorrt-rtx").record
     assert record.targets == () and record.fingerprint.gpu == "H100"

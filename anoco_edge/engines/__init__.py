@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
+from anoco_edge.device_array import DeviceArray
 from anoco_edge.errors import BundleError, UsageError, missing
 
-__all__ = ["ENGINES", "Engine", "EngineSettings", "choose_engine", "open_engine"]
+__all__ = [
+    "ENGINES",
+    "DeviceEngine",
+    "Engine",
+    "EngineSettings",
+    "choose_engine",
+    "open_engine",
+]
 
 ENGINES = (
     "onnxruntime",
@@ -43,6 +52,15 @@ class Engine(Protocol):
     fingerprint: str
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+
+
+@runtime_checkable
+class DeviceEngine(Engine, Protocol):
+    """An engine that can leave features on the GPU, of at most `max_batch` pictures at a time."""
+
+    max_batch: int
+
+    def on_device(self, pixels: NDArray[np.uint8]) -> AbstractContextManager[DeviceArray]: ...
 
 
 def choose_engine(name: str = "auto", bundle: Bundle | None = None) -> tuple[str, str]:

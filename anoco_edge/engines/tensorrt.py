@@ -7,9 +7,10 @@ it with doubles of `tensorrt` and of CUDA on the processor's memory. On a device
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, InputContract
+from anoco_edge.device_array import DeviceArray
 from anoco_edge.errors import AnocoError, BundleError, UsageError
 from anoco_edge.plans.builder import refusal
 from anoco_edge.plans.cache import Fingerprint, PlanRecord, find_plan, read_plan
-from anoco_edge.plans.device import CudaMemory, DeviceMemory, current_device
+from anoco_edge.plans.device import DeviceMemory, current_device, open_memory
 from anoco_edge.plans.flavours import (
     FLAVOURS,
     Flavour,
@@ -77,7 +79,7 @@ class TensorRtEngine:
         )
         contract = bundle.manifest.input
         self._plan = _Plan(flavour, choice, contract)
-        self._memory: DeviceMemory = CudaMemory()
+        self._memory: DeviceMemory = open_memory()
         self._release = weakref.finalize(self, self._memory.close)
         self._release.atexit = False  # the driver takes it all back by itself then
         self._lock = threading.Lock()  # a context serves one batch at a time
@@ -89,11 +91,7 @@ class TensorRtEngine:
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Patch features of a batch of prepared pictures; a large one is run in pieces."""
-        if pixels.shape[1:] != self._shape or pixels.dtype != np.uint8:
-            raise UsageError(
-                f"pixels are {pixels.dtype} of shape {pixels.shape}, "
-                f"the backbone takes uint8 of shape (batch, {', '.join(map(str, self._shape))})"
-            )
+        self._check(pixels)
         found = np.empty((len(pixels), *self._plan.shape_out), self._plan.dtype_out)
         with self._lock:
             for start in range(0, len(pixels), self.max_batch):
@@ -101,16 +99,36 @@ class TensorRtEngine:
                 self._run(np.ascontiguousarray(pixels[batch]), found[batch])
         return found.astype(np.float32, copy=False)
 
+    @contextlib.contextmanager
+    def on_device(self, pixels: NDArray[np.uint8]) -> Iterator[DeviceArray]:
+        """The same of at most `max_batch` pictures, where the GPU left them; only inside `with`."""
+        self._check(pixels)
+        with self._lock:
+            self._queue(np.ascontiguousarray(pixels))
+            self._memory.wait()
+            shape = (len(pixels), *self._plan.shape_out)
+            yield DeviceArray(self._features, shape, self._plan.dtype_out, owner=self)
+
     def close(self) -> None:
         """Give the GPU's memory back; the engine cannot be used after that."""
         self._plan.close()
         self._release()
 
     def _run(self, pixels: NDArray[np.uint8], found: NDArray[Any]) -> None:
-        self._memory.copy_in(self._pixels, pixels)
-        self._plan.enqueue(pixels.shape, self._memory.stream)
+        self._queue(pixels)
         self._memory.copy_out(found, self._features)
         self._memory.wait()
+
+    def _queue(self, pixels: NDArray[np.uint8]) -> None:
+        self._memory.copy_in(self._pixels, pixels)
+        self._plan.enqueue(pixels.shape, self._memory.stream)
+
+    def _check(self, pixels: NDArray[np.uint8]) -> None:
+        if pixels.shape[1:] != self._shape or pixels.dtype != np.uint8:
+            raise UsageError(
+                f"pixels are {pixels.dtype} of shape {pixels.shape}, "
+                f"the backbone takes uint8 of shape (batch, {', '.join(map(str, self._shape))})"
+            )
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import weakref
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.device_array import DeviceArray, device_array, on_device
+from anoco_edge.device_array import DeviceArray, OnDevice, device_array
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, ScoringError, UsageError
 from anoco_edge.native import interface
 from anoco_edge.native.library import last_error, load_library
@@ -124,14 +125,13 @@ class CudaScorer:
         self._check(create(options, settings, cuda, self._scorer))
         weakref.finalize(self, self._library.anoco_cuda_scorer_destroy, self._scorer)
 
-    def score(self, query: Floats | object) -> Scores:
+    def score(self, query: Floats | OnDevice) -> Scores:
         """Score each row of `query`, an array here or on the device."""
-        if on_device(query):
+        if not isinstance(query, np.ndarray):
             return self._score_there(device_array(query), None)
-        assert isinstance(query, np.ndarray)
         fits = query.ndim == 2 and query.shape[1] == self._dim
         if not fits or not np.issubdtype(query.dtype, np.floating):
-            check_query(query, self._dim)  # says what is wrong
+            check_query(cast(Floats, query), self._dim)  # says what is wrong
         with np.errstate(over="ignore"):  # what is too large for float32 is refused below
             kept = np.float16 if query.dtype == np.float16 else np.float32
             rows = np.ascontiguousarray(query, kept)
@@ -149,10 +149,10 @@ class CudaScorer:
         self._check(status)
         return Scores(energy, anchor, similarity, neighbors)
 
-    def score_rows(self, query: object, rows: NDArray[np.int64]) -> Scores:
+    def score_rows(self, query: Floats | OnDevice, rows: NDArray[np.int64]) -> Scores:
         """Score some rows of a query that lies on the device; the others may be anything."""
-        if not on_device(query):
-            return self.score(np.asarray(query)[rows])
+        if isinstance(query, np.ndarray):
+            return self.score(query[rows])
         return self._score_there(device_array(query), np.ascontiguousarray(rows, np.int32))
 
     def _score_there(self, query: DeviceArray, rows: NDArray[np.int32] | None) -> Scores:

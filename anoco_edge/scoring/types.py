@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anoco_edge.device_array import DeviceArray
 from anoco_edge.errors import ScoringError, UsageError
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
@@ -60,6 +61,15 @@ class Scorer(Protocol):
     name: str
 
     def score(self, query: Floats) -> Scores: ...
+
+
+@runtime_checkable
+class DeviceScorer(Scorer, Protocol):
+    """A scorer that also reads queries where a GPU left them."""
+
+    def score(self, query: Floats | DeviceArray) -> Scores: ...
+
+    def score_rows(self, query: Floats | DeviceArray, rows: NDArray[np.int64]) -> Scores: ...
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`cuda.bindings.runtime` on the processor's memory, stricter than the real one.
+"""`cuda.bindings.runtime` on the simulated driver's memory, stricter than the real one.
 
 Copies and kernels run only when their stream is waited for, every pointer must be the start of a
 buffer that is still there, and nothing may be larger than its buffer.
@@ -6,7 +6,6 @@ buffer that is still there, and nothing may be larger than its buffer.
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -14,6 +13,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+
+from doubles.simulated import SimulatedGpu
 
 
 class cudaError_t(IntEnum):
@@ -30,35 +31,54 @@ class cudaMemcpyKind(IntEnum):
 
 
 class FakeCuda(ModuleType):
-    """The module; `fail` makes a call return an error, `calls` are the names in their order."""
+    """The module; `fail` makes a call return an error, `calls` are the names in their order.
+
+    `buffers` are sizes by pointer, `copied` the bytes that came back to the processor.
+    """
 
     cudaError_t = cudaError_t
     cudaMemcpyKind = cudaMemcpyKind
     cudaStreamNonBlocking = 1
 
-    def __init__(self, gpu: str = "Orin", capability: tuple[int, int] = (8, 7)) -> None:
+    def __init__(
+        self, memory: SimulatedGpu, gpu: str = "Orin", capability: tuple[int, int] = (8, 7)
+    ) -> None:
         super().__init__("cuda.bindings.runtime")
         self.gpu, self.capability, self.driver, self.count = gpu, capability, 12060, 1
         self.fail: dict[str, cudaError_t] = {}
         self.calls: list[str] = []
-        self.buffers: dict[int, Any] = {}
-        self.streams: dict[int, list[Callable[[], None]]] = {}
+        self.memory = memory
+        self.buffers: dict[int, int] = {}
+        self.streams: set[int] = set()
+        self.copied: list[int] = []
+        self.closed = False
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
         if not (name.startswith("cuda") and callable(found) and hasattr(found, "__func__")):
             return found
         self.calls.append(name)
+        if self.closed:  # an engine that a failed test kept: its memory is gone already
+            return lambda *_: (cudaError_t.cudaSuccess,)
         if name in self.fail:
             return lambda *_: (self.fail[name], None)
         return lambda *arguments: (cudaError_t.cudaSuccess, *found(*arguments))
 
     def enqueue(self, stream: int, work: Callable[[], None]) -> None:
         """For kernels: the fake TensorRT's."""
-        self.streams[stream].append(work)
+        assert stream in self.streams
+        self.memory.enqueue(stream, work)
 
-    def size(self, pointer: int) -> int:
-        return ctypes.sizeof(self.buffers[pointer])
+    def close(self) -> None:
+        """What a test left behind, so that the next one starts with an empty GPU."""
+        for stream in self.streams:
+            self.memory("cuStreamSynchronize", stream)
+            self.memory("cuStreamDestroy_v2", stream)
+        for pointer in self.buffers:
+            self.memory.free(pointer)
+        self.streams.clear()
+        self.buffers.clear()
+        self.closed = True
 
     def cudaGetDeviceCount(self) -> tuple[int]:
         return (self.count,)
@@ -76,41 +96,47 @@ class FakeCuda(ModuleType):
 
     def cudaStreamCreateWithFlags(self, flags: int) -> tuple[int]:
         assert flags == self.cudaStreamNonBlocking
-        handle = 0x5000 + len(self.streams)
-        self.streams[handle] = []
+        handle = self.memory.create_stream()
+        self.streams.add(handle)
         return (handle,)
 
     def cudaStreamDestroy(self, stream: int) -> tuple[()]:
-        left = self.streams.pop(stream)
-        assert not left or self.fail, "work was queued and never waited for"
+        self.streams.remove(stream)
+        self.memory("cuStreamDestroy_v2", stream)
         return ()
 
     def cudaStreamSynchronize(self, stream: int) -> tuple[()]:
-        while self.streams[stream]:
-            self.streams[stream].pop(0)()
+        assert stream in self.streams
+        self.memory.wait(stream)
         return ()
 
     def cudaMalloc(self, size: int) -> tuple[int]:
         assert size > 0
-        buffer = (ctypes.c_uint8 * size).from_buffer_copy(b"\xa5" * size)
-        self.buffers[ctypes.addressof(buffer)] = buffer
-        return (ctypes.addressof(buffer),)
+        pointer = self.memory.allocate(size)
+        self.buffers[pointer] = size
+        return (pointer,)
 
     def cudaFree(self, pointer: int) -> tuple[()]:
         del self.buffers[pointer]
+        self.memory.free(pointer)
         return ()
 
     def cudaMemcpyAsync(
         self, to: int, of: int, size: int, kind: cudaMemcpyKind, stream: int
     ) -> tuple[()]:
-        device, host = (to, of) if kind is cudaMemcpyKind.cudaMemcpyHostToDevice else (of, to)
-        assert host not in self.buffers and 0 < size <= self.size(device)
-        self.enqueue(stream, lambda: ctypes.memmove(to, of, size) and None)
+        inward = kind is cudaMemcpyKind.cudaMemcpyHostToDevice
+        device, host = (to, of) if inward else (of, to)
+        assert host not in self.buffers and 0 < size <= self.buffers[device]
+        if inward:
+            self.memory("cuMemcpyHtoDAsync_v2", to, of, size, stream)
+        else:
+            self.copied.append(size)
+            self.memory("cuMemcpyDtoHAsync_v2", to, of, size, stream)
         return ()
 
 
-def install_cuda(monkeypatch: pytest.MonkeyPatch, **options: Any) -> FakeCuda:
+def install_cuda(monkeypatch: pytest.MonkeyPatch, memory: SimulatedGpu, **options: Any) -> FakeCuda:
     """From now on the machine has a GPU."""
-    fake = FakeCuda(**options)
+    fake = FakeCuda(memory, **options)
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", fake)
     return fake

@@ -128,7 +128,7 @@ class Engine:
         return ("pixels", "features")[number]
 
     def get_tensor_dtype(self, name: str) -> str:
-        return {"pixels": "uint8", "features": "float32"}[name]
+        return {"pixels": "uint8", "features": self.trt.type_out}[name]
 
     def get_tensor_profile_shape(self, name: str, profile: int) -> list[tuple[int, ...]]:
         assert profile == 0
@@ -171,11 +171,13 @@ class Context:
 
     def _run(self, shape: tuple[int, ...]) -> None:
         trt = self._engine.trt
-        source = trt.cuda.buffers[self._addresses["pixels"]]
-        pixels = np.frombuffer(source, np.uint8, int(np.prod(shape))).reshape(shape)
+        size = int(np.prod(shape))
+        assert size <= trt.cuda.buffers[self._addresses["pixels"]]
+        source = ctypes.string_at(self._addresses["pixels"], size)
+        pixels = np.frombuffer(source, np.uint8).reshape(shape)
         (features,) = self._engine.session.run(["features"], {"pixels": pixels})
-        features = np.ascontiguousarray(features + trt.wrong_by)
-        assert features.nbytes <= trt.cuda.size(self._addresses["features"])
+        features = np.ascontiguousarray(features + trt.wrong_by, trt.type_out)
+        assert features.nbytes <= trt.cuda.buffers[self._addresses["features"]]
         ctypes.memmove(self._addresses["features"], features.ctypes.data, features.nbytes)
 
 
@@ -199,6 +201,7 @@ class FakeTensorRt(ModuleType):
         self.config: Any = None
         self.refusal = ""
         self.wrong_by: Any = np.float32(0)
+        self.type_out = "float32"
         self.broken_run = False
         self.batches: list[int] = []
         self.deserialised = 0

@@ -1,0 +1,134 @@
+"""The GPU through pycuda, which Jetsons often have: the driver, in the primary context.
+
+TensorRT and our scorer use the primary context too, so that pointers of one mean the same to the
+others. pycuda.autoinit makes a context of its own and is never imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from numpy.typing import NDArray
+
+from anoco_edge.errors import EnvironmentMissingError
+from anoco_edge.plans.device import Device, check_fits, driver_name, failure, no_gpu
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING, which pycuda has no name for
+
+
+class Pycuda:
+    """pycuda's driver module; its exceptions become ours, with the call that failed."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+        with self.named("cuInit"):
+            driver.init()
+
+    def describe(self) -> Device:
+        with self.named("cuDeviceGet"):
+            if not self.driver.Device.count():
+                raise no_gpu()
+            device = self.driver.Device(0)
+            major, minor = device.compute_capability()
+            version = self.driver.get_driver_version()
+            return Device(device.name(), f"sm{major}{minor}", driver_name(version))
+
+    def open_memory(self) -> PycudaMemory:
+        return PycudaMemory(self)
+
+    @contextlib.contextmanager
+    def named(self, call: str) -> Iterator[None]:
+        """Errors of pycuda inside become one of ours that names this call."""
+        try:
+            yield
+        except self.driver.Error as error:
+            text = str(error)
+            kind = "out of memory" if isinstance(error, self.driver.MemoryError) else ""
+            if "no CUDA-capable device" in text or "no_device" in text.lower():
+                kind = "no device"
+            raise failure(call, text, kind) from None
+
+
+class PycudaMemory:
+    """`DeviceMemory` by pycuda."""
+
+    def __init__(self, cuda: Pycuda) -> None:
+        self._cuda = cuda
+        self._buffers: dict[int, tuple[Any, int]] = {}
+        with cuda.named("cuDevicePrimaryCtxRetain"):
+            self._context = cuda.driver.Device(0).retain_primary_context()
+        with self._inside("cuStreamCreate"):
+            self._stream = cuda.driver.Stream(_NON_BLOCKING)
+        self.stream = int(self._stream.handle)
+
+    def allocate(self, size: int) -> int:
+        """So many bytes on the GPU, until `close`."""
+        with self._inside("cuMemAlloc"):
+            buffer = self._cuda.driver.mem_alloc(size)
+        self._buffers[int(buffer)] = (buffer, size)
+        return int(buffer)
+
+    def copy_in(self, pointer: int, array: NDArray[Any]) -> None:
+        """Queue a copy to the GPU; the array must live until `wait`."""
+        buffer, size = self._buffers[pointer]
+        check_fits(array, size)
+        with self._inside("cuMemcpyHtoDAsync"):
+            self._cuda.driver.memcpy_htod_async(buffer, array, self._stream)
+
+    def copy_out(self, array: NDArray[Any], pointer: int) -> None:
+        """Queue a copy from the GPU; the array is filled after `wait`."""
+        buffer, size = self._buffers[pointer]
+        check_fits(array, size)
+        with self._inside("cuMemcpyDtoHAsync"):
+            self._cuda.driver.memcpy_dtoh_async(array, buffer, self._stream)
+
+    def wait(self) -> None:
+        """Until everything queued is done."""
+        with self._inside("cuStreamSynchronize"):
+            self._stream.synchronize()
+
+    def close(self) -> None:
+        """Give everything back. A GPU that has failed fails here too, and that was said before."""
+        if self._stream is None:
+            return
+        stream, self._stream, self.stream = self._stream, None, 0
+        with contextlib.suppress(self._cuda.driver.Error):
+            self._context.push()
+            try:
+                with contextlib.suppress(self._cuda.driver.Error):
+                    stream.synchronize()  # what is queued still uses the buffers
+                for buffer, _ in self._buffers.values():
+                    with contextlib.suppress(self._cuda.driver.Error):
+                        buffer.free()
+                self._buffers.clear()
+                del stream  # pycuda destroys it here, where its context is current
+            finally:
+                self._cuda.driver.Context.pop()
+        self._context.detach()
+
+    @contextlib.contextmanager
+    def _inside(self, call: str) -> Iterator[None]:
+        """With the primary context current: other threads have others, or none."""
+        with self._cuda.named(call):
+            self._context.push()
+            try:
+                yield
+            finally:
+                self._cuda.driver.Context.pop()
+
+
+def load() -> Pycuda | None:
+    """The binding, or None where it is not installed."""
+    try:
+        driver = import_module("pycuda.driver")
+    except ModuleNotFoundError:
+        return None
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            f"pycuda is installed but does not load: {error}",
+            hint="it is compiled for one CUDA: install it again, or pip install cuda-python",
+        ) from None
+    return Pycuda(driver)

@@ -1,0 +1,154 @@
+"""The part of `pycuda.driver` that we call, on the simulated driver's memory.
+
+Every call wants a current context, as the real one does, and only the primary one will do.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from doubles.fake_cuda import FakeCuda
+
+
+class Error(Exception):
+    pass
+
+
+class OutOfMemory(Error):
+    pass
+
+
+class Allocation:
+    def __init__(self, fake: FakePycuda, size: int) -> None:
+        self._fake = fake
+        self._pointer = fake.memory.allocate(size)
+        fake.buffers[self._pointer] = size
+
+    def __int__(self) -> int:
+        return self._pointer
+
+    def free(self) -> None:
+        self._fake.check("cuMemFree")
+        del self._fake.buffers[self._pointer]
+        self._fake.memory.free(self._pointer)
+
+
+class Stream:
+    def __init__(self, fake: FakePycuda) -> None:
+        self._fake = fake
+        self.handle = fake.memory.create_stream()
+        fake.streams.add(self.handle)
+
+    def synchronize(self) -> None:
+        self._fake.check("cuStreamSynchronize")
+        self._fake.memory.wait(self.handle)
+
+    def __del__(self) -> None:
+        if self.handle in self._fake.streams:
+            assert self._fake.stack, "destroyed outside of its context"
+            self._fake.streams.remove(self.handle)
+            self._fake.memory("cuStreamDestroy_v2", self.handle)
+
+
+class PrimaryContext:
+    def __init__(self, fake: FakePycuda) -> None:
+        self._fake = fake
+
+    def push(self) -> None:
+        self._fake.check("cuCtxPushCurrent", current=False)
+        self._fake.stack.append(self)
+
+    def detach(self) -> None:
+        self._fake.retained -= 1
+
+
+class FakePycuda(ModuleType):
+    """The module; what TensorRT's double needs of it is what it needs of `FakeCuda`."""
+
+    Error = Error
+    MemoryError = OutOfMemory
+
+    def __init__(self, cuda: FakeCuda) -> None:
+        super().__init__("pycuda.driver")
+        self.cuda = cuda
+        self.memory, self.buffers, self.streams = cuda.memory, cuda.buffers, cuda.streams
+        self.copied = cuda.copied
+        self.fail: dict[str, Exception] = {}
+        self.stack: list[PrimaryContext] = []
+        self.retained = 0
+        self.count = 1
+        self.initialised = False
+        fake = self
+
+        class Device:
+            def __init__(self, number: int) -> None:
+                assert fake.initialised and number == 0
+                fake.check("cuDeviceGet", current=False)
+
+            @staticmethod
+            def count() -> int:
+                return fake.count
+
+            def name(self) -> str:
+                return "Orin"
+
+            def compute_capability(self) -> tuple[int, int]:
+                return (8, 7)
+
+            def retain_primary_context(self) -> PrimaryContext:
+                fake.retained += 1
+                return PrimaryContext(fake)
+
+        class Context:
+            @staticmethod
+            def pop() -> None:
+                fake.stack.pop()
+
+        self.Device, self.Context = Device, Context
+
+    def check(self, call: str, current: bool = True) -> None:
+        if self.cuda.closed:
+            raise Error("the test is over")
+        assert not current or self.stack, f"{call} without a current context"
+        if call in self.fail:
+            raise self.fail[call]
+
+    def init(self) -> None:
+        self.check("cuInit", current=False)
+        self.initialised = True
+
+    def get_driver_version(self) -> int:
+        return 12060
+
+    def Stream(self, flags: int) -> Stream:
+        assert flags == 1, "the default stream would hold up everything else"
+        self.check("cuStreamCreate")
+        return Stream(self)
+
+    def mem_alloc(self, size: int) -> Allocation:
+        self.check("cuMemAlloc")
+        return Allocation(self, size)
+
+    def memcpy_htod_async(self, to: Allocation, array: Any, stream: Stream) -> None:
+        self.check("cuMemcpyHtoDAsync")
+        assert array.nbytes <= self.buffers[int(to)]
+        self.memory("cuMemcpyHtoDAsync_v2", int(to), array.ctypes.data, array.nbytes, stream.handle)
+
+    def memcpy_dtoh_async(self, array: Any, of: Allocation, stream: Stream) -> None:
+        self.check("cuMemcpyDtoHAsync")
+        assert array.nbytes <= self.buffers[int(of)]
+        self.copied.append(array.nbytes)
+        self.memory("cuMemcpyDtoHAsync_v2", array.ctypes.data, int(of), array.nbytes, stream.handle)
+
+
+def install_pycuda(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakePycuda:
+    """From now on pycuda is what reaches the GPU; cuda-python is not installed."""
+    fake = FakePycuda(cuda)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", fake)
+    monkeypatch.setitem(sys.modules, "pycuda.autoinit", None)
+    return fake

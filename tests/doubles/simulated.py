@@ -1,0 +1,104 @@
+"""Memory and streams of the simulated driver (runtime/tests/simcuda), as Python reaches them.
+
+The native library is given the same driver, so that what a double puts on the GPU our scorer finds
+there. It is lazy (work waits until somebody waits for it) and strict (the host cannot touch the
+device's memory; misuse ends the process).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_WORK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_POINTER, _SIZE = ctypes.c_uint64, ctypes.c_size_t
+_CALLS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (ctypes.c_uint,),
+    "cuDevicePrimaryCtxRetain": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int),
+    "cuCtxSetCurrent": (ctypes.c_void_p,),
+    "cuCtxGetCurrent": (ctypes.POINTER(ctypes.c_void_p),),
+    "cuMemAlloc_v2": (ctypes.POINTER(_POINTER), _SIZE),
+    "cuMemFree_v2": (_POINTER,),
+    "cuMemcpyHtoDAsync_v2": (_POINTER, ctypes.c_void_p, _SIZE, ctypes.c_void_p),
+    "cuMemcpyDtoHAsync_v2": (ctypes.c_void_p, _POINTER, _SIZE, ctypes.c_void_p),
+    "cuMemcpyHtoD_v2": (_POINTER, ctypes.c_void_p, _SIZE),
+    "cuMemcpyDtoH_v2": (ctypes.c_void_p, _POINTER, _SIZE),
+    "cuStreamCreate": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint),
+    "cuStreamDestroy_v2": (ctypes.c_void_p,),
+    "cuStreamSynchronize": (ctypes.c_void_p,),
+    "simcuda_enqueue": (ctypes.c_void_p, _WORK, ctypes.c_void_p),
+}
+
+
+class SimulatedGpu:
+    """One for the process: the primary context stays until it ends."""
+
+    def __init__(self, driver: Path) -> None:
+        self._driver = ctypes.CDLL(str(driver))
+        for name, types in _CALLS.items():
+            getattr(self._driver, name).argtypes = types
+        self._call("cuInit", 0)
+        self._context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", self._context, 0)
+        self._waiting: list[Any] = []  # what is queued must live until it ran
+        self._failures: list[BaseException] = []
+
+    def allocate(self, size: int) -> int:
+        pointer = _POINTER()
+        self("cuMemAlloc_v2", pointer, size)
+        return pointer.value
+
+    def free(self, pointer: int) -> None:
+        self("cuMemFree_v2", pointer)
+
+    def create_stream(self) -> int:
+        stream = ctypes.c_void_p()
+        self("cuStreamCreate", stream, 1)
+        assert stream.value is not None
+        return stream.value
+
+    def wait(self, stream: int) -> None:
+        self("cuStreamSynchronize", stream)
+        self._waiting.clear()
+        if self._failures:
+            raise self._failures.pop(0)
+
+    def enqueue(self, stream: int, work: Callable[[], None]) -> None:
+        """Like a kernel: `work` may touch the memory of the GPU, and runs when it is waited for."""
+
+        def run(_: Any) -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 (C cannot pass it on: `wait` does)
+                self._failures.append(error)
+
+        function = _WORK(run)
+        self._waiting.append(function)
+        self("simcuda_enqueue", stream, function, None)
+
+    def read(self, pointer: int, size: int) -> bytes:
+        """For tests that look at what lies there."""
+        found = ctypes.create_string_buffer(size)
+        self("cuMemcpyDtoH_v2", ctypes.addressof(found), pointer, size)
+        return found.raw
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        """A call of the driver, with the primary context current, as the CUDA runtime has it."""
+        self._call("cuCtxSetCurrent", self._context)
+        self._call(name, *arguments)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._driver, name)(*arguments)
+        assert status == 0, f"{name}: {status}"
+
+
+_OPENED: dict[Path, SimulatedGpu] = {}
+
+
+def simulated_gpu(driver: Path) -> SimulatedGpu:
+    """The one of this process."""
+    if driver not in _OPENED:
+        _OPENED[driver] = SimulatedGpu(driver)
+    return _OPENED[driver]
