@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import weakref
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,10 +130,10 @@ class CudaScorer:
             return self._score_there(device_array(query), None)
         fits = query.ndim == 2 and query.shape[1] == self._dim
         if not fits or not np.issubdtype(query.dtype, np.floating):
-            check_query(cast(Floats, query), self._dim)  # says what is wrong
+            check_query(query, self._dim)  # says what is wrong
         with np.errstate(over="ignore"):  # what is too large for float32 is refused below
             kept = np.float16 if query.dtype == np.float16 else np.float32
-            rows = np.ascontiguousarray(query, kept)
+            rows: Floats = np.ascontiguousarray(query, kept)
         energy, similarity = (np.empty(len(rows), np.float32) for _ in range(2))
         anchor, neighbors = (np.empty(len(rows), np.int64) for _ in range(2))
         status = self._library.anoco_cuda_scorer_score(
