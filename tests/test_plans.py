@@ -86,13 +86,16 @@ def test_the_batch_and_the_targets_are_in_the_plan() -> None:
 
 
 @rtx
-def test_the_scoring_graph_builds_for_any_bank() -> None:
+@pytest.mark.parametrize(("queries", "dim"), [(16, 8), (2304, 1024)])
+def test_the_scoring_graph_builds_for_any_bank(queries: int, dim: int) -> None:
+    """In FP32, also at the size of DINOv3-L at 768 px."""
     profile = {
-        "query": ((1, 8), (16, 8), (16, 8)),
-        "reference_units": ((1, 8), (9216, 8), (100_000, 8)),
+        "query": ((1, dim), (queries, dim), (queries, dim)),
+        "reference_units": ((1, dim), (9216, dim), (100_000, dim)),
         "reference_norms": ((1,), (9216,), (100_000,)),
     }
-    assert build(scoring_model(), profile, workspace_mb=512).size > 100_000
+    plan = build(scoring_model(), profile, workspace_mb=4096)
+    assert plan.targets == ("sm86", "sm89") and plan.size > 100_000
 
 
 @rtx

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from agreement import ABSOLUTE, EPS, RELATIVE
 from numpy.typing import NDArray
+from onnx import TensorProto
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture, tiny_backbone
 
@@ -23,10 +24,12 @@ from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.errors import BundleError, UsageError
 from anoco_edge.onnx_session import open_session
+from anoco_edge.plans.builder import backbone_profile, build_plan
 from anoco_edge.preprocess import prepare
 from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge_export import single_file
+from anoco_edge_export.half import convert
 from anoco_edge_export.onnx_graph import FORBIDDEN
 from anoco_edge_export.pictures import rendered_picture
 
@@ -410,20 +413,39 @@ def test_a_backbone_in_two_files_is_read_and_its_second_file_checked(
         single(made, product)
 
 
+# ---- TensorRT-RTX builds it
+
+
+@pytest.fixture(scope="module")
+def half_bundle(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The same backbone in half precision, as `export --precision fp16` writes it."""
+    half, _ = convert(onnx.load_from_string(tiny_backbone(*SIZE, 12)), ["layernorm", "output"])
+    assert TensorProto.FLOAT16 in {tensor.data_type for tensor in half.graph.initializer}
+    made = remake(
+        bundle,
+        tmp_path_factory.mktemp("half") / "h.anoco",
+        {"backbone.onnx": half.SerializeToString()},
+        backbone=bundle.manifest.backbone.model_copy(update={"precision": "fp16"}),
+    )
+    good = [NewPicture.from_array(f"{k}.png", rendered_picture(*PICTURE, k)) for k in range(3)]
+    for name in ("plain", "masked-top5"):
+        Teacher.open(made.path).enroll(good, name, PRODUCTS[name])
+    return made
+
+
 @pytest.mark.parametrize("name", ["plain", "masked-top5"])
-def test_tensorrt_rtx_builds_it(name: str, bundle: Bundle) -> None:
-    trt = pytest.importorskip("tensorrt_rtx")
-    builder = trt.Builder(logger := trt.Logger(trt.Logger.ERROR))
-    network = builder.create_network(0)
-    parser = trt.OnnxParser(network, logger)
-    parsed = parser.parse(single(bundle, name))
-    assert parsed, [str(parser.get_error(k)) for k in range(parser.num_errors)]
-    config = builder.create_builder_config()
-    config.clear_flag(trt.BuilderFlag.TF32)
-    config.num_compute_capabilities = 1
-    config.set_compute_capability(trt.ComputeCapability.SM86, 0)
-    profile = builder.create_optimization_profile()
-    contract = bundle.manifest.input
-    profile.set_shape("pixels", *((n, contract.height, contract.width, 3) for n in (1, 1, 4)))
-    config.add_optimization_profile(profile)
-    assert builder.build_serialized_network(network, config) is not None
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_tensorrt_rtx_builds_it(name: str, precision: str, request: pytest.FixtureRequest) -> None:
+    pytest.importorskip("tensorrt_rtx")
+    bundle: Bundle = request.getfixturevalue("bundle" if precision == "fp32" else "half_bundle")
+    assert bundle.manifest.backbone.precision == precision
+    content = single(bundle, name)
+    kinds = {tensor.data_type for tensor in onnx.load_from_string(content).graph.initializer}
+    assert (TensorProto.FLOAT16 in kinds) == (precision == "fp16")
+    plan = build_plan(
+        content,
+        backbone_profile(bundle.manifest.input, 4),
+        flavour="tensorrt-rtx",
+        targets=("sm86", "sm89"),
+    )
+    assert plan.targets == ("sm86", "sm89") and plan.size > 100_000
