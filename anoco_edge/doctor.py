@@ -173,7 +173,7 @@ def scorer_findings() -> Iterator[Finding]:
     """Scorers, each tried with three patches and held against what they must give."""
     for name in SCORERS:
         found = _try("scorers", name, partial(_score_three, name))
-        yield _optional(found) if name == "native" else found
+        yield _optional(found) if name in ("native", "cuda") else found
 
 
 def runtime_findings() -> Iterator[Finding]:
@@ -304,7 +304,12 @@ def _score_three(scorer: str) -> str:
             f"energies {scores.energy.tolist()} instead of {wanted.energy.tolist()}",
             hint="install another version of onnxruntime",
         )
-    return "scored three patches"
+    if scorer != "cuda":
+        return "scored three patches"
+    from anoco_edge.scoring.cuda import describe
+
+    there = describe()
+    return f"scored three patches on {there.name}, with code {there.code}"
 
 
 def _load_native() -> str:

@@ -269,7 +269,7 @@ def test_choices_and_settings(stretched: Path) -> None:
     detector = opened(stretched, "plain", "native")
     assert detector.runtime == "native" and detector.selftest is None
     assert detector.choices["engine"][0] == "openvino"
-    assert detector.choices["scorer"] == ("native", "the native runtime has no other")
+    assert detector.choices["scorer"] == ("native", "the native runtime's first choice")
     one = Detector.open(
         stretched, "plain", "openvino", runtime="native", settings=EngineSettings(threads=1)
     )

@@ -173,7 +173,8 @@ class _Match:
 
         def run() -> Features:
             scores = scorer.score(self._query)
-            shares.append(scores.retrieval)
+            if name != "cuda":  # whose kernels are not timed one by one
+                shares.append(scores.retrieval)
             return scores.energy.astype(np.float32)
 
         return run
@@ -209,7 +210,7 @@ class _Match:
         agreement: Agreement | None,
     ) -> ScoringRow:
         extra = None
-        if name in self._scorers:
+        if name in self._scorers and name != "cuda":  # which uses the device's
             self._step(f"memory of {name}")
             extra = extra_memory_mb(name, self._query, self._references, self._threads)
         middle, most, all_of_them = np.percentile(oracle.neighbors, [50, 95, 100])
@@ -223,7 +224,7 @@ class _Match:
             min_ms=min(times[name]),
             ratio=median(times[name]) / median(times[YARDSTICK]),
             neighbors=(int(middle), int(most), int(all_of_them)),
-            retrieval=mean(self._shares[name]) if name in self._shares else None,
+            retrieval=mean(self._shares[name]) if self._shares.get(name) else None,
             extra_mb=None if extra is None else round(extra, 1),
             budget_mb=_budget_mb(name),
             undecided=None if agreement is None else agreement.undecided,
@@ -232,7 +233,11 @@ class _Match:
 
 
 def _budget_mb(name: str) -> float | None:
-    from anoco_edge.scoring import native, onnx_scorer
+    from anoco_edge.scoring import cuda, native, onnx_scorer
 
-    budgets = {"onnx": onnx_scorer.MEMORY_MB, "native": native.MEMORY_MB}
+    budgets = {
+        "onnx": onnx_scorer.MEMORY_MB,
+        "native": native.MEMORY_MB,
+        "cuda": cuda.MEMORY_MB,
+    }
     return float(budgets[name]) if name in budgets else None
