@@ -93,15 +93,21 @@ def compile_all(compilers: dict[int, Compiler]) -> list[Code]:
 
 def cpp_file(codes: list[Code], folder: Path) -> str:
     """The table that src/gpu/device_code.hpp declares, and the bytes by .incbin."""
-    lines = ["// Made by cuda/compile.py.", '#include "gpu/device_code.hpp"', ""]
+    lines = [
+        "// Made by cuda/compile.py.",
+        '#include "gpu/device_code.hpp"',
+        '#define ANOCO_HIDDEN __attribute__((visibility("hidden")))',
+    ]
     rows = []
     for code in codes:
         name, path = f"anoco_code_{code.target.name}", folder / code.target.file
         quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
+        # Hidden names, so that no table of addresses stands between them and the code.
+        shown = f".globl {name}, {name}_end\n.hidden {name}, {name}_end"
         lines += [
-            f'asm(R"(.section .rodata\n.balign 64\n{name}:\n.incbin "{quoted}"\n'
+            f'asm(R"(.section .rodata\n{shown}\n.balign 64\n{name}:\n.incbin "{quoted}"\n'
             f'{name}_end:\n.byte 0\n.previous)");',
-            f'extern "C" const unsigned char {name}[], {name}_end[];',
+            f'extern "C" ANOCO_HIDDEN const unsigned char {name}[], {name}_end[];',
         ]
         major, minor = code.compiler.version
         fields = (

@@ -261,7 +261,7 @@ void ties() {
 }
 
 void copies() {
-  Problem p = clustered(5, 60, 32);
+  Problem p = clustered(5, 2 * ANOCO_GPU_BLOCK, 32);  // both copies are the same thread's
   std::copy_n(p.bank.begin(), p.bank.size() / 2,
               p.bank.begin() + std::ptrdiff_t(p.bank.size() / 2));
   std::copy_n(p.bank.begin(), p.query.size(), p.query.begin());  // enrolled patches themselves
