@@ -7,10 +7,6 @@
 namespace anoco {
 namespace {
 
-bool gathers(const LoadedProduct& product) {
-  return !product.all_counted() || has_query_views(product);
-}
-
 // Moves the first values to their places in a grid, in place: no value moves forward.
 template <class T>
 void scatter(const uint8_t* counted, int64_t count, int64_t patches, T none, T* grid) {

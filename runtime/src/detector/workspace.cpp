@@ -28,6 +28,10 @@ bool has_query_views(const LoadedProduct& product) {
   return product.product().tta == Tta::paper && !product.product().views.empty();
 }
 
+bool gathers(const LoadedProduct& product) {
+  return !product.all_counted() || has_query_views(product);
+}
+
 Settings scorer_settings(const LoadedProduct& product, const ContextSettings& context,
                          int64_t memory) {
   Settings settings;

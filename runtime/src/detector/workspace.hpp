@@ -44,6 +44,8 @@ struct PictureSize {
 
 PictureSize largest_picture(const LoadedProduct& product, const ContextSettings& settings);
 bool has_query_views(const LoadedProduct& product);
+// Whether there are pictures of which not every patch is scored.
+bool gathers(const LoadedProduct& product);
 Settings scorer_settings(const LoadedProduct& product, const ContextSettings& context,
                          int64_t memory);
 

@@ -13,6 +13,10 @@ void copy_out(const From* from, int64_t count, To* to) {
   if (to != nullptr) std::copy_n(from, count, to);
 }
 
+Operands other(Operands type) {
+  return type == Operands::float16 ? Operands::float32 : Operands::float16;
+}
+
 void check_chosen(const anoco_device_patches& query) {
   if (query.chosen == nullptr) return;
   for (int64_t k = 0; k < query.chosen_count; ++k)
@@ -26,10 +30,10 @@ void check_chosen(const anoco_device_patches& query) {
 PatchScorer::Room::Room(const std::shared_ptr<const DeviceBank>& bank, const Settings& settings,
                         int64_t max_rows)
     : scorer(bank, settings, max_rows),
-      raw(bank->device(), max_rows * bank->dim() * int64_t(sizeof(float))),
+      raw(bank->device(), max_rows * bank->dim() * bytes_of(other(bank->patches().type))),
       query(bank->device(), max_rows * bank->dim() * bytes_of(bank->patches().type)),
       chosen(bank->device(), max_rows),
-      host_query(bank->device(), raw.size()),
+      host_query(bank->device(), std::max(raw.size(), query.size())),
       host_chosen(bank->device(), max_rows),
       energy(bank->device(), max_rows),
       similarity(bank->device(), max_rows),
@@ -95,25 +99,30 @@ void PatchScorer::score_device(const anoco_device_patches& query, const anoco_pa
   give(out, rows);
 }
 
+// For the first time without a graph: cuBLAS loads what it needs then, which a capture forbids.
 void PatchScorer::run(int64_t rows, Source source) {
   Tidy tidy(stream_);
-  graph(rows, source).launch(stream_.get());
+  const Graph* known = find(rows, source);
+  if (known != nullptr)
+    known->launch(stream_.get());
+  else
+    enqueue(rows, source);
   stream_.wait();
+  if (known == nullptr) {
+    Graph made = Graph::capture(bank_->device(), stream_.get(), [&] { enqueue(rows, source); });
+    if (graphs_.size() == kMostGraphs) graphs_.pop_back();
+    graphs_.push_front({rows, source, std::move(made)});
+  }
   tidy.done();
 }
 
-const Graph& PatchScorer::graph(int64_t rows, Source source) {
+const Graph* PatchScorer::find(int64_t rows, Source source) {
   const auto known = std::find_if(graphs_.begin(), graphs_.end(), [&](const Recorded& recorded) {
     return recorded.rows == rows && recorded.source == source;
   });
-  if (known != graphs_.end()) {
-    graphs_.splice(graphs_.begin(), graphs_, known);
-    return graphs_.front().graph;
-  }
-  Graph made = Graph::capture(bank_->device(), stream_.get(), [&] { enqueue(rows, source); });
-  if (graphs_.size() == kMostGraphs) graphs_.pop_back();
-  graphs_.push_front({rows, source, std::move(made)});
-  return graphs_.front().graph;
+  if (known == graphs_.end()) return nullptr;
+  graphs_.splice(graphs_.begin(), graphs_, known);
+  return &graphs_.front().graph;
 }
 
 void PatchScorer::enqueue(int64_t rows, Source source) {

@@ -26,7 +26,7 @@ class PatchScorer {
     Room(const std::shared_ptr<const DeviceBank>& bank, const Settings& settings, int64_t max_rows);
 
     DeviceScorer scorer;
-    DeviceBuffer<uint8_t> raw;    // as it came, where it is converted
+    DeviceBuffer<uint8_t> raw;    // as it came, where it is of the other type
     DeviceBuffer<uint8_t> query;  // as it is scored
     DeviceBuffer<int> chosen;
     PinnedBuffer<uint8_t> host_query;
@@ -44,7 +44,7 @@ class PatchScorer {
 
   void reserve(int64_t rows);
   void run(int64_t rows, Source source);
-  const Graph& graph(int64_t rows, Source source);
+  const Graph* find(int64_t rows, Source source);  // NULL: it did not come yet
   void enqueue(int64_t rows, Source source);
   void fetch(const anoco_device_patches& query, int64_t rows);
   void wait_for(CUstream stream);

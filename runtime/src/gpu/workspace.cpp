@@ -29,7 +29,7 @@ DeviceWorkspace::DeviceWorkspace(EngineLane& engine, std::shared_ptr<const Devic
       map_(device_, canvas(), product_->usual(), product_->product().pooling),
       canvas_pixels_(device_, tiles_.empty() ? 0 : 3 * pixels()),
       joined_(device_, tiles_.empty() ? 0 : feature_bytes(canvas(), engine.features().type)),
-      gathered_(device_, feature_bytes(canvas(), engine.features().type)),
+      gathered_(device_, gathers(*product_) ? feature_bytes(canvas(), engine.features().type) : 0),
       converted_(device_, engine.features().type == bank->patches().type
                               ? 0
                               : feature_bytes(canvas(), bank->patches().type)),
@@ -68,8 +68,8 @@ int64_t DeviceWorkspace::bytes(const LoadedProduct& product, const ContextSettin
   return Workspace::bytes(product, settings) + Counter::bytes(canvas) +
          DevicePreparer::bytes(canvas, size.width, size.height) + Selection::bytes(patches) +
          layout.bytes + patches * layout.row_bytes + DeviceMap::bytes(canvas) +
-         (product.product().tiles ? 3 * pixels + features : 0) + 2 * features + 33 * patches +
-         views;
+         (product.product().tiles ? 3 * pixels + features : 0) +
+         (gathers(product) ? 2 : 1) * features + 33 * patches + views;
 }
 
 Workspace::Findings DeviceWorkspace::look(const anoco_image& image, StageTimes& times) {
@@ -137,12 +137,15 @@ void DeviceWorkspace::run_tile(const TilePlace& place) {
        place.end_row - place.first_row);
 }
 
+// For the first time without a graph: cuBLAS loads what it needs then, which a capture forbids.
 void DeviceWorkspace::launch(Part part) {
   const auto key = std::make_pair(part, selection_.count());
-  if (graphs_.count(key) == 0 && graphs_.size() == kMostGraphs) graphs_.clear();
-  Graph& graph = graphs_[key];
-  if (!graph) graph = Graph::capture(device_, stream_.get(), [&] { enqueue(part); });
-  graph.launch(stream_.get());
+  const auto known = graphs_.find(key);
+  if (known != graphs_.end()) return known->second.launch(stream_.get());
+  enqueue(part);
+  stream_.wait();
+  if (graphs_.size() == kMostGraphs) graphs_.clear();
+  graphs_[key] = Graph::capture(device_, stream_.get(), [&] { enqueue(part); });
 }
 
 void DeviceWorkspace::enqueue(Part part) {
@@ -181,7 +184,6 @@ void DeviceWorkspace::enqueue_scores() {
   download(anchor_grid_.data(), anchor_here_, all, stream);
 }
 
-// As the CPU does, which counts the rows that are scored.
 void DeviceWorkspace::check_scores() {
   if (bad_here_[0] != ANOCO_GPU_NO_BAD_ROW) {
     const int64_t bytes = canvas().dim * bytes_of(query().type);
