@@ -252,7 +252,7 @@ def test_a_report_from_the_simulated_gpu(trt: FakeTensorRt, cuda: FakeCuda, here
     assert device_table([read_report(data)]) == NONE_YET
     told = json.loads(data.read_text()) | {"simulated": False}
     data.write_text(json.dumps(told))
-    assert "| tensorrt | cuda |" in device_table([read_report(data)])
+    assert "| tensorrt | cuda | python |" in device_table([read_report(data)])
     again = ok("device-report", "line.anoco", "--frames", 3, "--json").json
     assert again["plan"]["built_now"] is False
 

@@ -683,7 +683,7 @@ def test_infer_and_bench_take_a_runtime(stretched: Path, tmp_path: Path) -> None
     assert measured["settings"]["engine"].startswith("openvino")
     assert measured["stages"]["backbone"]["p50"] > 0
     refused = fails(2, "infer", stretched, paths[0], *asked[:-1], "--engine", "onnxruntime")
-    assert "the native runtime has openvino alone" in refused
+    assert "the native runtime has openvino and tensorrt alone" in refused
 
 
 def test_doctor_says_that_it_can_run(use_native: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import fails
 
+from anoco_edge.native.road import choose_parts
 from anoco_edge.plans import cache
 from anoco_edge.plans.builder import BuiltPlan
 from anoco_edge.plans.device import Device
@@ -164,6 +166,15 @@ def test_the_cache_is_where_python_has_it(
     assert find().code == 0
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     assert find().code == 0
+
+
+def test_the_native_runtime_asks_for_tensorrt(here: Path, use_native: Path) -> None:
+    """Here it is not installed, or the library was built without its headers: either is said."""
+    args = ("infer", "line.anoco", "parts", "--runtime", "native", "--engine", "tensorrt")
+    line = fails(3, *args)
+    assert "TensorRT" in line and ("ANOCO_TENSORRT_INCLUDE" in line or "cannot be loaded" in line)
+    assert "devices are openvino's" in fails(2, *args, "--device", "GPU")
+    assert choose_parts("tensorrt")["scorer"][0] == "cuda"
 
 
 def test_whether_the_backend_was_built(native_build: Path) -> None:

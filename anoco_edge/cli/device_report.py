@@ -12,6 +12,7 @@ from anoco_edge.cli.options import (
     EngineOption,
     JsonOption,
     ProductOption,
+    RuntimeOption,
     ScorerOption,
     ThreadsOption,
     example,
@@ -34,6 +35,7 @@ def device_report(
     product: ProductOption = None,
     engine: EngineOption = "auto",
     scorer: ScorerOption = "auto",
+    runtime: RuntimeOption = "python",
     pictures: Annotated[
         list[str] | None,
         typer.Option(help="Pictures or folders (repeatable); default: the product's references."),
@@ -71,6 +73,7 @@ def device_report(
         product=product,
         engine=engine,
         scorer=scorer,
+        runtime=runtime,
         frames=frames,
         pictures=tuple(pictures or ()),
         batch=batch,

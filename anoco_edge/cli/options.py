@@ -23,7 +23,7 @@ DeviceOption = Annotated[str, typer.Option(help="With openvino: CPU, GPU, NPU or
 ScorerOption = Annotated[str, typer.Option(help="What scores: auto, onnx, reference.")]
 RuntimeOption = Annotated[
     Literal["python", "native"],
-    typer.Option(help="What inspects: Python, or libanoco_edge (with openvino)."),
+    typer.Option(help="What inspects: Python, or libanoco_edge (with openvino or tensorrt)."),
 ]
 ThreadsOption = Annotated[int, typer.Option(min=0, help="Threads; 0 uses every core.")]
 ArenaOption = Annotated[

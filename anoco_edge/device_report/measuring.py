@@ -22,6 +22,7 @@ from anoco_edge.engines import EngineSettings, choose_engine, open_engine
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
 from anoco_edge.machine import machine, versions
 from anoco_edge.plans.flavours import FLAVOURS, Flavour
+from anoco_edge.road import Runtime
 from anoco_edge.scoring import References, choose_scorer, open_scorer
 from anoco_edge.scoring.types import Floats
 from anoco_edge.selftest import check_engine
@@ -42,6 +43,7 @@ class Request:
     product: str | None = None
     engine: str = "auto"
     scorer: str = "auto"
+    runtime: Runtime = "python"
     frames: int = 200
     pictures: tuple[str, ...] = ()
     batch: int = 1
@@ -103,6 +105,7 @@ class _Measuring:
             bundle=self._about_bundle(),
             engine=self._engine,
             scorer=self._scorer,
+            runtime=self._request.runtime,
             plan=plan,
             selftest=selftest,
             agreement=tuple(agreement or ()),
@@ -186,6 +189,7 @@ class _Measuring:
             request.product,
             self._engine,
             self._scorer,
+            runtime=request.runtime,
             settings=request.settings,
         )
         paths, what = bench_pictures(self._bundle, detector.product, request.pictures)

@@ -42,6 +42,7 @@ class Report(_Model):
     bundle: dict[str, Any]
     engine: str
     scorer: str
+    runtime: str = "python"
     plan: dict[str, Any] | None = None
     selftest: dict[str, Any] | None = None
     agreement: tuple[Agreement, ...] = ()
@@ -96,7 +97,7 @@ def render(report: Report) -> str:
     lines += [
         f"anoco-edge {report.anoco_edge}, {report.created}; {report.bundle['backbone']} "
         f"{report.bundle['precision']} at {report.bundle['input']}; engine `{report.engine}`, "
-        f"scorer `{report.scorer}`.",
+        f"scorer `{report.scorer}`, runtime `{report.runtime}`.",
         "",
         *_problems(report),
         *_stages(report),

@@ -33,6 +33,7 @@ def _row(report: Report) -> dict[str, str]:
         f"{report.bundle['input']}",
         "engine": report.engine,
         "scorer": report.scorer,
+        "runtime": report.runtime,
         "bank": report.frames["settings"]["bank"],
         "frame p50 / p99": f"{total:.1f} / {stages['total']['p99']:.1f} ms",
         "backbone": f"{backbone:.1f} ms",

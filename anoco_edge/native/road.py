@@ -26,20 +26,22 @@ from anoco_edge.road import Loaded, Subject
 from anoco_edge.selftest import SelfTest
 
 OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
+TENSORRT_VARIABLE = "ANOCO_TENSORRT_LIBRARY"
 _SCORERS = {"native": b"cpu", "cuda": b"cuda"}
 """As the library calls them."""
 
 
 def choose_parts(engine: str = "auto", scorer: str = "auto") -> dict[str, tuple[str, str]]:
-    """What the library runs, and why: OpenVINO, and its own scorer on the CPU or a CUDA device.
+    """What the library runs, and why: OpenVINO or TensorRT, and its own scorer on the CPU or GPU.
 
     >>> choose_parts(scorer="cuda")["scorer"]
     ('cuda', 'asked for')
     """
     choices = {}
     for part, asked, known in (
-        ("engine", engine, ("openvino",)),
-        ("scorer", scorer, tuple(_SCORERS)),
+        ("engine", engine, ("openvino", "tensorrt")),
+        # Where features are, scoring them costs least.
+        ("scorer", scorer, ("cuda", "native") if engine == "tensorrt" else ("native", "cuda")),
     ):
         if asked not in ("auto", *known):
             raise UsageError(
@@ -47,7 +49,6 @@ def choose_parts(engine: str = "auto", scorer: str = "auto") -> dict[str, tuple[
                 "alone",
                 hint=f"leave --{part} out, or use --runtime python",
             )
-        # OpenVINO's features are on the CPU, so that is where scoring them costs least.
         why = "the native runtime's first choice" if asked == "auto" else "asked for"
         choices[part] = (known[0] if asked == "auto" else asked, why)
     return choices
@@ -63,6 +64,16 @@ def find_openvino() -> Path | None:
         for library in sorted(Path(place).glob("libs/libopenvino_c.so*")):
             return library
     return None
+
+
+def find_tensorrt() -> Path | None:
+    """TensorRT's libraries where pip put them; None leaves it to the native library to look where
+    the environment says, or the system, where JetPack has them."""
+    if os.environ.get(TENSORRT_VARIABLE):
+        return None
+    package = find_spec("tensorrt_libs")
+    places = (package and package.submodule_search_locations) or ()
+    return next((Path(place) for place in places), None)
 
 
 def load_runtime() -> ctypes.CDLL:
@@ -106,9 +117,7 @@ class NativeRoad:
         self._subject = subject
         self._library = load_runtime()
         self._threads = settings.threads or cores()
-        self._detector = _open_detector(
-            self._library, subject, settings, _SCORERS[self.choices["scorer"][0]]
-        )
+        self._detector = _open_detector(self._library, subject, settings, self.choices)
         references = subject.product.references
         self._size = (max(r.width for r in references), max(r.height for r in references))
         self._idle = [self._new_context()]
@@ -163,18 +172,28 @@ def _make(library: ctypes.CDLL, kind: str, verb: str, *given: Any) -> _Handle:
 
 
 def _open_detector(
-    library: ctypes.CDLL, subject: Subject, settings: EngineSettings, scorer: bytes
+    library: ctypes.CDLL,
+    subject: Subject,
+    settings: EngineSettings,
+    choices: dict[str, tuple[str, str]],
 ) -> _Handle:
+    (engine, _), (scorer, _) = choices["engine"], choices["scorer"]
+    if engine == "tensorrt" and settings.device != "CPU":
+        raise UsageError(
+            f"device {settings.device} was asked for, which tensorrt does not know",
+            hint="devices are openvino's: add --engine openvino",
+        )
     bundle = _make(library, "bundle", "open", os.fsencode(subject.bundle.path))
-    engine = find_openvino()
+    theirs = find_openvino() if engine == "openvino" else find_tensorrt()
     options = interface.DetectorOptions(
         threads=settings.threads,
         product=subject.product.name.encode(),
-        device=settings.device.encode(),
-        library=engine and os.fsencode(engine),
+        backend=engine.encode(),
+        device=settings.device.encode() if engine == "openvino" else None,
+        library=theirs and os.fsencode(theirs),
         threshold=(subject.threshold or 0) if subject.threshold_kind == "manual" else 0,
         allow_random=1,  # whoever made the subject decided that
-        scorer=scorer,
+        scorer=_SCORERS[scorer],
     )
     return _make(library, "detector", "open", bundle.value, options)
 
