@@ -82,6 +82,7 @@ _PACKAGES = (
     _Package("tensorrt", ("tensorrt",), "comes with JetPack", needed=False),
     _Package("tensorrt_rtx", ("tensorrt-rtx-cu13",), "plans for RTX", "rtx", needed=False),
     _Package("openvino", ("openvino",), "Intel's engine", "openvino", needed=False),
+    _Package("pycuda", ("pycuda",), "for TensorRT, if cuda is not there", needed=False),
     _Package("cuda", ("cuda-python", "cuda-bindings"), "for TensorRT", "tensorrt", needed=False),
 )
 
