@@ -9,13 +9,12 @@ Nothing but Python is needed to find them: a build runs this without the package
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import shutil
 import subprocess
-import sysconfig
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -63,10 +62,10 @@ class Compiler(Protocol):
 class Nvrtc:
     """The run-time compiler, called as a library."""
 
-    def __init__(self, library: Path | str) -> None:
+    def __init__(self, library: str) -> None:
         for builtins in sorted(Path(library).parent.glob("libnvrtc-builtins.so.*")):
             ctypes.CDLL(str(builtins))  # which it would look for by name alone
-        self._nvrtc = ctypes.CDLL(str(library))
+        self._nvrtc = ctypes.CDLL(library)
         self._nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
@@ -127,27 +126,26 @@ class Nvcc:
 
 def find_compilers() -> dict[int, Compiler]:
     """One for each major version of CUDA, NVRTC before nvcc."""
+    nvcc = shutil.which("nvcc")
+    makers: list[tuple[Callable[[str], Compiler], str]] = [(Nvrtc, at) for at in _libraries(nvcc)]
+    if nvcc is not None:
+        makers.append((Nvcc, nvcc))
     found: dict[int, Compiler] = {}
-    for library in _libraries():
+    for make, place in makers:
         try:
-            compiler = Nvrtc(library)
-        except OSError:
+            compiler = make(place)
+        except (OSError, CompileError):  # not there, or not whole
             continue
         found.setdefault(compiler.version[0], compiler)
-    program = shutil.which("nvcc")
-    if program is not None:
-        nvcc = Nvcc(program)
-        found.setdefault(nvcc.version[0], nvcc)
     return {major: found[major] for major in sorted(found) if major in _PACKAGES}
 
 
-def _libraries() -> Iterator[Path | str]:
-    """Where NVRTC may be: this Python's packages, the toolkit of an nvcc, the system."""
-    folders: Sequence[str] = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
-    program = shutil.which("nvcc")
+def _libraries(nvcc: str | None) -> Iterator[str]:
+    """Where NVRTC may be: a package, also of the environment pip builds in; nvcc's toolkit; the
+    system."""
     for major, package in _PACKAGES.items():
         name = f"libnvrtc.so.{major}"
-        yield from (Path(folder, package, name) for folder in folders)
-        if program is not None:
-            yield Path(os.path.realpath(program)).parents[1] / "lib64" / name
+        yield from (str(Path(folder, package, name)) for folder in sys.path)
+        if nvcc is not None:
+            yield str(Path(nvcc).resolve().parents[1] / "lib64" / name)
         yield name
