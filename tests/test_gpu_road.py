@@ -73,7 +73,7 @@ def test_infer_end_to_end(trt: FakeTensorRt, cuda: FakeCuda, here: Path, batch: 
 
 def test_bench_end_to_end(trt: FakeTensorRt, here: Path) -> None:
     build("line.anoco")
-    args = ("--engine", "tensorrt", "--scorer", "cuda", "--frames", 4, "--json")
+    args = ("--engine", "tensorrt", "--scorer", "cuda", "--frames", 4, "--profile", "--json")
     report = ok("bench", "line.anoco", *args).json
     assert report["settings"]["engine"].startswith("tensorrt (")
     assert report["settings"]["scorer"].startswith("cuda (")

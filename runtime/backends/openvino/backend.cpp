@@ -1,13 +1,12 @@
 // The graph compiled for one picture, and requests that run it.
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <utility>
 #include <vector>
 
+#include "../told.hpp"
 #include "devices.hpp"
 #include "graph_file.hpp"
 #include "library.hpp"
@@ -181,19 +180,6 @@ void* memory(const OpenVino& ov, const ov_tensor_t* tensor) {
 }
 
 // ---- The interface ----
-
-template <class Work>
-anoco_status told(char* error, size_t size, Work&& work) noexcept {
-  try {
-    work();
-    return ANOCO_OK;
-  } catch (const Failure& failure) {
-    std::snprintf(error, size, "%s", failure.text.c_str());
-    return failure.status;
-  } catch (const std::bad_alloc&) {
-    return ANOCO_OUT_OF_MEMORY;
-  }
-}
 
 anoco_status open(void*, const anoco_model* model, void** engine, char* error, size_t size) {
   return told(error, size, [&] { *engine = open_graph(*model).release(); });

@@ -1,12 +1,11 @@
 // A plan of the cache in an engine that contexts share, and requests that run it.
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <utility>
 #include <vector>
 
+#include "../told.hpp"
 #include "failure.hpp"
 #include "fingerprint.hpp"
 #include "gpu/memory.hpp"
@@ -202,19 +201,6 @@ const float* run_on_host(Running& running, const uint8_t* pixels) {
 }
 
 // ---- The interface ----
-
-template <class Work>
-anoco_status told(char* error, size_t size, Work&& work) noexcept {
-  try {
-    work();
-    return ANOCO_OK;
-  } catch (const Failure& failure) {
-    std::snprintf(error, size, "%s", failure.text.c_str());
-    return failure.status;
-  } catch (const std::bad_alloc&) {
-    return ANOCO_OUT_OF_MEMORY;
-  }
-}
 
 anoco_status open(void*, const anoco_model* model, void** engine, char* error, size_t size) {
   return told(error, size, [&] { *engine = open_plan(*model).release(); });
