@@ -129,16 +129,21 @@ def use_simulated_driver(use_native: Path, simulated_driver: Path) -> Iterator[P
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name what this machine could not execute; a test says so by record_property."""
+    """Name what this machine could not execute, and figures; tests say so by record_property."""
     lines: dict[str, None] = {}
+    figures: dict[str, None] = {}
     for outcome, reports in terminalreporter.stats.items():
         for report in reports:
             for name, value in getattr(report, "user_properties", ()):
                 if name == "not executed":
                     lines[f"{report.nodeid}: {value}"] = None
+                if name == "figure":
+                    figures[str(value)] = None
             if outcome == "skipped" and isinstance(report.longrepr, tuple):
                 reason = str(report.longrepr[2]).removeprefix("Skipped: ")
                 lines[f"{report.nodeid}: {reason}"] = None
+    for figure in figures:
+        terminalreporter.line(figure)
     if lines:
         terminalreporter.section("not executed here")
         for line in lines:

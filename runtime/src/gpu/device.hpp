@@ -1,6 +1,7 @@
 // One NVIDIA device: its primary context, and our kernels loaded into it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -39,6 +40,8 @@ class Device {
   int ordinal() const { return ordinal_; }
   int capability() const { return capability_; }
   const Kernels& kernels() const { return kernels_; }
+  // It gave this sticky error: nothing more is tried.
+  void lose(CUresult code) const { lost_ = code; }
 
  private:
   friend class Current;
@@ -52,6 +55,7 @@ class Device {
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   Kernels kernels_;
+  mutable std::atomic<CUresult> lost_{kSuccess};
 };
 
 using SharedDevice = std::shared_ptr<const Device>;
@@ -59,7 +63,10 @@ using SharedDevice = std::shared_ptr<const Device>;
 // Makes a device's context current in this thread until it goes out of scope.
 class Current {
  public:
-  explicit Current(const Device& device) { driver().cuCtxPushCurrent_v2(device.context_); }
+  explicit Current(const Device& device) {
+    if (const CUresult code = device.lost_) fail_driver_call("cuCtxPushCurrent_v2", code);
+    driver().cuCtxPushCurrent_v2(device.context_);
+  }
   ~Current() {
     CUcontext popped;
     driver().cuCtxPopCurrent_v2.quietly(&popped);

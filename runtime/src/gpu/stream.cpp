@@ -9,9 +9,21 @@ Stream::Stream(SharedDevice device) : device_(std::move(device)) {
 
 Stream::~Stream() {
   freeing(*device_, [&] {
-    driver().cuStreamSynchronize.quietly(stream_);
+    wait_quietly();
     driver().cuStreamDestroy_v2.quietly(stream_);
   });
+}
+
+// Here it comes out that a kernel went astray, whoever launched it.
+CUresult Stream::wait_quietly() const noexcept {
+  const CUresult code = driver().cuStreamSynchronize.quietly(stream_);
+  if (is_sticky(code)) device_->lose(code);
+  return code;
+}
+
+void Stream::wait() const {
+  if (const CUresult code = wait_quietly())
+    fail_driver_call(driver().cuStreamSynchronize.name(), code);
 }
 
 Event::Event(SharedDevice device, unsigned flags) : device_(std::move(device)) {

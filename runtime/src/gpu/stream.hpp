@@ -17,8 +17,8 @@ class Stream {
 
   CUstream get() const { return stream_; }
   const Device& device() const { return *device_; }
-  void wait() const { driver().cuStreamSynchronize(stream_); }
-  void wait_quietly() const noexcept { driver().cuStreamSynchronize.quietly(stream_); }
+  void wait() const;
+  CUresult wait_quietly() const noexcept;
 
  private:
   SharedDevice device_;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kDeviceAlignment = 256, kHostAlignment = 64;
 constexpr size_t kMostFreed = 4000;
-constexpr size_t kMostFresh = 256 << 10;
+constexpr size_t kMostFresh = 64 << 10;
 constexpr int kFresh = 0xff;   // of memory that nothing was written to: NaN
 constexpr int kBeyond = 0xa5;  // of what lies behind an allocation of the device
 
@@ -200,7 +200,7 @@ void World::protect(const Allocation& allocation) const {
     rights = allocation.writing > 0   ? PROT_NONE
              : allocation.reading > 0 ? PROT_READ
                                       : PROT_READ | PROT_WRITE;
-  else if (running_ == 0)
+  else if (open_.count(allocation.address) == 0)
     rights = PROT_NONE;
   mprotect(reinterpret_cast<void*>(allocation.pages), allocation.pages_size, rights);
 }
@@ -309,18 +309,33 @@ void World::end(const Work& work) {
   }
 }
 
-// While one of them lives the memory of the device can be used.
-World::Running::Running(World& world) : world_(world) {
-  if (world_.running_++ == 0) world_.protect_device();
-}
+// While one of them lives memory that work uses stays open.
+World::Running::Running(World& world) : world_(world) { ++world_.running_; }
 
 World::Running::~Running() {
-  if (--world_.running_ == 0) world_.protect_device();
+  if (--world_.running_ > 0) return;
+  const std::set<uintptr_t> opened = std::move(world_.open_);
+  world_.open_.clear();
+  for (const uintptr_t address : opened) {
+    const auto it = world_.live_.find(address);
+    if (it != world_.live_.end()) world_.protect(it->second);
+  }
 }
 
-void World::protect_device() const {
-  for (const auto& [address, allocation] : live_)
-    if (!allocation.host) protect(allocation);
+// What a piece of work names is all that it may touch; a callback names nothing and may touch all.
+void World::open(const Work& work) {
+  const auto open_one = [&](const Allocation& allocation) {
+    if (!allocation.host && open_.insert(allocation.address).second) protect(allocation);
+  };
+  if (work.uses.empty())
+    for (const auto& [address, allocation] : live_) open_one(allocation);
+  for (const Use& use : work.uses) {
+    const Allocation* used = owner(use);
+    if (used == nullptr) continue;
+    open_one(*used);
+    if (used->host)
+      mprotect(reinterpret_cast<void*>(used->pages), used->pages_size, PROT_READ | PROT_WRITE);
+  }
 }
 
 void World::finish(Stream* stream, const Mark* until) {
@@ -344,13 +359,9 @@ void World::finish_all(Context* context) {
 
 void World::run_now(const Work& work) {
   if (work.run) {
-    for (const Use& use : work.uses) {
-      const Allocation* used = owner(use);
-      if (used != nullptr && used->host)
-        mprotect(reinterpret_cast<void*>(used->pages), used->pages_size, PROT_READ | PROT_WRITE);
-    }
+    open(work);
     work.run();
-    check_ends();
+    check_ends(work);
   }
   if (!work.mark) return;
   work.mark->passed = true;
@@ -358,15 +369,16 @@ void World::run_now(const Work& work) {
 }
 
 // Nothing may write behind an allocation, also where that is no page of its own.
-void World::check_ends() const {
-  for (const auto& [address, allocation] : live_) {
-    if (allocation.host) continue;
-    const uintptr_t end = allocation.pages + allocation.pages_size;
-    const auto* byte = reinterpret_cast<const unsigned char*>(address + allocation.size);
+void World::check_ends(const Work& work) {
+  for (const Use& use : work.uses) {
+    const Allocation* used = owner(use);
+    if (used == nullptr || used->host) continue;
+    const uintptr_t end = used->pages + used->pages_size;
+    const auto* byte = reinterpret_cast<const unsigned char*>(used->address + used->size);
     for (; reinterpret_cast<uintptr_t>(byte) < end; ++byte)
       if (*byte != kBeyond)
-        misuse("a kernel wrote behind the end of an allocation of " +
-               std::to_string(allocation.size) + " bytes");
+        misuse(work.call + " wrote behind the end of an allocation of " +
+               std::to_string(used->size) + " bytes");
   }
 }
 

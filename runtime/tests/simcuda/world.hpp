@@ -176,11 +176,11 @@ class World {
   void forget(Context* context);
   void unmap(const Allocation& allocation);
   void protect(const Allocation& allocation) const;
-  void protect_device() const;
+  void open(const Work& work);
   void begin(const Work& work);
   void end(const Work& work);
   void run(const Work& work);
-  void check_ends() const;
+  void check_ends(const Work& work);
   Allocation* owner(const Use& use);
   bool belongs_to_caller(const Handle& handle) const;
 
@@ -194,6 +194,7 @@ class World {
   std::map<Context*, Stream*> default_streams_;
   uint64_t next_number_ = 1, device_bytes_ = 0, host_bytes_ = 0, peak_ = 0;
   int running_ = 0;
+  std::set<uintptr_t> open_;  // allocations of the device that can be used now
 };
 
 // Every call begins with one: takes the lock, and says whether it is to fail.
