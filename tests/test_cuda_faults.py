@@ -1,7 +1,7 @@
 """Every call to CUDA fails in turn, and the device is lost in between.
 
-runtime/tests/gpu has a program that takes detectors and scorers through it; here it is run, and what
-it counted is shown.
+runtime/tests/gpu has a program that takes detectors and scorers through it; here it is run, and
+what it counted is shown.
 """
 
 from __future__ import annotations
