@@ -8,11 +8,6 @@ namespace {
 
 constexpr size_t kMostGraphs = 8;
 
-template <class From, class To>
-void copy_out(const From* from, int64_t count, To* to) {
-  if (to != nullptr) std::copy_n(from, count, to);
-}
-
 Operands other(Operands type) {
   return type == Operands::float16 ? Operands::float32 : Operands::float16;
 }
@@ -68,10 +63,7 @@ void PatchScorer::score(const void* query, Operands type, int64_t rows, const Ou
     refuse_row("query patch " + std::to_string(bad),
                room_->host_query.data() + bad * bank_->dim() * bytes_of(type), type, bank_->dim());
   check_energies(room_->energy.data(), rows);
-  copy_out(room_->energy.data(), rows, out.energy);
-  copy_out(room_->anchor.data(), rows, out.anchor);
-  copy_out(room_->similarity.data(), rows, out.similarity);
-  copy_out(room_->neighbors.data(), rows, out.neighbors);
+  give_here(out, rows);
 }
 
 void PatchScorer::score_device(const anoco_device_patches& query, const anoco_patch_scores& out) {
@@ -83,12 +75,9 @@ void PatchScorer::score_device(const anoco_device_patches& query, const anoco_pa
   const Current current(*bank_->device());
   check_on_device(*bank_->device(), query.features, "features");
   reserve(rows);
-  {
-    Tidy tidy(stream_);
-    wait_for(static_cast<CUstream>(query.stream));
-    fetch(query, rows);
-    tidy.done();
-  }
+  Tidy tidy(stream_);
+  wait_for(static_cast<CUstream>(query.stream));
+  fetch(query, rows);
   run(rows, Source::device);
   if (const int64_t bad = bad_row(); bad >= 0) {
     const int64_t row = query.chosen != nullptr ? query.chosen[bad] : bad;
@@ -96,7 +85,11 @@ void PatchScorer::score_device(const anoco_device_patches& query, const anoco_pa
     refuse_row("query patch " + std::to_string(row), room_->host_query.data(), type, bank_->dim());
   }
   check_energies(room_->energy.data(), rows);
-  give(out, rows);
+  if (out.memory == ANOCO_HOST)
+    give_here(out, rows);
+  else
+    give_there(out, rows);
+  tidy.done();
 }
 
 // For the first time without a graph: cuBLAS loads what it needs then, which a capture forbids.
@@ -179,15 +172,18 @@ void PatchScorer::read_row(const anoco_device_patches& query, int64_t row) {
   stream_.wait();
 }
 
-void PatchScorer::give(const anoco_patch_scores& out, int64_t rows) {
-  if (out.memory == ANOCO_HOST) {
-    copy_out(room_->energy.data(), rows, out.energy);
-    copy_out(room_->anchor.data(), rows, out.anchor);
-    copy_out(room_->similarity.data(), rows, out.similarity);
-    copy_out(room_->neighbors.data(), rows, out.neighbors);
-    return;
-  }
-  Tidy tidy(stream_);
+template <class Out>
+void PatchScorer::give_here(const Out& out, int64_t rows) const {
+  const auto copy = [&](const auto& from, auto* to) {
+    if (to != nullptr) std::copy_n(from.data(), rows, to);
+  };
+  copy(room_->energy, out.energy);
+  copy(room_->anchor, out.anchor);
+  copy(room_->similarity, out.similarity);
+  copy(room_->neighbors, out.neighbors);
+}
+
+void PatchScorer::give_there(const anoco_patch_scores& out, int64_t rows) const {
   const auto copy = [&](const void* from, void* to) {
     if (to != nullptr)
       driver().cuMemcpyDtoDAsync_v2(address_of(to), address_of(from), size_t(rows) * sizeof(float),
@@ -198,7 +194,6 @@ void PatchScorer::give(const anoco_patch_scores& out, int64_t rows) {
   copy(room_->scorer.similarity(), out.similarity);
   copy(room_->scorer.neighbors(), out.neighbors);
   stream_.wait();
-  tidy.done();
 }
 
 }  // namespace anoco::gpu

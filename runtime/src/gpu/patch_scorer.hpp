@@ -50,7 +50,9 @@ class PatchScorer {
   void wait_for(CUstream stream);
   int64_t bad_row() const;                                        // -1: none
   void read_row(const anoco_device_patches& query, int64_t row);  // to host_query
-  void give(const anoco_patch_scores& out, int64_t rows);
+  template <class Out>
+  void give_here(const Out& out, int64_t rows) const;
+  void give_there(const anoco_patch_scores& out, int64_t rows) const;
   Patches scored() const { return {bank_->patches().type, room_->query.address()}; }
 
   std::mutex one_at_a_time_;

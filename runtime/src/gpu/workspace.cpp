@@ -1,7 +1,6 @@
 #include "gpu/workspace.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace anoco::gpu {
 namespace {

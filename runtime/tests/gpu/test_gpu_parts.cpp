@@ -1,5 +1,6 @@
 // The parts of src/gpu that need no device: which code is chosen, how memory is divided, and
 // whether our kernels take what we give them.
+#include <cmath>
 #include <cstring>
 
 #include "check.h"
@@ -65,6 +66,18 @@ void memory_stays_in_its_budget() {
       }
 }
 
+void no_energy_is_nan() {
+  float energy[] = {0.5f, 0, std::nanf(""), 1};
+  check_energies(energy, 2);
+  try {
+    check_energies(energy, 4);
+    CHECK(false);
+  } catch (const anoco::Failure& failure) {
+    CHECK(failure.status == ANOCO_CORRUPT);
+    CHECK(failure.text.find("query patch 2 is not a number") != std::string::npos);
+  }
+}
+
 // What cuLaunchKernel reads through a pointer must be as large as what the kernel declares.
 void kernels_take_what_they_are_given() {
   anoco::gpu::Kernels all;
@@ -85,6 +98,7 @@ void kernels_take_what_they_are_given() {
 int main() {
   code_is_chosen_by_device_and_driver();
   memory_stays_in_its_budget();
+  no_energy_is_nan();
   kernels_take_what_they_are_given();
   return 0;
 }
