@@ -48,7 +48,7 @@ def test_every_command_of_the_design_is_there() -> None:
     first = {command[0] for command in all_commands()}
     assert first == {
         *("demo", "export", "build", "enroll", "calibrate", "infer", "bench", "eval"),
-        *("info", "verify", "doctor"),
+        *("info", "verify", "doctor", "device-report"),
         *("references", "product"),
     }
     assert {c[1] for c in all_commands() if c[0] == "references"} == {
