@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <exception>
 #include <new>
 
 #include "failure.hpp"
@@ -18,6 +19,9 @@ anoco_status told(char* error, size_t size, Work&& work) noexcept {
     return failure.status;
   } catch (const std::bad_alloc&) {
     return ANOCO_OUT_OF_MEMORY;
+  } catch (const std::exception& unexpected) {
+    std::snprintf(error, size, "%s", unexpected.what());
+    return ANOCO_INTERNAL;
   }
 }
 
