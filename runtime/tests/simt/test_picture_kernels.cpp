@@ -104,6 +104,15 @@ void resizing() {
     }
 }
 
+// Enough pixels to see a colour constant that is off by one.
+void many_colours() {
+  const Picture p = make_picture(ANOCO_NV12, 512, 512, 0);
+  Bytes expected(size_t(3 * 512 * 512));
+  Resizer resizer(512, 512, 512, 512, 2);
+  resizer.resize(p.image, 512, 512, expected.data(), 3 * 512);
+  CHECK(resize_by_kernels(p.image, 512, 512) == expected);
+}
+
 // White stays white, also where rounded weights add up to more than one.
 void white() {
   Picture p = make_picture(ANOCO_RGB, 123, 77, 0);
@@ -228,6 +237,7 @@ void usual() {
 
 int main() {
   resizing();
+  many_colours();
   white();
   filling();
   maps();

@@ -241,14 +241,23 @@ void ties() {
     CHECK(got.energy[2] <= 1e-12f && got.drift[5] > 1);
     CHECK(got.limit[0] == 1);  // its copy: a = 1 is not over s* = 1
   }
-  // The first violators tie; the third reference has their similarity and is consistent.
+  // -0 is as large as 0.
+  const std::vector<float> zeros{-1, -0.0f, 0, -0.0f}, ones(4, 1.0f);
+  float none = 1;
+  int lowest = -1;
+  run_rows("anoco_anchor", 1, zeros.data(), ones.data(), ones.data(), 1, 4, &lowest, &none);
+  CHECK(lowest == 1 && none == 0);
+}
+
+// The first violators tie; a third reference has their similarity and is consistent.
+void tied_violators() {
   const std::vector<float> products{10, 5, 5, 5, 9, 1}, others{1, 4, 9, 4, 12, 0},
       one{1, 1, 1, 1, 1, 1};
   const int anchor = 0;
-  const float ten = 5;
+  const float five = 5;
   float limit = 0;
   run_rows("anoco_violator", 1, products.data(), others.data(), 0, one.data(), one.data(), &anchor,
-           &ten, 1, 6, &limit);
+           &five, 1, 6, &limit);
   CHECK(limit == 5);
   std::vector<float> bank{1, 2, 3, 4, 5, 6}, q{1};
   float drift = 0, moved = 0;
@@ -440,6 +449,7 @@ int main() {
   broken_products();
   energies();
   ties();
+  tied_violators();
   copies();
   opposed();
   metrics();
