@@ -173,6 +173,10 @@ def builder_findings() -> Iterator[Finding]:
 def scorer_findings() -> Iterator[Finding]:
     """Scorers, each tried with three patches and held against what they must give."""
     for name in SCORERS:
+        reason = _no_cuda() if name == "cuda" else None
+        if reason is not None:
+            yield Finding("scorers", name, "absent", reason)
+            continue
         found = _try("scorers", name, partial(_score_three, name))
         yield _optional(found) if name in ("native", "cuda") else found
 
@@ -294,6 +298,17 @@ def _make_builder(flavour: Flavour) -> str:
         where = f"for {current_device().name}"
     trt.Builder(collecting_log(trt))
     return f"{title(flavour)} {trt.__version__} builds plans {where}"
+
+
+def _no_cuda() -> str | None:
+    """Why there is nothing to try the cuda scorer with; None where there is a device."""
+    from anoco_edge.native.library import why_not
+    from anoco_edge.scoring.cuda import describe
+
+    if why_not() is not None:
+        return None  # without the library it says that itself
+    there = describe()
+    return None if there.driver_version or there.usable else there.why_not
 
 
 def _score_three(scorer: str) -> str:

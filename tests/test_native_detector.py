@@ -298,9 +298,7 @@ def test_pictures_come_by_path_in_batches_and_with_their_errors(
 # ---- what is refused
 
 
-@pytest.mark.parametrize(
-    ("part", "asked"), [("engine", "onnxruntime"), ("engine", "tensorrt"), ("scorer", "onnx")]
-)
+@pytest.mark.parametrize(("part", "asked"), [("engine", "onnxruntime"), ("scorer", "onnx")])
 def test_only_what_the_library_has_can_be_asked_for(stretched: Path, part: str, asked: str) -> None:
     with pytest.raises(UsageError, match=rf"{part} '{asked}' was asked for, the native runtime"):
         Detector.open(stretched, "plain", runtime="native", **{part: asked})  # type: ignore[arg-type]
