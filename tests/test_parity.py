@@ -90,6 +90,32 @@ def test_an_overflow_in_half_precision_is_named(
         export_backbone(VIT[0], tmp_path, size=VIT[1], weights="random:0", precision="fp16")
 
 
+def test_drift_that_only_rounding_shows_is_named(tmp_path: Path) -> None:
+    """At 32768 FP16 counts in steps of 32; ONNX Runtime adds and subtracts in FP32."""
+    graph = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 18]>
+        g (uint8[batch, 4, 4, 3] pixels) => (float[batch, 16, 3] features)
+        <int64[3] tokens = {0, 16, 3}>
+        {
+            half = Cast<to = 10>(pixels)
+            there = Add(half, far)
+            back = Sub(there, far)
+            whole = Cast<to = 1>(back)
+            features = Reshape(whole, tokens)
+        }""")
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(np.float16(32768), "far"))
+    (path,) = save(graph, tmp_path / "backbone.onnx")
+    pixels = np.random.default_rng(0).integers(1, 256, (2, 4, 4, 3), dtype=np.uint8)
+    features = pixels.reshape(2, 16, 3).astype(np.float32)
+    expected = Expected(features, (), 1, {"half": features[1], "back": features[1]})
+    limits = load_recipe("dinov3-s").parity["fp16"]
+    with pytest.raises(ParityError) as caught:
+        check_parity(expected, graph, path, pixels, limits, ["a", "b"], 4)
+    assert "differs from torch (every tensor rounded to FP16): min cosine is" in caught.value.what
+    assert caught.value.what.endswith("; the first layer that drifts is back")
+    assert "keep more in FP32 with --islands" in caught.value.hint
+
+
 def _overflowing(walk: Any) -> Any:
     from dataclasses import replace
 

@@ -294,7 +294,9 @@ def test_a_file_of_every_library_is_read_as_it_is_published(
 
     def create(_: Recipe, architecture: str) -> Any:
         keeps = architecture.endswith("_qkvb")
-        wanted = {k: v for k, v in expected.items() if keeps or not k.endswith(("q_bias", "v_bias"))}
+        wanted = {
+            k: v for k, v in expected.items() if keeps or not k.endswith(("q_bias", "v_bias"))
+        }
         return SimpleNamespace(state_dict=lambda: wanted)
 
     monkeypatch.setattr(weights, "create_model", create)

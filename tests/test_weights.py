@@ -269,7 +269,7 @@ class _Program:
         return Path.touch, (self.made,)
 
 
-@pytest.mark.filterwarnings("error")  # torch has much to say about them, and a user one line to read
+@pytest.mark.filterwarnings("error")  # torch's, around our one line
 def test_a_pickle_that_is_no_state_dict_is_not_run(recipe: Recipe, tmp_path: Path) -> None:
     made = tmp_path / "made"
     for protocol in (2, pickle.HIGHEST_PROTOCOL):

@@ -70,7 +70,7 @@ def check_parity(
         "patches": int(expected.features[..., 0].size),
         "limits": limits.model_dump(),
         "checks": checks,
-        "device": "not run; the self-test checks its own arithmetic on the first load",
+        "device": "not run; no check here has its arithmetic, the self-test does at the first load",
     }
 
 
