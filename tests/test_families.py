@@ -68,8 +68,22 @@ def _check_transformer(graph: Any, bundle: Bundle, precision: str) -> None:
     if precision == "fp16":
         assert all(t.data_type == HALF for t in fused)
     if precision == "fp16" and backbone.id.startswith("dinov3"):
-        turned = [n.input[0] for n in graph.graph.node if "cos" in "".join(n.input)]
-        assert turned and all(types[name] == FLOAT for name in turned)
+        _check_rotation(graph, types)
+
+
+def _check_rotation(graph: Any, types: dict[str, int]) -> None:
+    """Queries and keys are turned in FP32, and whoever takes the result takes it in FP16."""
+
+    def users(name: str) -> list[Any]:
+        return [node for node in graph.graph.node if name in node.input]
+
+    scaled = [node for node in graph.graph.node if "cos" in "".join(node.input)]
+    turned = [user for node in scaled for user in users(node.output[0])]
+    assert len(turned) == len(scaled) > 0 and {node.op_type for node in turned} == {"Add"}
+    for node in turned:
+        assert types[node.output[0]] == FLOAT
+        (cast,) = users(node.output[0])
+        assert cast.op_type == "Cast" and types[cast.output[0]] == HALF
 
 
 @pytest.mark.skipif(not TARGETS, reason="tensorrt_rtx is not installed")
