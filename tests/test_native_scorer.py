@@ -152,6 +152,21 @@ def test_the_same_bits_whatever_the_threads(directions: int) -> None:
             assert getattr(first, name).tobytes() == getattr(scores, name).tobytes()
 
 
+def test_the_same_bits_whatever_the_threads_in_many_tiles() -> None:
+    """Half of the queries resemble nothing, so some tiles leave references out and some do not."""
+    query, bank = line_of_parts(queries=600, references=3000)
+    query[300:] = np.random.default_rng(4).normal(size=query[300:].shape)
+    for memory_mb in (2, 4):
+        first, *others = (
+            NativeScorer(bank, Parameters(), threads=n, directions=64, memory_mb=memory_mb)
+            for n in (1, 2, 3, 9)
+        )
+        expected = first.score(query)
+        for scores in [other.score(query) for other in others]:
+            for name in FIELDS:
+                assert getattr(expected, name).tobytes() == getattr(scores, name).tobytes()
+
+
 def test_a_small_budget_changes_nothing_but_the_tiles() -> None:
     query, bank = line_of_parts()
     whole, small = (

@@ -113,7 +113,8 @@ typedef struct anoco_scorer_options {
   double floor;     /* at least 0, below 1 */
   uint32_t threads; /* 0: one for each processor this process may use */
   /* Room for intermediate results, in millions of bytes; 0: 48. A guide: at least a few rows of
-   * similarities are kept, see anoco_scorer_query_memory. */
+   * similarities are kept, and threads beyond the fourth come on top, see
+   * anoco_scorer_query_memory. */
   uint32_t memory_mb;
   uint32_t pin;      /* 1: each worker thread stays on one processor; the caller's is left alone */
   uint32_t reserved; /* 0 */
