@@ -80,13 +80,12 @@ class Swapping {
     }
     for (std::thread& worker : workers) worker.join();
     CHECK(swaps_ >= kSwaps);
-    for (const std::atomic<int>& count : seen_) CHECK(count > 0);
   }
 
  private:
   void work(size_t offset) {
     anoco_context* context = make_context(detector_);
-    for (size_t k = 0; k < kEach || swaps_ < kSwaps; ++k) {
+    for (size_t k = 0; k < kEach || swaps_ < kSwaps || seen_[0] == 0 || seen_[1] == 0; ++k) {
       const size_t which = (k + offset) % pictures_.size();
       const Found found = inspect(context, pictures_[which]);
       const size_t product = found.product == products_[0] ? 0 : 1;
