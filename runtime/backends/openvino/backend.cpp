@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <new>
 #include <utility>
@@ -192,6 +193,9 @@ anoco_status told(char* error, size_t size, Work&& work) noexcept {
     return failure.status;
   } catch (const std::bad_alloc&) {
     return ANOCO_OUT_OF_MEMORY;
+  } catch (const std::exception& unexpected) {
+    std::snprintf(error, size, "%s", unexpected.what());
+    return ANOCO_INTERNAL;
   }
 }
 
