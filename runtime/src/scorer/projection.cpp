@@ -172,9 +172,11 @@ void Projection::set_levels(int64_t directions, double eta) {
     const double delta = std::sqrt(double(k) * (1 + eta)) * chain;
     const double most = std::sqrt(1 + eta) + delta;
     const double slack = 2 * most * delta + most * most * eta;
-    // The allowance is itself a term of the chain: hence 1.001, and for rounding it to float32.
-    const double sum = off(double(width + 1)) * (most * most + slack);
-    levels_.push_back({k, width, slack, float(1.001 * (slack + chain + sum))});
+    // The allowance is itself a term of the chain, hence the division. The factor is for rounding
+    // it to float32, and for rho, which is rounded up.
+    const double sum = off(double(width + 1));
+    const double allowance = (slack + chain + sum * (most * most + slack)) / (1 - sum);
+    levels_.push_back({k, width, slack, float((1 + 8 * kRoundoff) * allowance)});
   }
 }
 
