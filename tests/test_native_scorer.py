@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +268,21 @@ def test_a_bad_bank_is_refused_by_the_library_too() -> None:
 def test_no_query_gives_no_scores() -> None:
     found = score_patches(GOOD[:0], GOOD, scorer="native")
     assert found.energy.shape == found.anchor.shape == (0,)
+
+
+def test_other_threads_of_python_go_on_meanwhile() -> None:
+    """The GIL is released: while the library scores, this thread gets its turn again and again."""
+    rng = np.random.default_rng(0)
+    bank, _ = References.of(rng.standard_normal((6000, 512), dtype=np.float32))
+    query = rng.standard_normal((3000, 512), dtype=np.float32)
+    scorer = NativeScorer(bank, Parameters(), threads=1)
+    with ThreadPoolExecutor(1) as pool:
+        work, turns = pool.submit(scorer.score, query), 0
+        while not work.done():
+            time.sleep(0.002)
+            turns += 1
+        work.result()
+    assert turns > 10
 
 
 def test_auto_prefers_the_library_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,9 @@
  * calling thread what was wrong with which value. Nothing throws, exits or prints.
  *
  * Versions. Structs begin with their size, filled in by their INIT macro; later versions only
- * append fields and functions. anoco_abi_version changes when something breaks.
+ * append fields and functions. Programs of an older header run with a newer library; structs of a
+ * newer header, whose fields it does not know, a library refuses (ANOCO_INVALID_ARGUMENT).
+ * anoco_abi_version changes when something breaks.
  *
  * Threads. Bundles and banks are immutable, a detector changes in anoco_detector_select only, which
  * may be called at any time: any number of threads may share them. Calls that concern one context
