@@ -52,6 +52,8 @@ class Projection {
  public:
   Projection() = default;
   Projection(const Bank& bank, int64_t directions);
+  // On rows of the bank's dim numbers, orthonormal or not.
+  Projection(const Bank& bank, int64_t directions, const float* basis);
 
   // How many directions pay for a bank of this size; 0 where none do.
   static int64_t choose(int64_t rows, int64_t dim);
@@ -79,7 +81,6 @@ class Projection {
     float allowance;
   };
 
-  void make_basis(const Bank& bank, int64_t directions);
   void set_levels(int64_t directions, double eta);
   void sketch_bank(const Bank& bank);
   void sketch(int64_t level, bool query, const float* products, float inverse_norm,
