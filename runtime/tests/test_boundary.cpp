@@ -16,6 +16,8 @@
 
 namespace {
 
+using fake::Picture;
+
 namespace fs = std::filesystem;
 
 // ---- a backend that can be told to misbehave, and a log that listens
@@ -126,22 +128,6 @@ void fails(anoco_status wanted, const char* says, anoco_status found) {
 constexpr anoco_status kInvalid = ANOCO_INVALID_ARGUMENT;
 
 // ---- the road
-
-struct Picture {
-  std::vector<uint8_t> pixels;
-  anoco_image image;
-
-  Picture(int64_t width, int64_t height, size_t seed) : pixels(size_t(width * height * 3)) {
-    for (size_t k = 0; k < pixels.size(); ++k)
-      pixels[k] = uint8_t(k * (k + 13 * seed) / (seed + 5));
-    image = ANOCO_IMAGE_INIT;
-    image.data = pixels.data();
-    image.width = width;
-    image.height = height;
-  }
-  Picture(const Picture&) = delete;
-  Picture& operator=(const Picture&) = delete;
-};
 
 struct Road {
   explicit Road(const std::string& path) {

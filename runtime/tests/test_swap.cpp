@@ -12,6 +12,8 @@
 
 namespace {
 
+using fake::Picture;
+
 constexpr int kWorkers = 2, kPictures = 4, kEach = 500, kSwaps = 20;
 
 struct Found {
@@ -23,20 +25,6 @@ struct Found {
   bool operator==(const Found& other) const {
     return product == other.product && generation == other.generation && score == other.score &&
            energy == other.energy;
-  }
-};
-
-struct Picture {
-  std::vector<uint8_t> pixels;
-  anoco_image image;
-
-  Picture(int64_t width, int64_t height, size_t seed) : pixels(size_t(width * height * 3)) {
-    for (size_t k = 0; k < pixels.size(); ++k)
-      pixels[k] = uint8_t(k * (k + 13 * seed) / (seed + 5));
-    image = ANOCO_IMAGE_INIT;
-    image.data = pixels.data();
-    image.width = width;
-    image.height = height;
   }
 };
 
@@ -123,7 +111,6 @@ int main(int count, char** arguments) {
 
   const auto made = anoco::Bundle::open(arguments[1]).product(products[0]).references[0];
   std::vector<Picture> pictures;
-  pictures.reserve(kPictures);  // images point into their pictures
   for (size_t seed = 1; seed <= kPictures; ++seed)
     pictures.emplace_back(made.width, made.height, seed);
   Swapping(detector, products, pictures).run();
