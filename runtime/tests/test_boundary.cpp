@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <limits>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,80 +11,14 @@
 #include "anoco_edge.h"
 #include "check.h"
 #include "fake_backend.hpp"
+#include "moody_backend.hpp"
 
 namespace {
 
 using fake::Picture;
+using namespace moody;
 
 namespace fs = std::filesystem;
-
-// ---- a backend that can be told to misbehave, and a log that listens
-
-enum class Mood { good, throws, throws_a_number, no_memory, fails, not_a_number, another_model };
-Mood on_open = Mood::good, on_request = Mood::good, on_run = Mood::good;
-
-anoco_status act(Mood mood) {
-  if (mood == Mood::throws) throw std::runtime_error("out of the blue");
-  if (mood == Mood::throws_a_number) throw 7;
-  if (mood == Mood::no_memory) throw std::bad_alloc();
-  return mood == Mood::fails ? ANOCO_ENGINE : ANOCO_OK;
-}
-
-anoco_status moody_open(void* user, const anoco_model* model, void** engine, char* error,
-                        size_t size) {
-  const anoco_status status = act(on_open);
-  return status != ANOCO_OK ? status : fake::open(user, model, engine, error, size);
-}
-
-anoco_status moody_request(void* engine, void** request, char* error, size_t size) {
-  const anoco_status status = act(on_request);
-  return status != ANOCO_OK ? status : fake::create_request(engine, request, error, size);
-}
-
-anoco_status moody_run(void* request, const uint8_t* pixels, const float** features, char* error,
-                       size_t size) {
-  const anoco_status status = act(on_run);
-  if (status != ANOCO_OK) return status;
-  auto* made = static_cast<fake::Request*>(request);
-  if (on_run == Mood::another_model || on_run == Mood::not_a_number) {
-    fake::measure(*made->engine, pixels, made->features.data());
-    if (on_run == Mood::not_a_number)
-      made->features.back() = std::numeric_limits<float>::quiet_NaN();
-    *features = made->features.data();
-    return ANOCO_OK;
-  }
-  return fake::run(request, pixels, features, error, size);
-}
-
-void register_moody(const std::string& bundle) {
-  anoco_backend backend = {};
-  backend.struct_size = sizeof backend;
-  backend.name = "moody";
-  backend.user = const_cast<char*>(bundle.c_str());
-  backend.open = moody_open;
-  backend.close = fake::close;
-  backend.create_request = moody_request;
-  backend.destroy_request = fake::destroy_request;
-  backend.run = moody_run;
-  CHECK(anoco_register_backend(&backend) == ANOCO_OK);
-}
-
-struct Log {
-  std::vector<std::pair<int32_t, std::string>> lines;
-  bool throws = false;
-
-  bool has(int32_t level, const std::string& text) const {
-    for (const auto& [at, line] : lines)
-      if (at == level && line.find(text) != line.npos) return true;
-    return false;
-  }
-};
-
-void listen(void* user, int32_t level, const char* text) {
-  Log* log = static_cast<Log*>(user);
-  log->lines.emplace_back(level, text);
-  if (log->throws) throw std::runtime_error("the log is full");
-}
 
 // ---- outputs that must stay as they were
 
@@ -410,7 +342,7 @@ int main(int count, char** arguments) {
   CHECK(mkdtemp(folder) != nullptr);
   const std::string path = (fs::path(folder) / "line.anoco").string();
   fs::copy(arguments[1], path, fs::copy_options::recursive);
-  register_moody(path);
+  add(path);
   {
     Road road(path);
     what_cannot_be_inspected(road);
