@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Ran, defective_picture, fails, ok, run_cli
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from sklearn.metrics import average_precision_score, roc_auc_score
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
@@ -20,14 +18,13 @@ from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
-from anoco_edge.errors import ScoringError, StorageError, UsageError
-from anoco_edge.scoring import References
+from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-from anoco_edge_calibration import evaluation, knn
+from anoco_edge_calibration import measuring
 from anoco_edge_calibration.dataset import open_dataset
-from anoco_edge_calibration.evaluation import Contest, evaluate
+from anoco_edge_calibration.evaluation import Plan, evaluate
 from anoco_edge_calibration.feature_cache import CachedEngine, cache_key, size_mb
-from anoco_edge_calibration.knn import KnnCosine, KnnL2
+from anoco_edge_calibration.measuring import Contest
 from anoco_edge_calibration.pixel_metrics import PixelMetrics
 from anoco_edge_calibration.tables import METRICS, PIXEL_METRICS, Row, markdown, mean_rows
 from anoco_edge_calibration.variants import Variant, parse_variants
@@ -119,8 +116,8 @@ def test_figures_are_those_of_a_detector_and_scikit_learn(masked: Path) -> None:
 def test_scores_of_single_pictures_are_kept(here: Path) -> None:
     bundle = Bundle.open("line.anoco")
     data = open_dataset(Path("parts/nut"))
-    contest = Contest(bundle, open_engine("auto", bundle), [Variant("anoco")], shots=(2,), seeds=2)
-    pictures = evaluate(data, contest).pictures
+    contest = Contest(bundle, open_engine("auto", bundle), [Variant("anoco")])
+    pictures = evaluate(Plan(data, shots=(2,), seeds=2), contest).pictures
     assert [(p.source, p.seed) for p in pictures] == [
         (str(picture.path), seed) for seed in (0, 1) for picture in data.categories[0].test
     ]
@@ -187,12 +184,12 @@ def test_a_picture_is_decoded_once_for_all_scorers_and_draws(
     masked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
-    plain = evaluation.read_picture
-    monkeypatch.setattr(evaluation, "read_picture", lambda p: read.append(p) or plain(p))
+    plain = measuring.read_picture
+    monkeypatch.setattr(measuring, "read_picture", lambda p: read.append(p) or plain(p))
     args = ("eval", "parts/bolt", "--shots", "1,2", "--scorers", "anoco,knn-cosine")
     at_once = ok(*args, "--json")
     assert len(read) == len(set(read)) == 6
-    monkeypatch.setattr(evaluation, "MEMORY_BYTES", 1)  # room for one scorer at a time
+    monkeypatch.setattr(measuring, "MEMORY_BYTES", 1)  # room for one scorer at a time
     assert ok(*args, "--json").json == at_once.json
     assert len(read) == 6 + 6 * 4
 
@@ -282,85 +279,6 @@ def test_few_patches_and_views_reach_the_bank(here: Path, monkeypatch: pytest.Mo
     plain_bank, thin, views = (len(draft.bank) for draft in drafts)
     assert (plain_bank, thin) == (16, 5) and views > 16
     assert results()["settings"]["tta"] == "references"
-
-
-# ---- the nearest reference
-
-
-def features(rows: int, dim: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(rows, dim)).astype(np.float32)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    shape=st.tuples(st.integers(1, 30), st.integers(1, 40), st.integers(1, 24)),
-    seed=st.integers(0, 10**6),
-    offset=st.sampled_from([0.0, 30.0]),
-)
-def test_nearest_references_equal_brute_force(
-    shape: tuple[int, int, int], seed: int, offset: float
-) -> None:
-    """Far from the origin (offset) the usual |q|^2 - 2qr + |r|^2 would cancel."""
-    queries, references, dim = shape
-    q, r = features(queries, dim, seed) + np.float32(offset), features(references, dim, seed + 1)
-    r += np.float32(offset)
-    bank, _ = References.of(r)
-    q64, r64 = q.astype(np.float64), r.astype(np.float64)
-    distance = np.linalg.norm(q64[:, None] - r64[None], axis=2)
-    scores = KnnL2(bank).score(q)
-    assert scores.energy == pytest.approx(distance.min(axis=1), rel=1e-6)
-    assert distance[np.arange(queries), scores.anchor] == pytest.approx(distance.min(axis=1))
-    cosine = (q64 / np.linalg.norm(q64, axis=1)[:, None]) @ (
-        r64 / np.linalg.norm(r64, axis=1)[:, None]
-    ).T
-    scores = KnnCosine(bank).score(q)
-    assert scores.energy == pytest.approx(1 - cosine.max(axis=1), abs=3e-7)
-    assert scores.similarity == pytest.approx(cosine.max(axis=1), abs=3e-7)
-    assert (scores.energy >= 0).all() and (scores.neighbors == 1).all()
-
-
-@pytest.mark.parametrize("scorer", [KnnL2, KnnCosine])
-def test_a_query_that_is_a_reference_has_energy_zero(scorer: type[KnnL2]) -> None:
-    """Also among others that differ in a last bit, where a product of rows sees no difference."""
-    base = features(1, 256, 3) * 100
-    near = np.repeat(base, 50, axis=0)
-    near[np.arange(50), np.arange(50)] *= np.float32(1 + 1e-6)
-    bank, _ = References.of(np.concatenate([features(20, 256, 4), near]))
-    scores = scorer(bank).score(near)
-    assert (scores.energy == 0).all()
-    if scorer is KnnL2:
-        assert scores.anchor.tolist() == list(range(20, 70))
-
-
-def test_the_first_of_equal_references_is_the_anchor() -> None:
-    rows = features(3, 8, 0)
-    bank, _ = References.of(np.concatenate([rows, rows, rows]))
-    for scorer in (KnnL2(bank), KnnCosine(bank)):
-        assert scorer.score(rows).anchor.tolist() == [0, 1, 2]
-
-
-def test_blocks_and_pairs_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    q, r = features(50, 12, 0), features(70, 12, 1)
-    r[35:] = r[:35]  # ties across pieces
-    bank, _ = References.of(r)
-    whole = KnnL2(bank).score(q)
-    monkeypatch.setattr(knn, "BLOCK_BYTES", 3 * 4 * 70)
-    monkeypatch.setattr(knn, "_PAIRS", 3)
-    pieces = KnnL2(bank).score(q)
-    assert np.array_equal(whole.energy, pieces.energy)
-    assert np.array_equal(whole.anchor, pieces.anchor)
-
-
-def test_features_that_mean_nothing_are_refused() -> None:
-    bank, _ = References.of(features(4, 8, 0))
-    for scorer in (KnnL2(bank), KnnCosine(bank)):
-        for bad in (np.nan, np.inf):
-            query = features(2, 8, 1)
-            query[1, 3] = bad
-            with pytest.raises(ScoringError, match="query patch 1 contains NaN"):
-                scorer.score(query)
-        with pytest.raises(ScoringError, match="zero norm"):
-            scorer.score(np.zeros((1, 8), np.float32))
 
 
 # ---- features are computed once
@@ -785,7 +703,7 @@ def test_settings_of_the_contest_reach_the_draft(line: Path) -> None:
     bundle = Bundle.open(line / "line.anoco")
     engine, data = open_engine("auto", bundle), open_dataset(line / "parts", ["nut"])
     found = [
-        evaluate(data, Contest(bundle, engine, [Variant("anoco")], settings=Settings(fields)))
+        evaluate(Plan(data), Contest(bundle, engine, [Variant("anoco")], Settings(fields)))
         for fields in ({}, {"metric": "cosine"})
     ]
     assert found[0].pictures[0].score != found[1].pictures[0].score

@@ -27,9 +27,12 @@ from anoco_edge.pictures import read_picture
 from anoco_edge.preprocess import Mask, patch_box
 from anoco_edge_calibration.charts import PALETTE, Series, line_chart
 from anoco_edge_calibration.dataset import read_mask
-from anoco_edge_calibration.evaluation import Contest, Entrant, Evaluation, Found, PictureScore
+from anoco_edge_calibration.evaluation import Evaluation
+from anoco_edge_calibration.measuring import Entrant, Found, PictureScore
 from anoco_edge_calibration.metrics import Curve, pr_curve, roc_curve
+from anoco_edge_calibration.scorers import ANOCO
 from anoco_edge_calibration.tables import IMAGE_METRICS, MEAN, Row, Shots, rich_table
+from anoco_edge_calibration.variants import Variant
 
 MOST_SHOWN = 4  # misses of a category, and as many false alarms
 PICTURE_BYTES = 9_000_000  # of all JPEGs: 12 MB in base64
@@ -75,14 +78,16 @@ class Worst:
 class Gallery:
     """Draws what the first ANoCo scorer, taught with the most shots, judges worst.
 
-    Its `look` is for `evaluate`. Drawn pictures are all it keeps; misses and false alarms of every
+    Its `look` is for `measure`. Drawn pictures are all it keeps; misses and false alarms of every
     category have the same share of `PICTURE_BYTES`.
     """
 
-    def __init__(self, contest: Contest, categories: int) -> None:
-        anoco = [variant for variant in contest.variants if variant.kind == "anoco"]
-        self._variant = [*anoco, *contest.variants][0]
-        self._shots = max(contest.shots, key=lambda n: math.inf if n == "full" else n)
+    def __init__(
+        self, variants: Sequence[Variant], shots: Sequence[Shots], categories: int
+    ) -> None:
+        anoco = [variant for variant in variants if variant.kind == ANOCO]
+        self._variant = [*anoco, *variants][0]
+        self._shots = max(shots, key=lambda n: math.inf if n == "full" else n)
         self._share = PICTURE_BYTES // (2 * categories)
         self.worst: dict[str, Worst] = {}
 

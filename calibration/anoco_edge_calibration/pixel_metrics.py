@@ -1,7 +1,7 @@
 """Pixel AUROC, PRO and F1-max over any number of anomaly maps: exact, in bounded memory.
 
 Floats that are not negative sort as their bits do, so pixels are spilled to a file as integers,
-a sorted run a picture, and counted afterwards in one table of bit patterns after the other.
+a sorted run a picture, and counted afterwards, half an octave of values after the other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,12 +25,14 @@ from anoco_edge.preprocess import Mask
 
 Records = NDArray[np.unsignedinteger[Any]]
 Counts = NDArray[np.int64]
+Shares = NDArray[np.float64]
 
 # The upper ten bits of a pattern (sign, exponent, one of the mantissa) choose its table: half an
 # octave, so that maps need a few dozen tables, of 32 MB each.
 GROUP_BITS = 10
 PATTERNS = 1 << (32 - GROUP_BITS)
 GROUPS = 1 << (GROUP_BITS - 1)  # the sign is never set
+SORTED = PATTERNS // 2  # pixels of a group that are sorted, in the memory that its tables take
 INFINITY = 0x7F800000  # bits of the first float32 that is not finite; those of negatives are above
 
 
@@ -147,14 +149,35 @@ class PixelMetrics:
                 raise OSError(f"{len(data)} of {wanted} bytes could be read back")
         return np.frombuffer(data, run.dtype)
 
-    def _count(self, group: int) -> tuple[Counts, Counts, NDArray[np.float64]]:
+    def _count(self, group: int) -> tuple[Counts, Counts, Shares]:
         """Normal pixels, defective pixels and the shares of regions that these are, for each
         distinct value of a group, highest first."""
+        runs = self._runs[group]
+        if sum(run.length for run in runs) <= SORTED:
+            return self._count_by_sorting(runs)
+        return self._count_in_tables(runs)
+
+    def _count_by_sorting(self, runs: Sequence[_Run]) -> tuple[Counts, Counts, Shares]:
+        """Few pixels: to sort them is many times faster than tables of every pattern."""
+        parts = [self._read(run) for run in runs]
+        # A normal pixel becomes a record, too: of a region without size.
+        whole = [p if p.itemsize == 8 else p.astype(np.uint64) << np.uint64(32) for p in parts]
+        records = np.sort(np.concatenate(whole))
+        _, firsts, counts = _distinct(records >> np.uint64(32))
+        sizes = (records & np.uint64(0xFFFFFFFF)).astype(np.float64)
+        marked = sizes > 0
+        defective = np.add.reduceat(marked, firsts, dtype=np.int64)
+        inverse = np.divide(1, sizes, out=np.zeros_like(sizes), where=marked)
+        shares = np.add.reduceat(inverse, firsts)
+        return (counts - defective)[::-1], defective[::-1], shares[::-1]
+
+    def _count_in_tables(self, runs: Sequence[_Run]) -> tuple[Counts, Counts, Shares]:
+        """Any number of pixels: one place for every pattern that the group can hold."""
         seen = np.zeros(PATTERNS, np.bool_)
         normal = np.zeros(PATTERNS, np.int64)
         defective = np.zeros(PATTERNS, np.int64)
         shares = np.zeros(PATTERNS, np.float64)
-        for run in self._runs[group]:
+        for run in runs:
             records = self._read(run)
             if records.itemsize == 4:
                 values, firsts, counts = _distinct(records)
@@ -190,7 +213,7 @@ class _Curves:
     pro: float = 0.0  # area up to the limit under the sum over regions of their overlap
     f1: float = 0.0
 
-    def lower(self, normal: Counts, defective: Counts, shares: NDArray[np.float64]) -> None:
+    def lower(self, normal: Counts, defective: Counts, shares: Shares) -> None:
         """Go on over the next distinct values."""
         found, rejected = np.cumsum(defective), np.cumsum(normal)
         self.pairs += int(normal @ (2 * found - defective)) + 2 * self.found * int(rejected[-1])
