@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +22,12 @@ from anoco_edge.engines import open_engine
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge_calibration import measuring
-from anoco_edge_calibration.dataset import open_dataset
 from anoco_edge_calibration.evaluation import Plan, evaluate
 from anoco_edge_calibration.feature_cache import CachedEngine, cache_key, size_mb
+from anoco_edge_calibration.layouts import open_dataset
 from anoco_edge_calibration.measuring import Contest
 from anoco_edge_calibration.pixel_metrics import PixelMetrics
+from anoco_edge_calibration.scorers import KINDS, nonbipartite
 from anoco_edge_calibration.tables import METRICS, PIXEL_METRICS, Row, markdown, mean_rows
 from anoco_edge_calibration.variants import Variant, parse_variants
 
@@ -194,7 +196,94 @@ def test_a_picture_is_decoded_once_for_all_scorers_and_draws(
     assert len(read) == 6 + 6 * 4
 
 
+def test_units_may_be_measured_apart_in_any_order_and_travel(masked: Path) -> None:
+    """As on other machines: one draw at a time, pickled, the last one first."""
+    shutil.copy("parts/nut/train/good/good1.png", "parts/nut/train/good/good2.png")
+    bundle = Bundle.open("line.anoco")
+    variants = parse_variants("anoco,knn-l2,patchcore")
+    contest = Contest(bundle, open_engine("auto", bundle), variants)
+    plan = Plan(open_dataset(Path("parts")), shots=(1, "full"), seeds=2)
+    whole = evaluate(plan, contest)
+    units = plan.single_draws()
+    assert [unit.draws for unit in units] == [((1, 0),), ((1, 1),), (("full", 0),)] * 2
+    parts = [pickle.loads(pickle.dumps(measure(unit, contest))) for unit in units[::-1]]
+    assert merge(plan, parts) == whole
+    assert any("copies of each other" in remark for remark in whole.remarks)
+
+
+def test_a_scorer_that_cannot_take_the_bank_is_left_out_and_named(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nonbipartite, "MOST_EDGES", 3)
+    args = ("eval", "parts/bolt", "--shots", "1", "--scorers", "knn-nonbipartite,anoco", "--json")
+    ran = run_cli(*args)
+    assert ran.code == 1
+    assert (
+        "knn-nonbipartite, 1 shots of seed 0 is left out: knn-nonbipartite would" in ran.complaint
+    )
+    assert {row["scorer"] for row in ran.json} == {"anoco"}
+
+
 # ---- what is compared
+
+
+def test_all_scorers_make_one_table(masked: Path) -> None:
+    ran = ok("eval", "parts/bolt", "--shots", "2", "--scorers", "all", "--json")
+    rows = rows_of(ran, seed=0, category="bolt")
+    rounds = [f"message-passing rounds={k}" for k in range(1, 6)]
+    names = [[name] if name != "message-passing" else rounds for name in KINDS]
+    assert [row["scorer"] for row in rows] == [name for some in names for name in some]
+    assert all(0.5 < row[m] <= 1 for row in rows for m in ("image_auroc", "pixel_auroc"))
+    assert len({row["pixel_pro"] for row in rows}) > 10, "they are not all the same"
+    text = Path("eval-out/results.md").read_text()
+    assert text.count("| bolt | 2 |") == len(rows) and text.count("**") >= 12
+
+
+def test_a_scorer_with_a_rule_of_its_own_scores_the_picture_by_it(masked: Path) -> None:
+    """SPADE's map is that of the nearest patch, its score of a picture is not."""
+    bundle = Bundle.open("line.anoco")
+    variants = parse_variants("knn-l2,spade,patchcore")
+    contest = Contest(bundle, open_engine("auto", bundle), variants)
+    found = evaluate(Plan(open_dataset(Path("parts/bolt"))), contest)
+    rows = {row.scorer: row for row in found.rows if row.seed == 0}
+    assert rows["knn-l2"].figures["pixel_pro"] == rows["spade"].figures["pixel_pro"]
+    scores = {
+        name: [p.score for p in found.pictures if p.scorer == name] for name in ("knn-l2", "spade")
+    }
+    assert not set(scores["knn-l2"]) & set(scores["spade"])
+
+
+def test_the_metric_of_anoco_is_a_scorer_and_a_sweep(here: Path) -> None:
+    common = ("eval", "parts/bolt", "--shots", "1", "--json")
+    named = ok(*common, "--scorers", "anoco,anoco-l2,anoco-cosine")
+    ok(*common, "--sweep", "metric=product,l2,cosine")
+    bundle = Bundle.open("line.anoco")
+    plan, engine = Plan(open_dataset(Path("parts/bolt"))), open_engine("auto", bundle)
+    scores = [
+        [picture.score for picture in evaluate(plan, Contest(bundle, engine, variants)).pictures]
+        for variants in (
+            parse_variants("anoco,anoco-l2,anoco-cosine"),
+            parse_variants("anoco", ["metric=product,l2,cosine"]),
+        )
+    ]
+    assert scores[0] == scores[1] and len(set(scores[0])) == len(scores[0])
+    assert {row["scorer"] for row in named.json} == {"anoco", "anoco-l2", "anoco-cosine"}
+
+
+def test_rounds_are_swept_for_message_passing_alone() -> None:
+    swept = parse_variants("message-passing,knn-l2", ["rounds=1,3"])
+    assert [v.name for v in swept] == [
+        "message-passing rounds=1",
+        "message-passing rounds=3",
+        "knn-l2",
+    ]
+
+
+def test_help_tells_the_nearest_patch_from_the_nearest_5_percent(here: Path) -> None:
+    said = " ".join(ok("eval", "--help").out.replace("│", " ").split())
+    assert "nearest patch: knn-l2, knn-cosine, knn-mahalanobis" in said
+    assert "nearest 5 % of the bank, as in the paper's ablation: knn-l2-5pct" in said
+    assert all(kind in said for kind in KINDS)
 
 
 def test_variants_of_scorers_are_every_combination_that_was_asked_for() -> None:
@@ -219,7 +308,7 @@ def test_variants_of_scorers_are_every_combination_that_was_asked_for() -> None:
         ("anoco", "lambda", "'lambda' is not a sweep; write lambda=0.1,1,10"),
         ("anoco", "lambda=", "is not a sweep"),
         ("anoco", "lambda=1,,2", "is not a sweep"),
-        ("anoco", "temperature=1", "what can be swept is lambda, metric, floor, pooling"),
+        ("anoco", "temperature=1", "what can be swept is lambda, metric, floor, pooling, rounds"),
         ("anoco", "lambda=much", "lambda is 'much'; it must be a number"),
         ("anoco", "lambda=0", "lambda is 0.0; it must be a number from 1e-24"),
         ("anoco", "lambda=nan", "lambda is nan"),
@@ -227,6 +316,10 @@ def test_variants_of_scorers_are_every_combination_that_was_asked_for() -> None:
         ("anoco", "metric=l1", "unknown metric 'l1'"),
         ("anoco", "pooling=mean", "unknown pooling 'mean'"),
         ("knn-l2", "lambda=1", "--sweep lambda is for anoco"),
+        ("patchcore,spade", "pooling=max", "--sweep pooling is for anoco"),
+        ("anoco", "rounds=2", "--sweep rounds is for message-passing"),
+        ("message-passing", "rounds=6", "rounds are '6'; use 1 to 5"),
+        ("message-passing", "rounds=0", "rounds are '0'"),
     ],
 )
 def test_what_cannot_be_swept_is_refused(

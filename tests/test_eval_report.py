@@ -26,9 +26,9 @@ from anoco_edge.engines import open_engine
 from anoco_edge.errors import PictureError, StorageError
 from anoco_edge_calibration import eval_report
 from anoco_edge_calibration.charts import LEFT, PALETTE, RIGHT
-from anoco_edge_calibration.dataset import open_dataset
 from anoco_edge_calibration.eval_report import CHART, GAP, SIDE, Gallery, write_eval_report
 from anoco_edge_calibration.evaluation import Evaluation, Plan, evaluate
+from anoco_edge_calibration.layouts import open_dataset
 from anoco_edge_calibration.measuring import Contest, PictureScore, Problem
 from anoco_edge_calibration.metrics import roc_curve
 from anoco_edge_calibration.tables import METRICS, Row, mean_rows

@@ -45,8 +45,15 @@ def register(app: typer.Typer) -> None:
 def eval_(
     context: typer.Context,
     dataset: Annotated[
-        Path, typer.Argument(help="A category in the layout of MVTec AD, or a folder of them.")
-    ],
+        Path | None,
+        typer.Argument(help="A data set, or one category of it, in a layout that --layout names."),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            help="mvtec, mpdd, btad, visa, real-iad or oct2017; default: found by looking."
+        ),
+    ] = None,
     categories: Annotated[
         str | None, typer.Option(help="Only these categories (commas); default: all.")
     ] = None,
@@ -70,14 +77,21 @@ def eval_(
     ] = "4",
     seeds: Annotated[int, typer.Option(min=1, help="Draws of these parts, seeds 0 to N-1.")] = 1,
     scorers: Annotated[
-        str, typer.Option(help="What to compare: anoco, knn-l2, knn-cosine (commas).")
+        str,
+        typer.Option(
+            help="What to compare (commas), or all: anoco (by its metric: anoco-l2, "
+            "anoco-cosine); nearest patch: knn-l2, knn-cosine, knn-mahalanobis; mean over the "
+            "nearest 5 % of the bank, as in the paper's ablation: knn-l2-5pct, knn-cosine-5pct, "
+            "knn-mahalanobis-5pct; ANoCo's energy on these 5 %: knn-bipartite, knn-nonbipartite; "
+            "message-passing, patchcore, spade."
+        ),
     ] = "anoco",
     sweep: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=A,B",
-            help="Try several values of lambda, metric, floor or pooling (repeatable: all "
-            "combinations).",
+            help="Try several values of lambda, metric, floor, pooling or rounds (repeatable: "
+            "all combinations).",
         ),
     ] = None,
     metric: MetricOption = None,
@@ -100,6 +114,12 @@ def eval_(
     device: DeviceOption = "CPU",
     scorer: ScorerOption = "auto",
     threads: ThreadsOption = 0,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Put the paper's rows beside the measured ones.")
+    ] = False,
+    paper_only: Annotated[
+        bool, typer.Option("--paper-only", help="Show the paper's tables, and measure nothing.")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Measure accuracy on a data set: image AUROC, AUPR, F1-max, pixel AUROC, PRO, F1-max.
@@ -110,15 +130,21 @@ def eval_(
     be measured are named and left out, and the command then ends with exit code 1.
     """
     try:
-        from anoco_edge_calibration.dataset import open_dataset
         from anoco_edge_calibration.eval_report import Gallery, write_eval_report
         from anoco_edge_calibration.evaluation import Plan, evaluate
+        from anoco_edge_calibration.layouts import open_dataset
         from anoco_edge_calibration.measuring import Contest
+        from anoco_edge_calibration.paper import beside
         from anoco_edge_calibration.variants import parse_variants
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"
         raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None
 
+    if paper_only:
+        _show_paper(dataset, json_)
+        return
+    if dataset is None:
+        raise UsageError("which data set?", hint="name its folder, or pass --paper-only")
     started = time.perf_counter()
     variants = parse_variants(scorers, sweep or [])
     _check_fixed({"lambda": lam, "metric": metric, "floor": floor, "pooling": pooling}, variants)
@@ -135,7 +161,8 @@ def eval_(
     numbers = _parse_shots(shots)
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="pass one of them")
-    data = open_dataset(dataset, [name.strip() for name in (categories or "").split(",") if name])
+    wanted = [name.strip() for name in (categories or "").split(",") if name]
+    data = open_dataset(dataset, wanted, layout)
     plan = Plan(data, numbers, seeds)
     plan.check()
     opened, like = open_bundle(context, backbone, size, layer, layers, weights, bundle, product)
@@ -146,8 +173,13 @@ def eval_(
     gallery = Gallery(variants, numbers, len(data.categories))
     with console.progress("measuring", plan.steps(len(variants))) as step:
         result = evaluate(plan, contest, step, gallery.look)
+    if paper:
+        published = beside(data, numbers)
+        result.rows += published.rows
+        result.remarks += published.remarks
     facts = {
         "dataset": str(dataset),
+        "layout": data.layout,
         "categories": [category.name for category in data.categories],
         **eval_results.effective(plan, contest, device, chosen),
         "windows": vars(runner.use),
@@ -163,6 +195,23 @@ def eval_(
     write_eval_report(out_ / "report.html", data.name, result, facts, gallery.worst)
     console.note(f"results: {out_ / 'results.json'}, {out_ / 'results.md'}, {out_ / 'report.html'}")
     eval_results.leave(result)
+
+
+def _show_paper(dataset: Path | None, as_json: bool) -> None:
+    """All published tables."""
+    from anoco_edge_calibration.paper import load_paper
+    from anoco_edge_calibration.paper.show import published_table
+
+    if dataset is not None:
+        raise UsageError("--paper-only measures nothing", hint="leave out the data set")
+    paper = load_paper()
+    if as_json:
+        console.emit_json([row for table in paper.tables for row in table.flat()])
+        return
+    console.out.print(f"{paper.paper}\nPercent, as published; ANoCo with {paper.backbone}.\n")
+    for table in paper.tables:
+        for name in table.datasets or (None,):
+            console.out.print(published_table(table, name))
 
 
 def _parse_shots(text: str) -> list[Any]:

@@ -1,7 +1,8 @@
 """Pixel AUROC, PRO and F1-max over any number of anomaly maps: exact, in bounded memory.
 
-Floats that are not negative sort as their bits do, so pixels are spilled to a file as integers,
-a sorted run a picture, and counted afterwards, half an octave of values after the other.
+Floats that are not negative sort as their bits do, so pixels are kept as integers. Few are sorted
+in memory; many are spilled to a file, a sorted run a picture, and counted afterwards in one table
+of bit patterns after the other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -25,14 +26,13 @@ from anoco_edge.preprocess import Mask
 
 Records = NDArray[np.unsignedinteger[Any]]
 Counts = NDArray[np.int64]
-Shares = NDArray[np.float64]
 
 # The upper ten bits of a pattern (sign, exponent, one of the mantissa) choose its table: half an
 # octave, so that maps need a few dozen tables, of 32 MB each.
 GROUP_BITS = 10
 PATTERNS = 1 << (32 - GROUP_BITS)
 GROUPS = 1 << (GROUP_BITS - 1)  # the sign is never set
-SORTED = PATTERNS // 2  # pixels of a group that are sorted, in the memory that its tables take
+HELD = 8_000_000  # pixels that stay in memory; sorting them takes no more of it than the tables
 INFINITY = 0x7F800000  # bits of the first float32 that is not finite; those of negatives are above
 
 
@@ -48,7 +48,8 @@ class PixelResult:
 
 
 class PixelMetrics:
-    """Collects maps with their ground truth; a normal pixel takes 4 bytes of disk, another 8.
+    """Collects maps with their ground truth; a normal pixel takes 4 bytes, another 8: of memory
+    while there are few, then of disk.
 
     >>> with PixelMetrics() as metrics:
     ...     metrics.add(np.float32([[0.1, 0.9], [0.2, 0.2]]), np.array([[0, 1], [0, 0]], np.bool_))
@@ -57,9 +58,11 @@ class PixelMetrics:
     PixelResult(auroc=1.0, pro=1.0, f1_max=1.0, pixels=6, regions=1)
     """
 
-    def __init__(self, folder: Path | None = None, pro_limit: float = 0.3) -> None:
-        """Pixels wait in `folder` (the system's temporary one if None); PRO is integrated up to
-        the false-positive rate `pro_limit`."""
+    def __init__(
+        self, folder: Path | None = None, pro_limit: float = 0.3, held: int = HELD
+    ) -> None:
+        """More pixels than `held` wait in `folder` (the system's temporary one if None); PRO is
+        integrated up to the false-positive rate `pro_limit`."""
         if not 0 < pro_limit <= 1:
             raise UsageError(
                 f"pro_limit is {pro_limit}", hint="it is a rate: above 0 and at most 1"
@@ -70,6 +73,8 @@ class PixelMetrics:
             # A file without a name: even a kill leaves nothing behind.
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         self._end = 0
+        self._most_held = held
+        self._held: list[tuple[Records, Records]] = []
         self._runs: dict[int, list[_Run]] = defaultdict(list)
         self._normal = self._defective = self._regions = 0
 
@@ -92,10 +97,14 @@ class PixelMetrics:
         bits = _bits(anomaly_map, mask)
         labels = label_regions(mask)[mask]
         sizes = np.bincount(labels).astype(np.uint64)
-        normal = np.sort(bits[~mask])
+        normal = bits[~mask]
         # The region's size travels in the lower half: all that PRO asks about a pixel's region.
-        defective = np.sort((bits[mask].astype(np.uint64) << np.uint64(32)) | sizes[labels])
-        self._write(normal, defective)
+        defective = (bits[mask].astype(np.uint64) << np.uint64(32)) | sizes[labels]
+        if self._end or self._normal + self._defective + bits.size > self._most_held:
+            self._spill()
+            self._write(np.sort(normal), np.sort(defective))
+        else:
+            self._held.append((normal, defective))
         self._normal += normal.size
         self._defective += defective.size
         self._regions += max(sizes.size - 1, 0)
@@ -111,6 +120,8 @@ class PixelMetrics:
             )
         limit = self._pro_limit * self._normal
         curves = _Curves(self._defective, limit)
+        if self._held:
+            curves.lower(*self._count_held())
         for group in sorted(self._runs, reverse=True):
             curves.lower(*self._count(group))
         return PixelResult(
@@ -126,6 +137,13 @@ class PixelMetrics:
             raise UsageError(
                 "these pixel metrics are closed", hint="add and ask inside the with block"
             )
+
+    def _spill(self) -> None:
+        """What waits in memory goes to the file."""
+        while self._held:
+            normal, defective = self._held[-1]
+            self._write(np.sort(normal), np.sort(defective))
+            self._held.pop()  # only now: a full disk loses nothing
 
     def _write(self, *parts: Records) -> None:
         """Append sorted records; they count only when all of them are in the file."""
@@ -149,35 +167,34 @@ class PixelMetrics:
                 raise OSError(f"{len(data)} of {wanted} bytes could be read back")
         return np.frombuffer(data, run.dtype)
 
-    def _count(self, group: int) -> tuple[Counts, Counts, Shares]:
+    def _count_held(self) -> tuple[Counts, Counts, NDArray[np.float64]]:
+        """As `_count`, of all pixels in memory. Normal pixels between two values of defective ones
+        count as one value: along them the curves are straight, and F1 only falls."""
+        normal = np.sort(np.concatenate([held for held, _ in self._held]))
+        records = np.sort(np.concatenate([held for _, held in self._held]))
+        bits = (records >> np.uint64(32)).astype(np.uint32)
+        firsts = np.flatnonzero(np.concatenate([[True], bits[1:] != bits[:-1]]))
+        values = bits[firsts]
+        # Normal pixels from each value on, and above each: their differences, in turns.
+        reached = np.empty(2 * values.size + 2, np.int64)
+        reached[0], reached[-1] = normal.size, 0
+        reached[1:-1:2] = normal.size - np.searchsorted(normal, values)
+        reached[2:-1:2] = normal.size - np.searchsorted(normal, values, side="right")
+        steps = reached[:-1] - reached[1:]
+        defective, shares = np.zeros(steps.size, np.int64), np.zeros(steps.size)
+        defective[1::2] = np.diff(firsts, append=bits.size)
+        sizes = (records & np.uint64(0xFFFFFFFF)).astype(np.float64)
+        shares[1::2] = np.add.reduceat(1 / sizes, firsts)
+        return steps[::-1], defective[::-1], shares[::-1]
+
+    def _count(self, group: int) -> tuple[Counts, Counts, NDArray[np.float64]]:
         """Normal pixels, defective pixels and the shares of regions that these are, for each
         distinct value of a group, highest first."""
-        runs = self._runs[group]
-        if sum(run.length for run in runs) <= SORTED:
-            return self._count_by_sorting(runs)
-        return self._count_in_tables(runs)
-
-    def _count_by_sorting(self, runs: Sequence[_Run]) -> tuple[Counts, Counts, Shares]:
-        """Few pixels: to sort them is many times faster than tables of every pattern."""
-        parts = [self._read(run) for run in runs]
-        # A normal pixel becomes a record, too: of a region without size.
-        whole = [p if p.itemsize == 8 else p.astype(np.uint64) << np.uint64(32) for p in parts]
-        records = np.sort(np.concatenate(whole))
-        _, firsts, counts = _distinct(records >> np.uint64(32))
-        sizes = (records & np.uint64(0xFFFFFFFF)).astype(np.float64)
-        marked = sizes > 0
-        defective = np.add.reduceat(marked, firsts, dtype=np.int64)
-        inverse = np.divide(1, sizes, out=np.zeros_like(sizes), where=marked)
-        shares = np.add.reduceat(inverse, firsts)
-        return (counts - defective)[::-1], defective[::-1], shares[::-1]
-
-    def _count_in_tables(self, runs: Sequence[_Run]) -> tuple[Counts, Counts, Shares]:
-        """Any number of pixels: one place for every pattern that the group can hold."""
         seen = np.zeros(PATTERNS, np.bool_)
         normal = np.zeros(PATTERNS, np.int64)
         defective = np.zeros(PATTERNS, np.int64)
         shares = np.zeros(PATTERNS, np.float64)
-        for run in runs:
+        for run in self._runs[group]:
             records = self._read(run)
             if records.itemsize == 4:
                 values, firsts, counts = _distinct(records)
@@ -213,7 +230,7 @@ class _Curves:
     pro: float = 0.0  # area up to the limit under the sum over regions of their overlap
     f1: float = 0.0
 
-    def lower(self, normal: Counts, defective: Counts, shares: Shares) -> None:
+    def lower(self, normal: Counts, defective: Counts, shares: NDArray[np.float64]) -> None:
         """Go on over the next distinct values."""
         found, rejected = np.cumsum(defective), np.cumsum(normal)
         self.pairs += int(normal @ (2 * found - defective)) + 2 * self.found * int(rejected[-1])

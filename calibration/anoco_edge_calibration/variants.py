@@ -46,11 +46,11 @@ class Variant:
     ) -> Scorer:
         """A scorer with the parameters of `product`; `name` and `threads` are `open_scorer`'s.
         What scorers of one bank have in common they find in `near`."""
-        parameters = Parameters(product.lam, product.metric, product.floor)
-        make = KINDS[self.kind].make
-        if make is None:
+        kind = KINDS[self.kind]
+        parameters = Parameters(product.lam, kind.metric or product.metric, product.floor)
+        if kind.make is None:
             return open_scorer(name, bank, parameters, threads=threads)
-        return make(near, parameters, int(self.choices.get("rounds", 1)))
+        return kind.make(near, parameters, int(self.choices.get("rounds", 1)))
 
 
 def parse_variants(scorers: str, sweeps: Sequence[str] = ()) -> list[Variant]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from anoco_edge.scoring import Parameters, Scorer
+from anoco_edge.scoring import Metric, Parameters, Scorer
 from anoco_edge_calibration.scorers.graphs import MOST_ROUNDS, KnnBipartite, MessagePassing
 from anoco_edge_calibration.scorers.knn import Nearest, NearestShare
 from anoco_edge_calibration.scorers.near import Near
@@ -34,10 +34,16 @@ class Kind:
     takes: tuple[str, ...]
     make: Make | None = None
     """From the bank, ANoCo's parameters and the rounds; ANoCo itself is `open_scorer`'s."""
+    metric: Metric | None = None
+    """What it measures the drift by, whatever the product says."""
 
 
 KINDS: Mapping[str, Kind] = {
     ANOCO: Kind("the method of this toolkit", (*_ENERGY, *_POOLED)),
+    "anoco-l2": Kind("its drift by length alone", ("lambda", "floor", *_POOLED), metric="l2"),
+    "anoco-cosine": Kind(
+        "its drift by direction alone", ("lambda", "floor", *_POOLED), metric="cosine"
+    ),
     "knn-l2": Kind("distance to the nearest patch", _POOLED, lambda near, *_: Nearest(near, "l2")),
     "knn-cosine": Kind(
         "1 - cosine to the nearest patch", _POOLED, lambda near, *_: Nearest(near, "cosine")

@@ -102,14 +102,18 @@ class Near:
         return self.latest(f"distances {space}", query, lambda: self._distances(space, query))
 
     def _distances(self, space: Space, query: Floats) -> Distances:
+        if space == "cosine":
+            edges = self.retrieved(query)
+            s = edges.weights.reshape(-1, self.k)
+            best = edges.columns.reshape(s.shape)[np.arange(len(s)), s.argmax(axis=1)]
+            return Distances(best, 1 - s.mean(axis=1, dtype=np.float64))
         rows, search = self.placed(space, query), self.search(space)
         anchor, mean = np.empty(len(rows), np.int64), np.empty(len(rows))
         for some in blocks(len(rows), len(search.rows)):
             squared = search.squared_distances(rows[some])
             anchor[some] = squared.argmin(axis=1)
             least = np.partition(squared, self.k - 1, axis=1)[:, : self.k]
-            away = least / 2 if space == "cosine" else np.sqrt(least)
-            mean[some] = away.mean(axis=1, dtype=np.float64)
+            mean[some] = np.sqrt(least).mean(axis=1, dtype=np.float64)
         return Distances(anchor, mean)
 
     def retrieved(self, query: Floats) -> Edges:
