@@ -22,10 +22,10 @@ from anoco_edge.engines import open_engine
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge_calibration import measuring
-from anoco_edge_calibration.evaluation import Plan, evaluate
+from anoco_edge_calibration.evaluation import Plan, evaluate, merge
 from anoco_edge_calibration.feature_cache import CachedEngine, cache_key, size_mb
 from anoco_edge_calibration.layouts import open_dataset
-from anoco_edge_calibration.measuring import Contest
+from anoco_edge_calibration.measuring import Contest, measure
 from anoco_edge_calibration.pixel_metrics import PixelMetrics
 from anoco_edge_calibration.scorers import KINDS, nonbipartite
 from anoco_edge_calibration.tables import METRICS, PIXEL_METRICS, Row, markdown, mean_rows

@@ -211,7 +211,11 @@ def test_a_json_that_names_missing_files_or_is_another_is_refused(tmp_path: Path
         ("object,split", "category,split", "has no column object"),
         ("candle,train,normal", "candle,train,fine", "gives .* the split 'train' and label 'fine'"),
         ("candle,train,normal", "candle,val,normal", "splits are train and test"),
-        ("candle,train,normal", "candle,test,normal", "the split train of .* holds no picture"),
+        (
+            "candle,train,normal",
+            "candle,test,normal",
+            "1cls.csv, train of candle, holds no picture",
+        ),
     ],
 )
 def test_a_csv_that_says_something_else_is_refused(
@@ -234,7 +238,7 @@ def test_a_csv_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_unknown_layouts_and_folders_are_told_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown layout 'coco'; use mvtec, mpdd, btad, visa"):
         open_dataset(tmp_path, layout="coco")
-    with pytest.raises(UsageError, match="is not a data set: .*--layout knows mpdd, btad, visa"):
+    with pytest.raises(UsageError, match=r"is not a data set: .*--layout knows mpdd, btad, visa"):
         open_dataset(tmp_path)
     with pytest.raises(UsageError, match=r"there is no data set at .*; expected is realiad_jsons"):
         open_dataset(tmp_path / "missing", layout="real-iad")

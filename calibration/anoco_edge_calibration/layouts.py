@@ -71,7 +71,7 @@ def _look(folder: Path) -> str | None:
 
 def _refusal(folder: Path, layout: str | None) -> str:
     if layout is None:
-        return f"{folder} is not a data set: there is no train/good in it, nor any other layout"
+        return f"{folder} is not a data set: there is no train/good in it"
     other = _look(folder)
     like = f": it looks like {other}" if other else ""
     return f"{folder} is not in the layout {layout}{like}"
@@ -108,7 +108,8 @@ def _read_folders(name: str, folder: Path, good: str) -> Category:
         for path in _pictures(kind):
             mask = masks.get(f"{path.stem}_mask") or masks.get(path.stem)
             test.append(TestPicture(path, kind.name, mask))
-    return _category(name, _pictures(folder / "train" / good), test, folder, f"train/{good}")
+    train = _pictures(folder / "train" / good)
+    return _category(name, train, test, str(folder / "train" / good), str(folder / "test"))
 
 
 # ---- VisA
@@ -153,7 +154,7 @@ def _read_visa(name: str, file: Path, rows: Sequence[Mapping[str, str]]) -> Cate
         elif normal:
             train.append(path)
     _check_there(file, train, test)
-    return _category(name, train, test, root, f"the split train of {_VISA_CSV}")
+    return _category(name, train, test, *(f"{file}, {s} of {name}," for s in ("train", "test")))
 
 
 # ---- Real-IAD
@@ -181,7 +182,7 @@ def _read_real_iad(file: Path, pictures: Path) -> Category:
             hint="it has meta (prefix, normal_class), train and test",
         ) from None
     _check_there(file, train, test)
-    return _category(file.stem, train, test, root, f"train of {file.name}")
+    return _category(file.stem, train, test, f"train of {file}", f"test of {file}")
 
 
 def _is(one: Mapping[str, Any], normal: str) -> bool:
@@ -222,12 +223,12 @@ def _check_there(file: Path, train: Sequence[Path], test: Sequence[TestPicture])
 
 
 def _category(
-    name: str, train: Sequence[Path], test: Sequence[TestPicture], folder: Path, where: str
+    name: str, train: Sequence[Path], test: Sequence[TestPicture], of_train: str, of_test: str
 ) -> Category:
     if not train:
-        raise UsageError(f"{folder / where} holds no picture", hint=_expected(None))
+        raise UsageError(f"{of_train} holds no picture", hint=_expected(None))
     if not test:
-        raise UsageError(f"{folder / 'test'} holds no pictures", hint=_expected(None))
+        raise UsageError(f"{of_test} holds no pictures", hint=_expected(None))
     return Category(name, tuple(train), tuple(test))
 
 
