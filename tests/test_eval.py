@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,14 @@ def test_a_scorer_that_cannot_take_the_bank_is_left_out_and_named(
         "knn-nonbipartite, 1 shots of seed 0 is left out: knn-nonbipartite would" in ran.complaint
     )
     assert {row["scorer"] for row in ran.json} == {"anoco"}
+
+
+def test_a_missing_package_ends_the_run_and_says_what_to_install(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    line = fails(3, "eval", "parts", "--shots", "1", "--scorers", "anoco,knn-bipartite")
+    assert "scipy is needed for graphs of patches" in line and "'anoco-edge[eval]'" in line
 
 
 # ---- what is compared

@@ -25,9 +25,11 @@ from anoco_edge.drawing.overlay import CONTOUR
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import PictureError, StorageError
 from anoco_edge_calibration import eval_report
+from anoco_edge_calibration import gallery as gallery_module
 from anoco_edge_calibration.charts import LEFT, PALETTE, RIGHT
-from anoco_edge_calibration.eval_report import CHART, GAP, SIDE, Gallery, write_eval_report
+from anoco_edge_calibration.eval_report import CHART, write_eval_report
 from anoco_edge_calibration.evaluation import Evaluation, Plan, evaluate
+from anoco_edge_calibration.gallery import GAP, SIDE, Gallery
 from anoco_edge_calibration.layouts import open_dataset
 from anoco_edge_calibration.measuring import Contest, PictureScore, Problem
 from anoco_edge_calibration.metrics import roc_curve
@@ -367,7 +369,7 @@ def test_every_category_has_its_share_of_the_page(
     _, gallery = measured(here)
     sizes = [len(s.drawn) for w in gallery.worst.values() for s in (*w.misses, *w.alarms)]
     room = round(2.5 * max(sizes))
-    monkeypatch.setattr(eval_report, "PICTURE_BYTES", 4 * room)
+    monkeypatch.setattr(gallery_module, "PICTURE_BYTES", 4 * room)
     ok("eval", "parts", "--shots", "1")
     page = page_of()
     jpegs = [base64.b64decode((i["src"] or "").partition(",")[2]) for i in page.all("img")]
@@ -382,7 +384,7 @@ def test_a_picture_that_is_gone_by_now_costs_its_overlay_only(
     def gone(path: Path) -> Any:
         raise PictureError(f"{path} is not there <any more>")
 
-    monkeypatch.setattr(eval_report, "read_picture", gone)
+    monkeypatch.setattr(gallery_module, "read_picture", gone)
     ok("eval", "parts/bolt", "--shots", "1")
     page = page_of()
     assert "Not drawn: parts/bolt/test/red/0.png is not there <any more>" in page.text

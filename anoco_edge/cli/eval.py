@@ -130,8 +130,9 @@ def eval_(
     be measured are named and left out, and the command then ends with exit code 1.
     """
     try:
-        from anoco_edge_calibration.eval_report import Gallery, write_eval_report
+        from anoco_edge_calibration.eval_report import write_eval_report
         from anoco_edge_calibration.evaluation import Plan, evaluate
+        from anoco_edge_calibration.gallery import Gallery
         from anoco_edge_calibration.layouts import open_dataset
         from anoco_edge_calibration.measuring import Contest
         from anoco_edge_calibration.paper import beside

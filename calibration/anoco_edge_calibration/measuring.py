@@ -19,7 +19,13 @@ from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.energy import EnergyReader, PictureEnergy, Seen
 from anoco_edge.engines import Engine
-from anoco_edge.errors import AnocoError, PictureError, ScoringError, StorageError
+from anoco_edge.errors import (
+    AnocoError,
+    EnvironmentMissingError,
+    PictureError,
+    ScoringError,
+    StorageError,
+)
 from anoco_edge.geometry import Geometry
 from anoco_edge.machine import cores
 from anoco_edge.maps import Map, MapMaker, enlarge
@@ -203,6 +209,8 @@ class _Measuring:
             for variant in self._contest.variants:
                 try:
                     entrant = self._enter(variant, shots, seed, draft, near)
+                except EnvironmentMissingError:
+                    raise  # it would be missing for every draw
                 except AnocoError as error:
                     run = f"{variant.name}, {shots} shots of seed {seed}"
                     self._result.report("", f"{run} is left out: {error}")

@@ -24,14 +24,19 @@ Sparse = Any  # scipy.sparse.csr_matrix, which is imported late
 MOST_ROUNDS = 5  # the paper's
 
 
-class KnnBipartite:
+class GraphScorer:
+    """What is common to them: a bank, ANoCo's parameters, and scipy."""
+
+    def __init__(self, near: Near, parameters: Parameters) -> None:
+        csr_matrix()  # if it is missing, now, and not at every picture
+        self._near = near
+        self._parameters = parameters
+
+
+class KnnBipartite(GraphScorer):
     """ANoCo's energy on the most similar 5 % of the bank."""
 
     name = "knn-bipartite"
-
-    def __init__(self, near: Near, parameters: Parameters) -> None:
-        self._near = near
-        self._parameters = parameters
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`."""
@@ -45,7 +50,7 @@ class KnnBipartite:
         return graph_scores(q, drift, moved, edges, self._parameters.metric)
 
 
-class MessagePassing:
+class MessagePassing(GraphScorer):
     """Features travel along the edges of ANoCo's graph for some rounds, then Eq. 10.
 
     The paper says that the weights are ANoCo's and that nothing is trained, not how a round goes.
@@ -63,8 +68,7 @@ class MessagePassing:
     name = "message-passing"
 
     def __init__(self, near: Near, parameters: Parameters, rounds: int) -> None:
-        self._near = near
-        self._parameters = parameters
+        super().__init__(near, parameters)
         self._rounds = rounds
 
     def score(self, query: Floats) -> Scores:
@@ -116,16 +120,16 @@ def weigh(edges: Edges, q: Matrix, r: Matrix, floor: float) -> Sparse:
     r_norm = np.linalg.norm(r, axis=1)[edges.columns]
     alpha = 2 * q_norm * r_norm / (q_norm + r_norm)
     weights = np.maximum(edges.weights.astype(np.float64), floor) * alpha
-    return sparse(weights, edges, (len(q), len(r)))
+    return csr_matrix()((weights, edges.columns, edges.starts), shape=(len(q), len(r)))
 
 
-def sparse(values: NDArray[Any], edges: Edges, shape: tuple[int, int]) -> Sparse:
-    """A matrix with these values on the edges."""
+def csr_matrix() -> Any:
+    """scipy's class of sparse matrices."""
     try:
         from scipy.sparse import csr_matrix
     except ImportError:
         raise missing("scipy", "eval", "for graphs of patches") from None
-    return csr_matrix((values, edges.columns, edges.starts), shape=shape)
+    return csr_matrix
 
 
 def row_sums(matrix: Sparse) -> Matrix:

@@ -50,11 +50,20 @@ class Near:
     def __init__(self, bank: References, pictures: NDArray[np.integer[Any]] | None = None) -> None:
         """`pictures` numbers the picture each patch of the bank comes from (None: all one)."""
         self.pictures = np.zeros(len(bank.norms), np.int64) if pictures is None else pictures
-        self.features = bank.features.astype(np.float32, copy=False)
-        self.units = unit_rows(self.features)
-        self.k = share_of(len(self.features))
+        self.k = share_of(len(bank.norms))
+        self._bank = bank
         self._lasting: dict[str, Any] = {}
         self._latest: dict[str, tuple[Floats, Any]] = {}
+
+    @property
+    def features(self) -> Rows:
+        """The bank, one row a patch."""
+        return self.once("features", lambda: self._bank.features.astype(np.float32, copy=False))
+
+    @property
+    def units(self) -> Rows:
+        """The same, each row at length one."""
+        return self.once("units", lambda: unit_rows(self.features))
 
     def once(self, what: str, compute: Callable[[], _Found]) -> _Found:
         """What depends on the bank alone."""

@@ -21,6 +21,7 @@ import numpy as np
 from anoco_edge.errors import ScoringError, UsageError
 from anoco_edge.scoring.types import Floats, Parameters, Scores
 from anoco_edge_calibration.scorers.graphs import (
+    GraphScorer,
     Matrix,
     Sparse,
     float64_features,
@@ -37,14 +38,13 @@ TOLERANCE = 1e-5  # of the residual, against the right-hand side
 _MOST_STEPS = 500
 
 
-class KnnNonBipartite:
+class KnnNonBipartite(GraphScorer):
     """ANoCo's energy of queries after a full solve."""
 
     name = "knn-nonbipartite"
 
     def __init__(self, near: Near, parameters: Parameters) -> None:
-        self._near = near
-        self._parameters = parameters
+        super().__init__(near, parameters)
         edges = len(near.features) * share_of(max(len(near.features) - 1, 0))
         if edges > MOST_EDGES:
             raise UsageError(
