@@ -41,6 +41,16 @@ class PictureEnergy:
     stages: dict[str, float] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A prepared picture and the features of its patches; times in ms."""
+
+    pixels: Pixels
+    placement: Placement
+    features: Floats = field(repr=False)
+    stages: dict[str, float] = field(repr=False)
+
+
 class EnergyReader:
     """Scores pictures of one product with one engine and one bank."""
 
@@ -62,8 +72,19 @@ class EnergyReader:
         self._views = product.views if product.tta == "paper" else ()
 
     def read(self, pictures: Sequence[Pixels]) -> list[PictureEnergy | AnocoError]:
-        """Through one run of the engine, its time shared out evenly; a picture that cannot be
-        scored gives its error, and the others go on."""
+        """Through one run of the engine; a picture that cannot be scored gives its error, and the
+        others go on."""
+        found: list[PictureEnergy | AnocoError] = []
+        for seen in self.see(pictures):
+            try:
+                found.append(self.score(seen))
+            except AnocoError as error:
+                found.append(error)
+        return found
+
+    def see(self, pictures: Sequence[Pixels]) -> list[Seen]:
+        """Through one run of the engine, its time shared out evenly. Any reader with the same
+        engine and canvas can score what this one has seen."""
         if not pictures:
             return []
         start = time.perf_counter()
@@ -71,35 +92,32 @@ class EnergyReader:
         ready = time.perf_counter()
         features = self.canvas.features(self._engine, np.stack([pixels for pixels, _ in prepared]))
         share = 1000 / len(pictures)
-        common = {
+        stages = {
             "preprocess": (ready - start) * share,
             "backbone": (time.perf_counter() - ready) * share,
         }
-        found: list[PictureEnergy | AnocoError] = []
-        for (pixels, placement), grid in zip(prepared, features, strict=True):
-            try:
-                found.append(self._score(pixels, placement, grid, dict(common)))
-            except AnocoError as error:
-                found.append(error)
-        return found
+        return [
+            Seen(pixels, placement, grid, dict(stages))
+            for (pixels, placement), grid in zip(prepared, features, strict=True)
+        ]
 
-    def _score(
-        self, pixels: Pixels, placement: Placement, features: Floats, stages: dict[str, float]
-    ) -> PictureEnergy:
+    def score(self, seen: Seen) -> PictureEnergy:
+        """The energies of one picture."""
         start = time.perf_counter()
+        placement, stages = seen.placement, dict(seen.stages)
         counted = self._geometry.counted(placement)
-        scores = self._scorer.score(features[counted.reshape(-1)])
+        scores = self._scorer.score(seen.features[counted.reshape(-1)])
         energy, similarity = _grid(counted, scores.energy), _grid(counted, scores.similarity)
         anchor = np.full(counted.shape, -1, np.int64)
         anchor[counted] = scores.anchor
         stages["scoring"] = (time.perf_counter() - start) * 1000
         if self._views:
-            others = self._other_views(pixels, placement, stages)
-            seen = [(IDENTITY, energy, counted), *others]
-            energy = average(self.canvas.contract, seen, counted)
+            others = self._other_views(seen.pixels, placement, stages)
+            whole = [(IDENTITY, energy, counted), *others]
+            energy = average(self.canvas.contract, whole, counted)
         if self._baseline is not None:
             energy = np.where(counted, self._baseline.excess(energy), np.float32(0))
-        score = pool(energy[counted], self._pooling)
+        score = pool(energy[counted], self._pooling) if scores.picture is None else scores.picture
         return PictureEnergy(placement, counted, energy, anchor, similarity, score, stages)
 
     def _other_views(
