@@ -43,7 +43,7 @@ def broken_trace(weight: str, change: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("weight", "block"),
-    [("trunk.blocks.5.norm2.bias", "blocks.5"), ("trunk.blocks.0.gamma_1", "blocks.0")],
+    [("trunk.blocks.5.norm2.bias", "blocks.5"), ("trunk.blocks.0.norm1.weight", "blocks.0")],
 )
 def test_a_broken_block_ends_the_export_and_is_named(
     weight: str, block: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
