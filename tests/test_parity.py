@@ -16,7 +16,14 @@ from anoco_edge.errors import ParityError
 from anoco_edge_export import export_backbone, load_recipe
 from anoco_edge_export.expected import Expected
 from anoco_edge_export.onnx_graph import save, trace
-from anoco_edge_export.parity import DiffersError, check_parity, compare, first_drift, spearman
+from anoco_edge_export.parity import (
+    DiffersError,
+    Gate,
+    check_parity,
+    compare,
+    first_drift,
+    spearman,
+)
 from anoco_edge_export.recipe import ParityLimits
 
 VIT = ("dinov3-s", (96, 64))
@@ -136,7 +143,7 @@ def test_a_disk_too_full_to_look_for_the_layer_does_not_hide_the_difference(
     pixels = np.zeros((1, 64, 64, 3), np.uint8)
     other = Expected(np.ones((1, 16, 8), np.float32), (), 0, {"grid": np.ones((8, 4, 4), "f4")})
     with pytest.raises(ParityError) as caught:
-        check_parity(other, graph, path, pixels, limits, ["a"], 4)
+        check_parity(Gate(other, pixels, limits, ["a"], 4), graph, path)
     assert "differs from torch (ONNX Runtime, CPU): min cosine is" in caught.value.what
     says = "; the layer that drifts could not be looked for: No space left on device"
     assert caught.value.what.endswith(says)

@@ -12,7 +12,7 @@ from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.schema import Backbone
 from anoco_edge.cli.console import emit_json, out, progress, warn
 from anoco_edge.cli.options import BundleArgument, JsonOption, example
-from anoco_edge.cli.parity import parity_remarks, parity_table
+from anoco_edge.cli.parity import few_pictures, parity_remarks, parity_table
 
 
 def register(app: typer.Typer) -> None:
@@ -54,6 +54,9 @@ def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
         out.print(parity_table(manifest.parity))
         for remark in parity_remarks(manifest.parity):
             out.print(remark, markup=False)
+        few = few_pictures(manifest.parity)
+        if few:
+            warn(few)
     show_products(products)
 
 
