@@ -119,6 +119,21 @@ def test_it_is_symmetric_and_biases_stay(model: Any) -> None:
     assert made[relu.input[0]] == "Sub"  # what a product gives is not rounded again
 
 
+def test_the_bias_of_a_convolution_stays() -> None:
+    """TensorRT-RTX refuses to dequantise INT32."""
+    head = HEAD.replace("float[batch, 4] x", "float[batch, 3, 8, 8] x").replace(
+        "[b, 3]", "[b, c, h, w]"
+    )
+    made = parser.parse_model(f"{head} {{ y = Conv (x, weight, bias) }}")
+    for name, shape in {"weight": (2, 3, 3, 3), "bias": (2,)}.items():
+        made.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
+    graph = quantised(named_products(made), ["weight"], {"x": 1.0})
+    (conv,) = (n for n in graph.graph.node if n.op_type == "Conv")
+    kinds = {t.name: t.data_type for t in graph.graph.initializer}
+    assert kinds.get(conv.input[2]) == onnx.TensorProto.FLOAT
+    assert not {"x", "weight"} & set(conv.input)
+
+
 def test_layers_that_are_left_out_are_untouched(model: Any) -> None:
     plain = named_products(model)
     graph = quantised(plain, ["second"], RANGES)
@@ -146,8 +161,9 @@ def test_no_cast_stands_between_int8_and_its_product(model: Any) -> None:
     made = {output: node.op_type for node in half.graph.node for output in node.output}
     products = [n for n in half.graph.node if n.op_type == "MatMul"]
     assert {made[name] for n in products for name in n.input} == {"DequantizeLinear"}
-    (relu,) = (n for n in half.graph.node if n.op_type == "Relu")
+    relu, bias = (next(n for n in half.graph.node if n.op_type == op) for op in ("Relu", "Sub"))
     assert types[relu.output[0]] == onnx.TensorProto.FLOAT16
+    assert types[bias.output[0]] == onnx.TensorProto.FLOAT
     np.testing.assert_allclose(run(half, feed()), run(graph, feed()), atol=0.1)
 
 

@@ -67,9 +67,9 @@ def _int8_remarks(int8: dict[str, Any]) -> list[str]:
     costs, out = int8["layers"], int8["left_out"]
     inside = len(costs) - len(out)
     worst = sorted(costs, key=lambda name: -costs[name])[:_WORST]
-    left = f"; left in {int8['rest'].upper()}: {', '.join(out)}" if out else ""
+    left = f"left in {int8['rest'].upper()}: {', '.join(out) or 'none'}"
     return [
-        f"INT8: {inside} of {len(costs)} layers{left} (at most {int8['most_left_out']})",
+        f"INT8: {inside} of {len(costs)} layers; {left} (up to {int8['most_left_out']} may be)",
         f"ranges: {int8['method']}, {len(int8['pictures'])} pictures",
         "energies move most, by layer alone in INT8: "
         + ", ".join(f"{name} {costs[name]:.1%}" for name in worst),
