@@ -7,7 +7,6 @@ attention itself, norms and all that lies between have no weights and keep their
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -123,13 +122,8 @@ def quantised(model: Any, layers: Collection[str], ranges: Mapping[str, float]) 
         op_types_to_quantize=list(_PRODUCTS),
         extra_options=dict(_SYMMETRIC),
     )
-    level = logging.root.level
-    logging.root.setLevel(logging.ERROR)  # it reports what it was asked for as a warning
-    try:
-        worker.quantize_model()
-        worker.model.topological_sort()  # it appends what it makes
-    finally:
-        logging.root.setLevel(level)
+    worker.quantize_model()
+    worker.model.topological_sort()  # it appends what it makes
     result = frame(model)
     result.graph.node.extend(worker.model.nodes())
     result.graph.initializer.extend(worker.model.initializer())
