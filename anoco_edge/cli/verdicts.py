@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from anoco_edge.cli.console import err, note, out
+from anoco_edge.cli.drift import in_words
 
 if TYPE_CHECKING:
     from anoco_edge.results import Summary
@@ -102,4 +103,5 @@ def show_summary(summary: Summary, *, live: bool, kind: str) -> None:
     rate = summary.pictures / summary.seconds if summary.seconds else 0
     basis = ", by a provisional threshold" if kind == "provisional" else ""
     text = f"{', '.join(parts)} in {summary.seconds:.1f} s ({rate:.1f} a second){basis}"
-    out.print(text, soft_wrap=True)
+    moved = in_words(summary.drift)
+    out.print(f"{text}; [yellow]{moved}[/]" if moved else text, soft_wrap=True)

@@ -34,7 +34,7 @@ LIVE_REPORT_ROWS = 2000
 
 _COLUMNS = (
     *("id", "source", "verdict", "score", "threshold", "threshold_kind", "ratio"),
-    *("regions", "x0", "y0", "x1", "y1", "reference", "similarity", "total_ms", "error"),
+    *("regions", "x0", "y0", "x1", "y1", "reference", "similarity", "total_ms", "drift", "error"),
 )
 
 
@@ -86,8 +86,10 @@ class ResultFolder:
             self._save == "anomalous" and row.get("verdict") == "anomalous"
         )
 
-    def finish(self, detector: Detector, summary: Mapping[str, object], title: str) -> Path:
-        """Write report.html and close the files."""
+    def finish(
+        self, detector: Detector, summary: Mapping[str, object], title: str, *, warning: str = ""
+    ) -> Path:
+        """Write report.html, with a warning above all else, and close the files."""
         path = self.folder / "report.html"
         with _writing(path):
             write_report(
@@ -98,6 +100,7 @@ class ResultFolder:
                 threshold=detector.threshold,
                 threshold_kind=detector.threshold_kind,
                 summary=summary,
+                warning=warning,
             )
             self.close()
         return path
@@ -239,6 +242,7 @@ def _flat(row: Row) -> Row:
     flat["regions"] = len(regions)
     flat["reference"] = evidence.get("reference")
     flat["similarity"] = evidence.get("similarity")
+    flat["drift"] = (row.get("drift") or {}).get("state")
     flat["total_ms"] = (row.get("timings") or {}).get("total")
     if regions:
         flat.update(zip(("x0", "y0", "x1", "y1"), regions[0]["box"], strict=True))

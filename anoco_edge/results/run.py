@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.detector import Detector
+from anoco_edge.drift import DriftWatch
 from anoco_edge.errors import AnocoError, SourceError, StorageError
 from anoco_edge.inspection import Inspection
 from anoco_edge.results.folder import ResultFolder, Row, overlay_of
@@ -33,6 +34,7 @@ class Summary:
     skipped: int = 0
     seconds: float = 0.0
     interrupted: bool = False
+    drift: dict[str, Any] | None = None
     lost: AnocoError | None = field(default=None, repr=False)
     first_error: str = field(default="", repr=False)
 
@@ -49,11 +51,13 @@ def inspect_source(
     folder: ResultFolder | None = None,
     *,
     batch: int = 4,
+    watch: DriftWatch | None = None,
     on_row: Callable[[Row], None] = lambda _: None,
 ) -> Summary:
     """Inspect every frame; a bad one is recorded and the run goes on.
 
-    Ctrl-C ends the run, not the record: the summary says that it was interrupted.
+    Ctrl-C ends the run, not the record: the summary says that it was interrupted. Each row says
+    what `watch` makes of the run so far.
     """
     summary = Summary()
     started = time.perf_counter()
@@ -62,6 +66,7 @@ def inspect_source(
         while group := list(islice(frames, 1 if source.live else batch)):
             for frame, outcome in _inspect_group(detector, group):
                 row = _row(summary.pictures, frame, outcome)
+                row["drift"] = watch.see(row) if watch else None
                 picture = None
                 if isinstance(outcome, Inspection) and folder and folder.wants_overlay(row):
                     assert frame.rgb is not None
@@ -79,6 +84,7 @@ def inspect_source(
     except (SourceError, StorageError) as error:
         summary.lost = error
     summary.skipped = source.skipped
+    summary.drift = watch.to_dict() if watch else None
     summary.seconds = time.perf_counter() - started
     return summary
 
