@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from anoco_edge.cli.console import counted, emit_json, note, progress, warn
+from anoco_edge.cli.fleet import Fleet, OnOption, WorkersOption
 from anoco_edge.cli.options import (
     ArenaOption,
     DeviceOption,
@@ -21,7 +22,13 @@ from anoco_edge.cli.options import (
     ThreadsOption,
     example,
 )
-from anoco_edge.cli.verdicts import json_line, show_frame, show_rows, show_summary
+from anoco_edge.cli.verdicts import (
+    json_line,
+    show_frame,
+    show_rows,
+    show_summary,
+    write_report,
+)
 from anoco_edge.errors import BundleError, PictureError, UsageError
 
 if TYPE_CHECKING:
@@ -98,6 +105,8 @@ def infer(
     runtime: RuntimeOption = "python",
     threads: ThreadsOption = 0,
     arena: ArenaOption = True,
+    on: OnOption = None,
+    workers: WorkersOption = 0,
     json_: JsonOption = False,
 ) -> None:
     """Inspect pictures, videos or a camera.
@@ -109,7 +118,7 @@ def infer(
     parts with theirs and warns when light or camera have moved, wrongly in at most 1 % of
     undisturbed runs of 10,000 parts. It begins anew with every run.
     """
-    from anoco_edge.detector import Detector
+    from anoco_edge.detector import Opening
     from anoco_edge.drift import DriftWatch
     from anoco_edge.engines import EngineSettings
     from anoco_edge.results import ResultFolder
@@ -119,25 +128,25 @@ def infer(
     if not teach:
         _needs_references(bundle, product, camera)
     settings = EngineSettings(threads=threads, arena=arena, device=device)
-
-    def open_detector() -> Detector:
-        return Detector.open(
-            bundle,
-            product,
-            engine,
-            scorer,
-            runtime=runtime,
-            settings=settings,
-            threshold=threshold,
-            allow_random=allow_random,
-        )
-
+    opening = Opening(
+        str(bundle), product, engine, scorer, runtime, settings, threshold, allow_random
+    )
+    if on is not None:
+        if camera is not None or teach or out_ is None:
+            raise UsageError(
+                "--on takes folders of pictures and needs --out",
+                hint="a camera is watched, and taught from, where it is",
+            )
+        fleet = Fleet(on, workers, drift, json_)
+        summary = fleet.infer(opening, pictures, limit, out_, save, keep or 0, batch)
+        _leave(summary, False, fail_on_anomaly)
+        return
     # Loaded before a camera runs where that is possible: no frames pass by unseen meanwhile.
-    early = None if teach else open_detector()
+    early = None if teach else opening.detector()
     with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
         if teach:
             _teach(bundle, product, source, teach, teach_every, engine, scorer, settings)
-        detector = early or open_detector()
+        detector = early or opening.detector()
         folder = None
         if out_ is not None:
             most = keep if keep is not None else (LIVE_KEEP if source.live else 0)
@@ -261,12 +270,8 @@ def _report(
 ) -> None:
     from anoco_edge.errors import StorageError
 
-    figures: dict[str, object] = {"skipped": summary.skipped}
-    if watch is not None:
-        figures["drift"] = watch.state
-    warning = str(watch.warned) if watch and watch.warned else ""
     try:
-        report = folder.finish(detector, figures, title, warning=warning)
+        report = write_report(folder, detector, summary, watch, title)
     except StorageError as error:
         # Where the rows did not fit the report does not either: the first error says it all.
         summary.lost = summary.lost or error

@@ -1,0 +1,282 @@
+"""`--on ray`: the same results as on one machine, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import (
+    defective_picture,
+    environment,
+    fails,
+    make_line,
+    ok,
+    refused,
+    rows_of,
+    start,
+)
+from PIL import Image
+from tiny_bundle import write_good_pictures
+
+from anoco_edge.errors import StorageError, UsageError
+from anoco_edge.fleet.journal import NAME, Journal
+
+PATIENCE = 240.0  # seconds, for a machine that is busy with other things; a few are usual
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A calibrated line.anoco, and many/: 400 parts, of which two are defective and one is no
+    picture. local/ is what one machine makes of them."""
+    folder = make_line(tmp_path_factory.mktemp("template"))
+    held = write_good_pictures(folder / "held", 30, seed=900)
+    ok("calibrate", folder / "line.anoco", *held, "--false-reject", "0.1")
+    some = write_good_pictures(folder / "many", 100, seed=100)
+    for copy in range(1, 4):
+        for path in some:
+            os.link(path, path.with_name(f"copy{copy}-{path.name}"))
+    for k in (3, 70):
+        Image.fromarray(defective_picture(k)).save(folder / "many" / f"scratched{k}.png")
+    (folder / "many" / "broken.png").write_bytes(b"no picture")
+    ran = start("infer", "line.anoco", "many", "--out", "local", "--batch", 2, cwd=folder)
+    ran.communicate(timeout=PATIENCE)
+    assert ran.returncode == 1  # for the broken one
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_left(template: Path) -> Iterator[None]:
+    """No process of Ray outlives its run, not even one that was killed."""
+    yield
+    wait_for(lambda: not _processes("ray::") and not _processes("raylet"), "Ray's processes end")
+
+
+def _processes(name: str, root: int | None = None) -> list[int]:
+    """Processes whose command line begins so, or names such a program; below `root` if given."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            program = Path(words[0].decode()).name
+            ours = root is None or root in _ancestors(int(entry.name))
+        except (OSError, ValueError):
+            continue
+        if program.startswith(name) and ours:
+            found.append(int(entry.name))
+    return found
+
+
+def _ancestors(pid: int) -> list[int]:
+    found = []
+    while pid > 1:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        pid = int(stat.rpartition(")")[2].split()[1])
+        found.append(pid)
+    return found
+
+
+def wait_for(happened: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + PATIENCE
+    while not (found := happened()):
+        assert time.monotonic() < end, f"waited in vain: {what}"
+        time.sleep(0.02)
+    return found
+
+
+def journalled(folder: Path) -> int:
+    """How many tasks the journal holds."""
+    path = folder / NAME
+    return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
+
+
+def same(folder: Path, local: Path) -> None:
+    """Rows, table and overlays are those of the local run, but for the time they took."""
+    rows, expected = rows_of(folder), rows_of(local)
+    for row in (*rows, *expected):
+        row.pop("timings")
+    assert rows == expected
+    assert not (folder / NAME).exists()
+    overlays = {path.name: path.read_bytes() for path in (folder / "overlays").iterdir()}
+    assert overlays == {path.name: path.read_bytes() for path in (local / "overlays").iterdir()}
+    assert (folder / "report.html").read_text().count("<tr data-verdict") == len(rows)
+
+
+# --- with Ray -------------------------------------------------------------------------------------
+
+ON = ("infer", "line.anoco", "many", "--batch", 2, "--on", "ray", "--workers", 2)
+
+
+def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path) -> None:
+    first = start(*ON, "--out", "out", cwd=template)
+    out = template / "out"
+    wait_for(lambda: journalled(out) >= 3, "the first answers are in the journal")
+    first.kill()
+    first.communicate(timeout=PATIENCE)
+    done = journalled(out)
+    assert not (out / "results.jsonl").exists() and 3 <= done < 51
+    with (out / NAME).open("ab") as journal:
+        journal.write(b'{"task": 0, "result": [{"row"')  # killed in the middle of a line
+
+    second = start(*ON, "--out", "out", cwd=template)
+    wait_for(lambda: journalled(out) >= done + 3, "the run goes on")
+    victim = wait_for(lambda: _processes("ray::Worker", second.pid), "there are workers")[0]
+    os.kill(victim, signal.SIGKILL)
+    said, complaint = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 1, complaint  # as the local run: one is no picture
+    assert f"an unfinished run goes on: {8 * done} of 403 pictures are done" in complaint
+    assert complaint.count("died; another one takes its place and does its work again") == 1
+    assert "raylet" not in said and "Traceback" not in complaint
+    shares = [line for line in complaint.splitlines() if line.startswith("worker ")]
+    assert len(shares) >= 2  # the one that was killed may have done nothing yet
+    assert sum(int(line.split(": ")[1].split()[0]) for line in shares) == 403 - 8 * done
+    same(out, template / "local")
+
+
+def test_ctrl_c_ends_it_quietly(template: Path) -> None:
+    run = start(*ON, "--out", "stopped", cwd=template)
+    wait_for(lambda: journalled(template / "stopped") >= 1, "the first answer is there")
+    run.send_signal(signal.SIGTERM)
+    said, complaint = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 130 and "the same command goes on" in complaint
+    assert "Traceback" not in complaint and said == ""
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Starts a Ray of its own on the loopback, and gives its address."""
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    started: list[dict[str, str]] = []
+
+    def start_head(**variables: str) -> str:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        own = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+        env = {**environment(), **own, **variables}
+        started.append(env)
+        options = ["--head", "--num-cpus=2", "--include-dashboard=false", "--port=0"]
+        options += [f"--ray-client-server-port={port}", "--object-store-memory=100000000"]
+        subprocess.run(
+            [*ray, "start", *options], env=env, check=True, capture_output=True, timeout=PATIENCE
+        )
+        return f"ray://127.0.0.1:{port}"
+
+    yield start_head
+    for env in started:
+        subprocess.run([*ray, "stop", "--force"], env=env, capture_output=True, timeout=PATIENCE)
+
+
+@pytest.mark.full
+def test_a_cluster_that_runs_already_does_the_same(
+    template: Path, head: Callable[..., str]
+) -> None:
+    run = start(*ON[:6], head(), "--out", "cluster", "--json", cwd=template)
+    said, complaint = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 1, complaint
+    document = json.loads(said)
+    assert document["summary"]["pictures"] == len(document["results"]) == 403
+    same(template / "cluster", template / "local")
+
+
+@pytest.mark.full
+def test_a_worker_without_the_package_is_one_line(
+    template: Path, head: Callable[..., str], tmp_path: Path
+) -> None:
+    lacking = 'raise ModuleNotFoundError("no such package", name="anoco_edge")\n'
+    (tmp_path / "anoco_edge.py").write_text(lacking)
+    run = start(*ON[:6], head(PYTHONPATH=str(tmp_path)), "--out", "lacking", cwd=template)
+    _, complaint = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 3 and "Traceback" not in complaint
+    assert "anoco-edge is not installed there; install it with: pip install" in complaint
+
+
+# --- without --------------------------------------------------------------------------------------
+
+
+def test_an_address_that_does_not_answer(here: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    line = fails(3, *ON[:6], f"ray://127.0.0.1:{port}", "--out", "out")
+    assert f"no Ray answers at ray://127.0.0.1:{port}: Connection refused" in line
+    assert time.monotonic() - began < 10
+
+
+def test_ray_that_is_not_installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install 'anoco-edge[fleet]'" in fails(3, *ON, "--out", "out")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["many", "--on", "spark", "--out", "out"], "use ray, or ray://HOST:PORT"),
+        (["many", "--on", "ray"], "needs --out"),
+        (["--camera", "0", "--on", "ray", "--out", "out"], "a camera is watched"),
+        (["many", "--teach", "2", "--on", "ray", "--out", "out"], "a camera is watched"),
+        (["clip.mp4", "--on", "ray", "--out", "out"], "leave --on out"),
+    ],
+)
+def test_what_cannot_be_spread_is_refused(here: Path, args: list[str], said: str) -> None:
+    Path("clip.mp4").write_bytes(b"")
+    assert said in refused(2, "infer", "line.anoco", *args)
+
+
+def test_an_unfinished_run_of_another_kind_is_not_mixed_up(tmp_path: Path) -> None:
+    with Journal(tmp_path, {"batch": 4, "bundle": "a"}) as journal:
+        journal.add(8, [1, 2])
+        with pytest.raises(StorageError, match="another run writes to"):
+            Journal(tmp_path, {"batch": 4, "bundle": "a"})
+    with pytest.raises(UsageError, match=r"an unfinished run that differs in: batch; finish"):
+        Journal(tmp_path, {"batch": 2, "bundle": "a"})
+    with Journal(tmp_path, {"batch": 4, "bundle": "a"}) as journal:
+        assert journal.numbers() == [8] and journal.size(8) == 2 and journal[8] == [1, 2]
+
+
+@pytest.mark.parametrize("cut", [1, 15, 40])
+def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path, cut: int) -> None:
+    with Journal(tmp_path, {"bundle": "a"}) as journal:
+        journal.add(0, ["whole"])
+        journal.add(1, ["x" * 50])
+    path = tmp_path / NAME
+    os.truncate(path, path.stat().st_size - cut)
+    with Journal(tmp_path, {"bundle": "a"}) as journal:
+        assert journal.numbers() == [0]
+        journal.add(2, ["after"])
+        assert journal[0] == ["whole"] and journal[2] == ["after"]
+    with Journal(tmp_path, {"bundle": "a"}) as journal:
+        assert journal.numbers() == [0, 2]
+
+
+def test_results_being_written_when_it_was_killed_are_written_anew(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything is in the journal: no Ray is needed any more."""
+    from anoco_edge.detector import Opening
+    from anoco_edge.fleet.inspecting import FleetRun, Inspector, _kept
+    from anoco_edge.sources.files import find_pictures
+
+    shutil.copytree("local", "earlier")
+    paths = find_pictures(["many"], "")
+    run = FleetRun.plan(Opening("line.anoco"), paths, Path("earlier"), "anomalous", 0, 2)
+    work = Inspector(**run.job().given)
+    with Journal(run.out, run.identity()) as journal:
+        for task in run.tasks(()):
+            journal.add(task.number, [_kept(run.out, one) for one in work(task.payload)])
+        journal.add(-1, [])
+    monkeypatch.setitem(sys.modules, "ray", None)
+    Path("earlier/results.jsonl").write_text('{"id": 0}\n')
+    fails(1, *ON, "--out", "earlier")
+    same(Path("earlier"), Path("local"))
+    assert not Path("earlier/results.1.jsonl").exists()
