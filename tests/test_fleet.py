@@ -142,6 +142,7 @@ def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path)
     same(out, template / "local")
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_it_quietly(template: Path) -> None:
     run = start(*ON, "--out", "stopped", cwd=template)
     wait_for(lambda: journalled(template / "stopped") >= 1, "the first answer is there")
@@ -260,13 +261,14 @@ def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path, cut: int) -> None
 
 
 def test_results_being_written_when_it_was_killed_are_written_anew(
-    here: Path, monkeypatch: pytest.MonkeyPatch
+    template: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything is in the journal: no Ray is needed any more."""
     from anoco_edge.detector import Opening
     from anoco_edge.fleet.inspecting import FleetRun, Inspector, _kept
     from anoco_edge.sources.files import find_pictures
 
+    monkeypatch.chdir(template)
     shutil.copytree("local", "earlier")
     paths = find_pictures(["many"], "")
     run = FleetRun.plan(Opening("line.anoco"), paths, Path("earlier"), "anomalous", 0, 2)
