@@ -19,7 +19,7 @@ from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.results.folder import writing_results
 from anoco_edge.results.lines import WholeLines
 
-NAME = "unfinished.jsonl"
+NAME = "unfinished.jsonl"  # sources/files.py knows it too
 
 
 class Journal:

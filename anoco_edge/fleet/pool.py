@@ -6,6 +6,8 @@ whose worker died is done again by another; one that ended `ATTEMPTS` workers is
 
 from __future__ import annotations
 
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,7 +22,10 @@ from anoco_edge.fleet.cluster import Cluster
 
 ATTEMPTS = 3
 WAITING = 2  # tasks of one worker: the next one is there when one is done
-START_SECONDS = 120.0  # until the first worker is ready, which may read a large bundle
+TALK = "talk"  # what a worker answers while it works
+TALK_SECONDS = 2.0  # between two questions how far a worker is
+PATIENCE_SECONDS = 60.0  # until a person is told why nothing happens
+START_SECONDS = 600.0  # until the first worker is ready: a cluster may be busy, or grow first
 
 
 @dataclass
@@ -56,19 +61,32 @@ class _Worker:
     name: str = "a worker"
     ready: bool = False
     tasks: deque[Task] = field(default_factory=deque)
+    asked: float = 0.0
+    """When it was last asked how far it is; infinity while the answer is awaited."""
 
 
 class Pool:
-    """Workers on a cluster, all doing the same job. `say` hears of those that died."""
+    """Workers on a cluster, all doing the same job. `say` hears of those that died, `listen` now
+    and then how many steps of its task each has done, where a job counts its `steps`."""
 
-    def __init__(self, cluster: Cluster, job: Job, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        job: Job,
+        say: Callable[[str], None],
+        listen: Callable[[str, int], None] | None = None,
+    ) -> None:
         self._ray = cluster.ray
         self._cluster = cluster
         self._job = job
         self._say = say
+        self._listen = listen
         self._workers: list[_Worker] = []
         self._pending: dict[Any, _Worker] = {}
+        self._questions: dict[Any, _Worker] = {}
         self._waiting: deque[Task] = deque()
+        self._began = time.monotonic()
+        self._started = self._warned = False
         self._stillborn = 0  # workers in a row that died before they were ready
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
@@ -107,22 +125,24 @@ class Pool:
     def _hire(self) -> None:
         need = self._cluster.resources
         options = {"num_cpus": need["CPU"], "num_gpus": need.get("GPU", 0)}
-        worker = _Worker(self._ray.remote(**options)(_actor_class()).remote())
+        actor = self._ray.remote(**options, concurrency_groups={TALK: 1})(_actor_class())
+        worker = _Worker(actor.remote())
         self._workers.append(worker)
         self._pending[worker.actor.hello.remote(str(Path.cwd()))] = worker
 
     def _next(self) -> Iterator[Done]:
         """What the next answer brings."""
+        self._ask()
         try:
-            ready, _ = self._ray.wait(list(self._pending), timeout=START_SECONDS)
+            awaited = [*self._pending, *self._questions]
+            ready, _ = self._ray.wait(awaited, timeout=TALK_SECONDS)
         except (self._ray.exceptions.RayError, ConnectionError) as error:
             raise self._lost(error) from None
         if not ready:
-            if not any(worker.ready for worker in self._workers):
-                raise EnvironmentMissingError(
-                    f"no worker could be started on {self._cluster.name} in {START_SECONDS:.0f} s",
-                    hint="is the cluster busy? Give fewer --workers, or wait for it",
-                )
+            self._check_start()
+            return
+        if ready[0] in self._questions:
+            self._hear(ready[0])
             return
         worker = self._pending.pop(ready[0])
         try:
@@ -141,6 +161,37 @@ class Pool:
             else:
                 self._introduce(worker, answer)
 
+    def _ask(self) -> None:
+        now = time.monotonic()
+        for worker in self._workers if self._listen else ():
+            if worker.ready and worker.tasks and now - worker.asked >= TALK_SECONDS:
+                worker.asked = math.inf
+                self._questions[worker.actor.progress.options(concurrency_group=TALK).remote()] = (
+                    worker
+                )
+
+    def _hear(self, question: Any) -> None:
+        worker = self._questions.pop(question)
+        worker.asked = time.monotonic()
+        # One that died shows where its work is awaited.
+        with suppress(self._ray.exceptions.RayError):
+            steps = self._ray.get(question)
+            if self._listen and worker in self._workers:
+                self._listen(worker.name, steps)
+
+    def _check_start(self) -> None:
+        if self._started:
+            return
+        waited = time.monotonic() - self._began
+        if waited > PATIENCE_SECONDS and not self._warned:
+            self._warned = True
+            self._say(f"no worker has started on {self._cluster.name} yet: it is busy, or slow")
+        if waited > START_SECONDS:
+            raise EnvironmentMissingError(
+                f"no worker could be started on {self._cluster.name} in {START_SECONDS:.0f} s",
+                hint="is the cluster busy? Give fewer --workers, or wait for it",
+            )
+
     def _introduce(self, worker: _Worker, answer: dict[str, Any]) -> None:
         """A worker that is new says who it is, then that it can work, or why not."""
         if "error" in answer:
@@ -156,6 +207,7 @@ class Pool:
         worker.ready = answer["ready"]
         if worker.ready:
             self._stillborn = 0
+            self._started = True
         else:
             job = self._job
             opened = worker.actor.open.remote(job.module, job.name, job.given)
@@ -164,7 +216,9 @@ class Pool:
     def _replace(self, worker: _Worker) -> Iterator[Done]:
         """What a worker that died had before it waits again; what it was at may be the reason."""
         self._workers.remove(worker)
-        self._pending = {ref: w for ref, w in self._pending.items() if w is not worker}
+        for awaited in (self._pending, self._questions):
+            for ref in [ref for ref, whose in awaited.items() if whose is worker]:
+                del awaited[ref]
         self._end(worker)
         if not worker.ready:
             self._stillborn += 1
@@ -239,6 +293,10 @@ def _actor_class() -> type:
 
         def work(self, payload: Any) -> Any:
             return self.job(payload)
+
+        def progress(self) -> int:
+            """Asked while `work` is at it."""
+            return int(getattr(self.job, "steps", 0))
 
         def unable(self, error: str, code: int) -> dict[str, Any]:
             return {"name": self.name, "error": error, "code": code}
