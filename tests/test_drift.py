@@ -117,6 +117,15 @@ def test_parts_that_are_not_good_are_not_followed() -> None:
     assert seen.watched == 0
 
 
+def test_it_says_that_it_is_blind_where_no_part_is_good() -> None:
+    """Light so dim that everything is rejected leaves nothing to compare."""
+    seen = DriftWatch(np.arange(20.0), 100.0)
+    states = [one["state"] for one in follow(seen, [9.0] + [500.0] * 60 + [9.0], 100.0)]
+    assert states == ["steady"] * 50 + ["blind"] * 11 + ["steady"]
+    assert seen.warned is not None and (seen.warned.since, seen.warned.row) == (1, 50)
+    assert str(seen.warned).startswith("no part was good since row 1, so there is nothing")
+
+
 def test_the_sums_begin_anew_after_the_horizon_and_on_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

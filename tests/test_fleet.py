@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -11,8 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 from command_line import (
@@ -26,11 +29,18 @@ from command_line import (
     start,
 )
 from PIL import Image
-from tiny_bundle import write_good_pictures
+from tiny_bundle import make_tiny_bundle, write_good_pictures
 
+from anoco_edge.detector import Opening
 from anoco_edge.errors import StorageError, UsageError
+from anoco_edge.fleet import inspecting
+from anoco_edge.fleet.cluster import open_cluster
+from anoco_edge.fleet.inspecting import FleetRun
 from anoco_edge.fleet.journal import NAME, Journal
+from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
+from anoco_edge.sources.files import find_pictures
 
+MARK = "ANOCO_FLEET_TEST"
 PATIENCE = 240.0  # seconds, for a machine that is busy with other things; a few are usual
 
 
@@ -55,33 +65,26 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_left(template: Path) -> Iterator[None]:
-    """No process of Ray outlives its run, not even one that was killed."""
-    yield
-    wait_for(lambda: not _processes("ray::") and not _processes("raylet"), "Ray's processes end")
+def ours(template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A mark that all processes of a test carry. None outlives its run, not even a killed one."""
+    mark = f"{MARK}={uuid4()}"
+    monkeypatch.setenv(*mark.split("="))
+    yield mark
+    monkeypatch.delenv(MARK)
+    wait_for(lambda: not processes(mark), "Ray's processes end")
 
 
-def _processes(name: str, root: int | None = None) -> list[int]:
-    """Processes whose command line begins so, or names such a program; below `root` if given."""
+def processes(mark: str, name: str = "") -> list[int]:
+    """Those that carry the mark and whose command line begins so; not this one."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            program = Path(words[0].decode()).name
-            ours = root is None or root in _ancestors(int(entry.name))
-        except (OSError, ValueError):
+            marked = mark.encode() in (entry / "environ").read_bytes().split(b"\0")
+            named = (entry / "cmdline").read_bytes().startswith(name.encode())
+        except OSError:
             continue
-        if program.startswith(name) and ours:
+        if marked and named and int(entry.name) != os.getpid():
             found.append(int(entry.name))
-    return found
-
-
-def _ancestors(pid: int) -> list[int]:
-    found = []
-    while pid > 1:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        pid = int(stat.rpartition(")")[2].split()[1])
-        found.append(pid)
     return found
 
 
@@ -116,7 +119,7 @@ def same(folder: Path, local: Path) -> None:
 ON = ("infer", "line.anoco", "many", "--batch", 2, "--on", "ray", "--workers", 2)
 
 
-def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path) -> None:
+def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path, ours: str) -> None:
     first = start(*ON, "--out", "out", cwd=template)
     out = template / "out"
     wait_for(lambda: journalled(out) >= 3, "the first answers are in the journal")
@@ -129,7 +132,7 @@ def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path)
 
     second = start(*ON, "--out", "out", cwd=template)
     wait_for(lambda: journalled(out) >= done + 3, "the run goes on")
-    victim = wait_for(lambda: _processes("ray::Worker", second.pid), "there are workers")[0]
+    victim = wait_for(lambda: processes(ours, "ray::Worker"), "there are workers")[0]
     os.kill(victim, signal.SIGKILL)
     said, complaint = second.communicate(timeout=PATIENCE)
     assert second.returncode == 1, complaint  # as the local run: one is no picture
@@ -140,6 +143,59 @@ def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path)
     assert len(shares) >= 2  # the one that was killed may have done nothing yet
     assert sum(int(line.split(": ")[1].split()[0]) for line in shares) == 403 - 8 * done
     same(out, template / "local")
+
+
+EVAL = ("eval", "set", "--bundle", "bare.anoco", "--shots", "1,2", "--seeds", 2)
+
+
+def test_an_evaluation_is_the_same_and_goes_on(template: Path) -> None:
+    """Two categories, four draws each; the driver is killed when a unit is measured."""
+    make_tiny_bundle(template / "bare.anoco")
+    for category, seed in (("bolt", 0), ("nut", 100)):
+        write_good_pictures(template / "set" / category / "train" / "good", 5, seed=seed)
+        write_good_pictures(template / "set" / category / "test" / "good", 3, seed=seed + 20)
+        for k in range(3):
+            path = template / "set" / category / "test" / "red" / f"{k}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(defective_picture(seed + 40 + k)).save(path)
+    local = start(*EVAL, "--out", "eval-local", "--cache", "cache", cwd=template)
+    assert local.wait(PATIENCE) == 0
+    first = start(*EVAL, "--out", "eval-on", "--cache", "cache", "--on", "ray", cwd=template)
+    wait_for(lambda: journalled(template / "eval-on") >= 1, "a unit is measured")
+    first.kill()
+    first.communicate(timeout=PATIENCE)
+    second = start(*EVAL, "--out", "eval-on", "--cache", "cache", "--on", "ray", cwd=template)
+    _, complaint = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 0, complaint
+    assert "an unfinished run goes on: " in complaint
+    found, expected = (
+        json.loads((template / out / "results.json").read_text())
+        for out in ("eval-on", "eval-local")
+    )
+    assert found["rows"] == expected["rows"] and found["remarks"] == expected["remarks"]
+    assert page_pictures(template / "eval-on") == page_pictures(template / "eval-local")
+    assert not (template / "eval-on" / NAME).exists()
+
+
+def page_pictures(folder: Path) -> list[str]:
+    """The worst misses and false alarms, as the report shows them."""
+    found = re.findall(r"data:image/jpeg;base64,[^\"]+", (folder / "report.html").read_text())
+    assert found
+    return found
+
+
+@pytest.mark.full
+def test_work_that_ends_every_worker_is_given_up() -> None:
+    said: list[str] = []
+    heard: list[int] = []
+    texts = ["a", "b", "poison", "c", "d", "e"]
+    with open_cluster("ray", workers=2, threads=1, gpu=False) as cluster:
+        job = Job("fleet_job", "Doubling", {"pause": 1.0})
+        pool = Pool(cluster, job, said.append, lambda _worker, steps: heard.append(steps))
+        found = {d.task.payload: d.result for d in pool.run(map(Task, range(6), texts))}
+    assert found == {text: None if text == "poison" else text * 2 for text in texts}
+    assert sum("does its work again" in line for line in said) == ATTEMPTS
+    assert {1, 2, 3} & set(heard)
 
 
 @pytest.mark.full
@@ -153,10 +209,9 @@ def test_ctrl_c_ends_it_quietly(template: Path) -> None:
 
 
 @pytest.fixture
-def head(tmp_path: Path) -> Iterator[Callable[..., str]]:
+def head(ours: str) -> Iterator[Callable[..., str]]:
     """Starts a Ray of its own on the loopback, and gives its address."""
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
-    started: list[dict[str, str]] = []
 
     def start_head(**variables: str) -> str:
         with socket.socket() as free:
@@ -164,7 +219,6 @@ def head(tmp_path: Path) -> Iterator[Callable[..., str]]:
             port = free.getsockname()[1]
         own = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
         env = {**environment(), **own, **variables}
-        started.append(env)
         options = ["--head", "--num-cpus=2", "--include-dashboard=false", "--port=0"]
         options += [f"--ray-client-server-port={port}", "--object-store-memory=100000000"]
         subprocess.run(
@@ -173,8 +227,9 @@ def head(tmp_path: Path) -> Iterator[Callable[..., str]]:
         return f"ray://127.0.0.1:{port}"
 
     yield start_head
-    for env in started:
-        subprocess.run([*ray, "stop", "--force"], env=env, capture_output=True, timeout=PATIENCE)
+    for pid in processes(ours):  # `ray stop` would end everybody's
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.full
@@ -260,22 +315,62 @@ def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path, cut: int) -> None
         assert journal.numbers() == [0, 2]
 
 
+def test_what_is_done_is_not_done_again_and_a_split_task_goes_picture_by_picture() -> None:
+    run = FleetRun(None, None, list("abcdefghij"), Path(), "none", 0, 1)  # type: ignore[arg-type]
+    whole = [task.payload for task in run.tasks(())]
+    assert whole == [(0, list("abcd")), (4, list("efgh")), (8, list("ij"))]
+    left = [task.payload for task in run.tasks({0, 1, 2, 3, 4, 6})]
+    assert left == [(5, ["f"]), (7, ["h"]), (8, list("ij"))]
+
+
+def test_a_picture_that_ends_workers_costs_no_other(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool is a double, which gives up what holds that picture; the work itself is real."""
+
+    class GivingUp:
+        def __init__(self, _cluster: object, job: Job, _say: object) -> None:
+            self._work = inspecting.Inspector(**job.given)
+            self._added: list[Task] = []
+
+        def add(self, tasks: Iterator[Task]) -> None:
+            self._added += tasks
+
+        def run(self, tasks: Iterator[Task]) -> Iterator[Done]:
+            for task in tasks:
+                yield self._done(task)
+            while self._added:
+                yield self._done(self._added.pop())
+
+        def _done(self, task: Task) -> Done:
+            killer = any("good1" in path for path in task.payload[1])
+            return Done(task, None if killer else self._work(task.payload), "a worker")
+
+    monkeypatch.setattr(inspecting, "Pool", GivingUp)
+    paths = find_pictures(["parts"], "")
+    run = FleetRun.plan(Opening("line.anoco"), paths, Path("out"), "anomalous", 0, 2)
+    with Journal(run.out, run.identity()) as journal:
+        inspecting.inspect_on(cast(Any, None), run, journal, lambda _: None, lambda _: None)
+        assert inspecting.pictures_in(journal) == {0, 1, 2}
+        summary, _ = inspecting.write_rows(run, journal, None, lambda _: None)
+    rows = rows_of(Path("out"))
+    assert [row["verdict"] is None for row in rows] == [False, True, False]
+    assert rows[1]["error"] == "parts/good1.png: it ended 3 workers, one after the other"
+    assert (summary.pictures, summary.failed) == (3, 1)
+
+
 def test_results_being_written_when_it_was_killed_are_written_anew(
     template: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything is in the journal: no Ray is needed any more."""
-    from anoco_edge.detector import Opening
-    from anoco_edge.fleet.inspecting import FleetRun, Inspector, _kept
-    from anoco_edge.sources.files import find_pictures
-
     monkeypatch.chdir(template)
     shutil.copytree("local", "earlier")
     paths = find_pictures(["many"], "")
     run = FleetRun.plan(Opening("line.anoco"), paths, Path("earlier"), "anomalous", 0, 2)
-    work = Inspector(**run.job().given)
+    work = inspecting.Inspector(**run.job().given)
     with Journal(run.out, run.identity()) as journal:
         for task in run.tasks(()):
-            journal.add(task.number, [_kept(run.out, one) for one in work(task.payload)])
+            journal.add(task.number, [inspecting._kept(run.out, one) for one in work(task.payload)])
         journal.add(-1, [])
     monkeypatch.setitem(sys.modules, "ray", None)
     Path("earlier/results.jsonl").write_text('{"id": 0}\n')

@@ -10,15 +10,17 @@ from anoco_edge.drift import DriftWatch
 
 
 def announcer(watch: DriftWatch | None) -> Callable[[dict[str, Any]], None]:
-    """Called with every row; speaks once when the scores move, and once when they are back."""
+    """Called with every row; speaks when the scores move, and when they are back."""
     state = "steady"
 
     def announce(row: dict[str, Any]) -> None:
         nonlocal state
         if watch is None or row["drift"]["state"] == state:
             return
-        state = row["drift"]["state"]
-        if state == "steady":
+        before, state = state, row["drift"]["state"]
+        if before == "blind":
+            note(f"a part is good again (row {row['id']})")
+        elif state == "steady":
             note(f"good parts score as in calibration again (row {row['id']})")
         else:
             warn(str(watch.warned))
@@ -32,9 +34,9 @@ def in_words(drift: dict[str, Any] | None) -> str:
     >>> in_words({"state": "steady", "watched": 9, "warnings": 0, "latest": None})
     ''
     >>> in_words({"state": "steady", "watched": 99, "warnings": 1, "latest": {"since": 40}})
-    'the drift watch warned once, about good parts since row 40'
+    'the drift watch warned once, about parts since row 40'
     """
     if drift is None or not drift["warnings"]:
         return ""
     times = "once" if drift["warnings"] == 1 else f"{drift['warnings']} times, the last"
-    return f"the drift watch warned {times}, about good parts since row {drift['latest']['since']}"
+    return f"the drift watch warned {times}, about parts since row {drift['latest']['since']}"

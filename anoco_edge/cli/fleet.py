@@ -14,7 +14,13 @@ import typer
 
 from anoco_edge.cli.console import counted, err, note, out, progress, warn
 from anoco_edge.cli.drift import announcer
-from anoco_edge.cli.verdicts import SHOWN_ROWS, show_rows, show_summary, write_report
+from anoco_edge.cli.verdicts import (
+    SHOWN_ROWS,
+    remark_threshold,
+    show_rows,
+    show_summary,
+    write_report,
+)
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Opening
@@ -91,6 +97,7 @@ class Fleet:
         paths = find_pictures(inputs, "a video is read in one piece: leave --on out")[:limit]
         run = FleetRun.plan(opening, paths, out, save, keep, batch)
         subject = run.subject
+        remark_threshold(subject)
         watch = DriftWatch.of(subject.product, subject.threshold) if self.drift else None
         rows = _Rows(len(paths), announcer(watch))
         with Journal(out, run.identity()) as journal:

@@ -24,6 +24,7 @@ from anoco_edge.cli.options import (
 )
 from anoco_edge.cli.verdicts import (
     json_line,
+    remark_threshold,
     show_frame,
     show_rows,
     show_summary,
@@ -231,11 +232,8 @@ def _run(
     from anoco_edge.results import inspect_source
 
     announce = announcer(watch)
-    kind, threshold = detector.threshold_kind, detector.threshold
-    if threshold is None:
-        warn("the product has no threshold: every verdict is 'uncalibrated'")
-    elif kind == "provisional":
-        note(f"threshold {threshold:.4g} is provisional: it rests on the references alone")
+    kind = detector.threshold_kind
+    remark_threshold(detector)
     rows: list[dict[str, Any]] = []
     with progress("inspecting", source.total) as step:
 

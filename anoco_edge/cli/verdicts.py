@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Column, Table
 
-from anoco_edge.cli.console import err, note, out
+from anoco_edge.cli.console import err, note, out, warn
 from anoco_edge.cli.drift import in_words
 
 if TYPE_CHECKING:
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 COLOURS = {"good": "green", "anomalous": "red", "uncalibrated": "yellow", None: "magenta"}
 SHOWN_ROWS = 60
 Row = dict[str, Any]
+
+
+def remark_threshold(subject: Detector | Subject) -> None:
+    """What verdicts are worth, where that is less than they seem."""
+    if subject.threshold is None:
+        warn("the product has no threshold: every verdict is 'uncalibrated'")
+    elif subject.threshold_kind == "provisional":
+        value = f"{subject.threshold:.4g}"
+        note(f"threshold {value} is provisional: it rests on the references alone")
 
 
 def show_frame(row: Row, json_: bool) -> None:

@@ -10,6 +10,8 @@ Two sums (CUSUM) follow the ranks, one for scores that rise and one for scores t
 grows with ranks that are further out than its allowance, and starts at 0 again when they are not. A
 warning comes when one reaches its limit, and is over when that sum is back at 0. `limits` has the
 numbers, and why they hold although all ranks are taken among the same few scores.
+
+Where no part is good for a while there is nothing to compare; the watch says that it is blind.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from anoco_edge.drift.limits import (
 )
 from anoco_edge.errors import UsageError
 
-State = Literal["steady", "higher", "lower"]
+State = Literal["steady", "higher", "lower", "blind"]
+BLIND = 50  # parts in a row of which none was good: there is nothing to compare any more
 _DIRECTIONS: tuple[tuple[State, float], ...] = (("higher", 1.0), ("lower", -1.0))
 
 
@@ -51,6 +54,11 @@ class Warned:
         return {"state": self.state, "id": self.row, "since": self.since}
 
     def __str__(self) -> str:
+        if self.state == "blind":
+            return (
+                f"no part was good since row {self.since}, so there is nothing to compare with "
+                "calibration: if these parts are good, light or camera have moved"
+            )
         return (
             f"good parts score {self.state} than in calibration since about row {self.since} "
             f"(noticed at row {self.row}): light, camera or parts have changed; put it right, or "
@@ -102,6 +110,9 @@ class DriftWatch:
     def reset(self) -> None:
         """Begin anew, after what had moved was put right; what was counted stays."""
         self.state: State = "steady"
+        self._before: State = "steady"
+        self._unseen = 0
+        self._last_seen = 0
         self._sums = {state: 0.0 for state, _ in _DIRECTIONS}
         self._began: dict[State, int] = {}
         self._age = 0
@@ -109,7 +120,12 @@ class DriftWatch:
     def see(self, row: dict[str, Any]) -> dict[str, Any]:
         """One row of a run; gives its `drift` field: the state, and how near a warning is (1)."""
         if row["verdict"] == "good" and row["score"] < self._threshold:
+            if self.state == "blind":
+                self.state = self._before
+            self._unseen = 0
             self._follow(row["id"], float(row["score"]))
+        elif row["verdict"] == "anomalous":
+            self._miss(row["id"])
         return {"state": self.state, "level": round(max(self._sums.values()) / self._limit, 3)}
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,6 +136,18 @@ class DriftWatch:
             "warnings": self.warnings,
             "latest": self.warned.to_dict() if self.warned else None,
         }
+
+    def _miss(self, number: int) -> None:
+        if self._unseen == 0:
+            self._last_seen = number
+        self._unseen += 1
+        if self._unseen == BLIND:
+            self._before, self.state = self.state, "blind"
+            self._warn(number, self._last_seen)
+
+    def _warn(self, number: int, since: int) -> None:
+        self.warnings += 1
+        self.warned = Warned(self.state, number, since)
 
     def _follow(self, number: int, score: float) -> None:
         self.watched += 1
@@ -137,8 +165,7 @@ class DriftWatch:
             began = self._began.setdefault(state, number)
             if self._sums[state] == self._limit and self.state != state:
                 self.state = state
-                self.warnings += 1
-                self.warned = Warned(state, number, began)
+                self._warn(number, began)
         if self._age >= HORIZON and self.state == "steady":
             self.reset()
 

@@ -28,7 +28,7 @@ PATIENCE_SECONDS = 60.0  # until a person is told why nothing happens
 START_SECONDS = 600.0  # until the first worker is ready: a cluster may be busy, or grow first
 
 
-@dataclass
+@dataclass(eq=False)
 class Task:
     """A piece of work: its number, and what the worker is given."""
 
@@ -82,7 +82,7 @@ class Pool:
         self._say = say
         self._listen = listen
         self._workers: list[_Worker] = []
-        self._pending: dict[Any, _Worker] = {}
+        self._pending: dict[Any, tuple[_Worker, Task | None]] = {}
         self._questions: dict[Any, _Worker] = {}
         self._waiting: deque[Task] = deque()
         self._began = time.monotonic()
@@ -120,7 +120,7 @@ class Pool:
             worker = min(free, key=lambda w: len(w.tasks))
             task = self._waiting.popleft()
             worker.tasks.append(task)
-            self._pending[worker.actor.work.remote(task.payload)] = worker
+            self._pending[worker.actor.work.remote(task.payload)] = (worker, task)
 
     def _hire(self) -> None:
         need = self._cluster.resources
@@ -128,7 +128,7 @@ class Pool:
         actor = self._ray.remote(**options, concurrency_groups={TALK: 1})(_actor_class())
         worker = _Worker(actor.remote())
         self._workers.append(worker)
-        self._pending[worker.actor.hello.remote(str(Path.cwd()))] = worker
+        self._pending[worker.actor.hello.remote(str(Path.cwd()))] = (worker, None)
 
     def _next(self) -> Iterator[Done]:
         """What the next answer brings."""
@@ -136,7 +136,7 @@ class Pool:
         try:
             awaited = [*self._pending, *self._questions]
             ready, _ = self._ray.wait(awaited, timeout=TALK_SECONDS)
-        except (self._ray.exceptions.RayError, ConnectionError) as error:
+        except Exception as error:  # noqa: BLE001 - Ray's, gRPC's and the system's own kinds
             raise self._lost(error) from None
         if not ready:
             self._check_start()
@@ -144,7 +144,7 @@ class Pool:
         if ready[0] in self._questions:
             self._hear(ready[0])
             return
-        worker = self._pending.pop(ready[0])
+        worker, task = self._pending.pop(ready[0])
         try:
             answer = self._ray.get(ready[0])
         except self._ray.exceptions.RayActorError:
@@ -153,22 +153,22 @@ class Pool:
             cause = error.cause or error
             text = f"{worker.name} failed: {type(cause).__name__}: {cause}"
             raise AnocoError(text, hint="this is a bug, please report it") from None
-        except (self._ray.exceptions.RayError, ConnectionError) as error:
+        except Exception as error:  # noqa: BLE001
             raise self._lost(error) from None
         else:
-            if worker.ready:
-                yield Done(worker.tasks.popleft(), answer, worker.name)
-            else:
+            if task is None:
                 self._introduce(worker, answer)
+            else:
+                worker.tasks.remove(task)
+                yield Done(task, answer, worker.name)
 
     def _ask(self) -> None:
         now = time.monotonic()
         for worker in self._workers if self._listen else ():
             if worker.ready and worker.tasks and now - worker.asked >= TALK_SECONDS:
                 worker.asked = math.inf
-                self._questions[worker.actor.progress.options(concurrency_group=TALK).remote()] = (
-                    worker
-                )
+                asked = worker.actor.progress.options(concurrency_group=TALK).remote()
+                self._questions[asked] = worker
 
     def _hear(self, question: Any) -> None:
         worker = self._questions.pop(question)
@@ -211,14 +211,13 @@ class Pool:
         else:
             job = self._job
             opened = worker.actor.open.remote(job.module, job.name, job.given)
-            self._pending[opened] = worker
+            self._pending[opened] = (worker, None)
 
     def _replace(self, worker: _Worker) -> Iterator[Done]:
         """What a worker that died had before it waits again; what it was at may be the reason."""
         self._workers.remove(worker)
-        for awaited in (self._pending, self._questions):
-            for ref in [ref for ref, whose in awaited.items() if whose is worker]:
-                del awaited[ref]
+        self._pending = {ref: it for ref, it in self._pending.items() if it[0] is not worker}
+        self._questions = {ref: w for ref, w in self._questions.items() if w is not worker}
         self._end(worker)
         if not worker.ready:
             self._stillborn += 1
@@ -239,7 +238,7 @@ class Pool:
         self._waiting.extendleft(reversed(worker.tasks))
 
     def _end(self, worker: _Worker) -> None:
-        with suppress(self._ray.exceptions.RayError, ConnectionError):  # it may be gone already
+        with suppress(Exception):  # it may be gone already, or its whole cluster
             self._ray.kill(worker.actor)
 
     def _lost(self, error: Exception) -> AnocoError:
