@@ -300,6 +300,17 @@ def test_an_unfinished_run_of_another_kind_is_not_mixed_up(tmp_path: Path) -> No
         assert journal.numbers() == [8] and journal.size(8) == 2 and journal[8] == [1, 2]
 
 
+def test_a_run_that_did_nothing_leaves_nothing_to_go_on_with(tmp_path: Path) -> None:
+    with Journal(tmp_path, {"bundle": "a"}):
+        pass
+    assert not (tmp_path / NAME).exists()
+    (tmp_path / NAME).write_text('{"run": {"bundle": "a"}}\n')  # killed before its first answer
+    with Journal(tmp_path, {"bundle": "b"}) as journal:
+        journal.add(0, [1])
+    with Journal(tmp_path, {"bundle": "b"}) as journal:
+        assert journal.numbers() == [0]
+
+
 @pytest.mark.parametrize("cut", [1, 15, 40])
 def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path, cut: int) -> None:
     with Journal(tmp_path, {"bundle": "a"}) as journal:

@@ -179,6 +179,7 @@ def calibration_scores(product: Product) -> list[float]:
 
     What comes by on the line is one picture at a time, so the highest of a part's pictures, which
     the threshold rests on, is not what it compares with. The hash of the pixels is the chance.
+    (Then what is said above of the threshold holds nearly: it rests on the pictures beside, too.)
     """
     held = product.calibration.pictures if product.calibration else ()
     picked = {p.group: p for p in sorted(held, key=lambda p: p.pixels) if p.score is not None}

@@ -12,17 +12,17 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.results.folder import writing_results
 from anoco_edge.results.lines import WholeLines
+from anoco_edge.sources.closing import Closing
 
 NAME = "unfinished.jsonl"  # sources/files.py knows it too
 
 
-class Journal:
+class Journal(Closing):
     """The results of tasks, by number; use it in a `with`.
 
     >>> import tempfile
@@ -77,15 +77,10 @@ class Journal:
         """The run is finished."""
         self.path.unlink(missing_ok=True)
 
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Let go of it; one that holds nothing goes."""
+        if not self._places:
+            self.remove()
         self._lines.close()
         self._lock.close()
 
@@ -101,7 +96,7 @@ class Journal:
     def _read(self, run: dict[str, Any]) -> int:
         """Note what is there, and how many bytes of it are whole."""
         self._lock.seek(0)
-        whole = 0
+        header, whole = None, 0
         for line in self._lock:
             try:
                 found = json.loads(line) if line.endswith(b"\n") else None
@@ -109,12 +104,15 @@ class Journal:
                 found = None
             if not isinstance(found, dict):
                 break
-            if whole == 0:
-                self._check(found.get("run"), run)
+            if header is None:
+                header = found
             else:
                 self._places[found["task"]] = (whole, len(line))
                 self._sizes[found["task"]] = len(found["result"])
             whole += len(line)
+        if not self._places:
+            return 0
+        self._check((header or {}).get("run"), run)
         return whole
 
     def _check(self, found: Any, run: dict[str, Any]) -> None:
