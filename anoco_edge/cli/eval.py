@@ -10,6 +10,7 @@ import typer
 
 from anoco_edge.cli import console, eval_results
 from anoco_edge.cli.eval_bundle import open_bundle, open_cached_engine
+from anoco_edge.cli.fleet import OnOption, WorkersOption
 from anoco_edge.cli.options import (
     DeviceOption,
     EngineOption,
@@ -114,6 +115,8 @@ def eval_(
     device: DeviceOption = "CPU",
     scorer: ScorerOption = "auto",
     threads: ThreadsOption = 0,
+    on: OnOption = None,
+    workers: WorkersOption = 0,
     paper: Annotated[
         bool, typer.Option("--paper", help="Put the paper's rows beside the measured ones.")
     ] = False,
@@ -130,6 +133,7 @@ def eval_(
     be measured are named and left out, and the command then ends with exit code 1.
     """
     try:
+        from anoco_edge.cli.eval_fleet import EngineChoice, Spread
         from anoco_edge_calibration.eval_report import write_eval_report
         from anoco_edge_calibration.evaluation import Plan, evaluate
         from anoco_edge_calibration.gallery import Gallery
@@ -169,11 +173,18 @@ def eval_(
     opened, like = open_bundle(context, backbone, size, layer, layers, weights, bundle, product)
     warn_if_random(opened)
     folder = None if no_cache else cache or cache_folder() / "features"
+    threads = threads or (0 if on is None else 1)
     runner, chosen = open_cached_engine(opened, engine, device, threads, folder)
     contest = Contest(opened, runner, variants, settings, like, scorer, threads, batch)
-    gallery = Gallery(variants, numbers, len(data.categories))
-    with console.progress("measuring", plan.steps(len(variants))) as step:
-        result = evaluate(plan, contest, step, gallery.look)
+    if on is None:
+        gallery = Gallery(variants, numbers, len(data.categories))
+        with console.progress("measuring", plan.steps(len(variants))) as step:
+            result, worst = evaluate(plan, contest, step, gallery.look), gallery.worst
+    else:
+        kept = None if folder is None else str(folder.absolute())
+        choice = EngineChoice(engine, device, threads, kept)
+        spread = Spread(on, workers, plan, contest, choice, out_)
+        result, worst = spread.run(runner.use)
     if paper:
         published = beside(data, numbers)
         result.rows += published.rows
@@ -193,7 +204,9 @@ def eval_(
         eval_results.show(result, data.name, opened)
     # Shown first: minutes of work are not lost where the folder cannot be written.
     eval_results.write(out_, result, facts)
-    write_eval_report(out_ / "report.html", data.name, result, facts, gallery.worst)
+    write_eval_report(out_ / "report.html", data.name, result, facts, worst)
+    if on is not None:
+        spread.finish()
     console.note(f"results: {out_ / 'results.json'}, {out_ / 'results.md'}, {out_ / 'report.html'}")
     eval_results.leave(result)
 
