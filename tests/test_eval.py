@@ -313,7 +313,7 @@ def test_variants_of_scorers_are_every_combination_that_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("scorers", "sweep", "complaint"),
     [
-        ("anoco,svm", "lambda=1", "unknown scorer 'svm'; use anoco, knn-l2, knn-cosine"),
+        ("anoco,svm", "lambda=1", "unknown scorer 'svm'; use anoco, anoco-l2"),
         ("anoco", "lambda", "'lambda' is not a sweep; write lambda=0.1,1,10"),
         ("anoco", "lambda=", "is not a sweep"),
         ("anoco", "lambda=1,,2", "is not a sweep"),
