@@ -117,7 +117,7 @@ def test_drift_that_only_rounding_shows_is_named(tmp_path: Path) -> None:
     expected = Expected(features, (), 1, {"half": features[1], "back": features[1]})
     limits = load_recipe("dinov3-s").parity["fp16"]
     with pytest.raises(ParityError) as caught:
-        check_parity(expected, graph, path, pixels, limits, ["a", "b"], 4)
+        check_parity(Gate(expected, pixels, limits, ["a", "b"], 4), graph, path)
     assert "differs from torch (every tensor rounded to FP16): min cosine is" in caught.value.what
     assert caught.value.what.endswith("; the first layer that drifts is back")
     assert "keep more in FP32 with --islands" in caught.value.hint
