@@ -194,7 +194,9 @@ def test_work_that_ends_every_worker_is_given_up() -> None:
         pool = Pool(cluster, job, said.append, lambda _worker, steps: heard.append(steps))
         found = {d.task.payload: d.result for d in pool.run(map(Task, range(6), texts))}
     assert found == {text: None if text == "poison" else text * 2 for text in texts}
-    assert sum("does its work again" in line for line in said) == ATTEMPTS
+    # The first time it may have been the task beside it.
+    deaths = sum("does its work again" in line for line in said)
+    assert ATTEMPTS <= deaths <= ATTEMPTS + 1
     assert {1, 2, 3} & set(heard)
 
 

@@ -1,7 +1,8 @@
 """Tasks to workers and results back, as they come; a worker that dies is replaced.
 
 Few tasks are under way at any time, so the driver's memory does not grow with their number. A task
-whose worker died is done again by another; one that ended `ATTEMPTS` workers is given up.
+whose worker died is done again by another, then with no other task beside it, so that it is known
+which one ends workers: after `ATTEMPTS` of them it is given up.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ class Task:
 
     number: int
     payload: Any
+    alone: bool = False
+    """A worker died that had it: it shares no other one with a task."""
     deaths: int = 0
+    """Of workers that had nothing but it."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,12 @@ class _Worker:
     tasks: deque[Task] = field(default_factory=deque)
     asked: float = 0.0
     """When it was last asked how far it is; infinity while the answer is awaited."""
+
+    def takes(self, alone: bool) -> bool:
+        """Whether it can be given one more task."""
+        if alone or any(task.alone for task in self.tasks):
+            return not self.tasks
+        return len(self.tasks) < WAITING
 
 
 class Pool:
@@ -114,7 +124,8 @@ class Pool:
             self._hire()
             starting += 1
         while self._waiting:
-            free = [w for w in self._workers if w.ready and len(w.tasks) < WAITING]
+            alone = self._waiting[0].alone
+            free = [w for w in self._workers if w.ready and w.takes(alone)]
             if not free:
                 return
             worker = min(free, key=lambda w: len(w.tasks))
@@ -214,7 +225,7 @@ class Pool:
             self._pending[opened] = (worker, None)
 
     def _replace(self, worker: _Worker) -> Iterator[Done]:
-        """What a worker that died had before it waits again; what it was at may be the reason."""
+        """What a worker that died had is done again; what it had alone may be the reason."""
         self._workers.remove(worker)
         self._pending = {ref: it for ref, it in self._pending.items() if it[0] is not worker}
         self._questions = {ref: w for ref, w in self._questions.items() if w is not worker}
@@ -229,13 +240,12 @@ class Pool:
             self._say(f"{worker.name} died while it started; another one takes its place")
             return
         self._say(f"{worker.name} died; another one takes its place and does its work again")
-        if worker.tasks:
-            first = worker.tasks[0]
-            first.deaths += 1
-            if first.deaths >= ATTEMPTS:
-                worker.tasks.popleft()
-                yield Done(first, None, worker.name)
-        self._waiting.extendleft(reversed(worker.tasks))
+        tasks = list(worker.tasks)
+        for task in tasks:
+            task.alone = True
+            task.deaths += len(tasks) == 1
+        self._waiting.extendleft(task for task in reversed(tasks) if task.deaths < ATTEMPTS)
+        yield from (Done(t, None, worker.name) for t in tasks if t.deaths >= ATTEMPTS)
 
     def _end(self, worker: _Worker) -> None:
         with suppress(Exception):  # it may be gone already, or its whole cluster
