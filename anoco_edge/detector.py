@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -133,3 +134,30 @@ class Detector:
     def reference_picture(self, evidence: Evidence) -> Pixels:
         """The reference picture that a piece of evidence points at."""
         return self._read_reference(evidence.reference)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a detector is opened, as plain values: another process can open the same."""
+
+    bundle: str
+    product: str | None = None
+    engine: str = "auto"
+    scorer: str = "auto"
+    runtime: Runtime = "python"
+    settings: EngineSettings = field(default_factory=EngineSettings)
+    threshold: float | None = None
+    allow_random: bool = False
+
+    def detector(self) -> Detector:
+        """Open it."""
+        return Detector.open(
+            self.bundle,
+            self.product,
+            self.engine,
+            self.scorer,
+            runtime=self.runtime,
+            settings=self.settings,
+            threshold=self.threshold,
+            allow_random=self.allow_random,
+        )

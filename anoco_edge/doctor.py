@@ -78,6 +78,7 @@ _PACKAGES = (
     _Package("torch", ("torch",), "to export", "export", needed=False),
     _Package("timm", ("timm",), "to export", "export", needed=False),
     _Package("onnx", ("onnx",), "to export", "export", needed=False),
+    _Package("ray", ("ray",), "many workers: infer --on, eval --on", "fleet", needed=False),
     _Package("faiss", ("faiss-cpu", "faiss-gpu"), "a rival in bench", "rivals", needed=False),
     _Package("tensorrt", ("tensorrt",), "comes with JetPack", needed=False),
     _Package("tensorrt_rtx", ("tensorrt-rtx-cu13",), "plans for RTX", "rtx", needed=False),

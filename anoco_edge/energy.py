@@ -43,6 +43,16 @@ class PictureEnergy:
     stages: dict[str, float] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A prepared picture and the features of its patches; times in ms."""
+
+    pixels: Pixels
+    placement: Placement
+    features: Floats = field(repr=False)
+    stages: dict[str, float] = field(repr=False)
+
+
 class EnergyReader:
     """Scores pictures of one product with one engine and one bank."""
 
@@ -68,20 +78,59 @@ class EnergyReader:
             self._there = (engine, scorer) if self.canvas.windows == 1 else None
 
     def read(self, pictures: Sequence[Pixels]) -> list[PictureEnergy | AnocoError]:
-        """Through one run of the engine, its time shared out evenly; a picture that cannot be
-        scored gives its error, and the others go on."""
+        """Through one run of the engine; a picture that cannot be scored gives its error, and the
+        others go on."""
+        if self._there is not None:
+            return self._read_there(pictures)
+        found: list[PictureEnergy | AnocoError] = []
+        for seen in self.see(pictures):
+            try:
+                found.append(self.score(seen))
+            except AnocoError as error:
+                found.append(error)
+        return found
+
+    def see(self, pictures: Sequence[Pixels]) -> list[Seen]:
+        """Through one run of the engine, its time shared out evenly. Any reader with the same
+        engine and canvas can score what this one has seen."""
+        if not pictures:
+            return []
+        start = time.perf_counter()
+        prepared = [prepare(rgb, self.canvas.contract) for rgb in pictures]
+        ready = time.perf_counter()
+        features = self.canvas.features(self._engine, np.stack([pixels for pixels, _ in prepared]))
+        share = 1000 / len(pictures)
+        stages = {
+            "preprocess": (ready - start) * share,
+            "backbone": (time.perf_counter() - ready) * share,
+        }
+        return [
+            Seen(pixels, placement, grid, dict(stages))
+            for (pixels, placement), grid in zip(prepared, features, strict=True)
+        ]
+
+    def score(self, seen: Seen) -> PictureEnergy:
+        """The energies of one picture."""
+        start = time.perf_counter()
+        placement, stages = seen.placement, dict(seen.stages)
+        counted = self._geometry.counted(placement)
+        scores = self._scorer.score(seen.features[counted.reshape(-1)])
+        stages["scoring"] = (time.perf_counter() - start) * 1000
+        return self._finish(seen.pixels, placement, counted, scores, stages)
+
+    def _read_there(self, pictures: Sequence[Pixels]) -> list[PictureEnergy | AnocoError]:
         if not pictures:
             return []
         start = time.perf_counter()
         prepared = [prepare(rgb, self.canvas.contract) for rgb in pictures]
         ready = (time.perf_counter() - start) * 1000 / len(pictures)
         masks = [self._counted(placement) for _, placement in prepared]
-        seen = self._see(np.stack([pixels for pixels, _ in prepared]), masks)
+        scored = self._score_all(np.stack([pixels for pixels, _ in prepared]), masks)
         found: list[PictureEnergy | AnocoError] = []
-        for (pixels, placement), counted, view in zip(prepared, masks, seen, strict=True):
-            stages = {"preprocess": ready, "backbone": view.backbone, "scoring": view.scoring}
+        for (pixels, placement), counted, one in zip(prepared, masks, scored, strict=True):
+            stages = {"preprocess": ready, "backbone": one.backbone, "scoring": one.scoring}
             try:
-                scores = view.scores()
+                scores = one.scores()
                 assert not isinstance(counted, AnocoError)  # that would have no scores
                 found.append(self._finish(pixels, placement, counted, scores, stages))
             except AnocoError as error:
@@ -94,10 +143,10 @@ class EnergyReader:
         except AnocoError as error:  # a picture so thin that no patch is left
             return error
 
-    def _see(self, pixels: Pixels, masks: Sequence[Mask | AnocoError]) -> list[_Seen]:
+    def _score_all(self, pixels: Pixels, masks: Sequence[Mask | AnocoError]) -> list[_Scored]:
         """What the engine and the scorer make of prepared pictures. Features on a GPU are gone with
         the next run, so that everything that needs them happens here."""
-        seen: list[_Seen] = []
+        scored: list[_Scored] = []
         at_once = self._there[0].max_batch if self._there else len(pixels)
         for first in range(0, len(pixels), at_once):
             some = slice(first, first + at_once)
@@ -107,8 +156,8 @@ class EnergyReader:
                 for counted, grid in zip(masks[some], features, strict=True):
                     start = time.perf_counter()
                     outcome = self._score(counted, grid)
-                    seen.append(_Seen(outcome, backbone, (time.perf_counter() - start) * 1000))
-        return seen
+                    scored.append(_Scored(outcome, backbone, (time.perf_counter() - start) * 1000))
+        return scored
 
     @contextmanager
     def _features(self, pixels: Pixels) -> Iterator[Floats | DeviceArray]:
@@ -145,11 +194,11 @@ class EnergyReader:
         anchor[counted] = scores.anchor
         if self._views:
             others = self._other_views(pixels, placement, stages)
-            seen = [(IDENTITY, energy, counted), *others]
-            energy = average(self.canvas.contract, seen, counted)
+            whole = [(IDENTITY, energy, counted), *others]
+            energy = average(self.canvas.contract, whole, counted)
         if self._baseline is not None:
             energy = np.where(counted, self._baseline.excess(energy), np.float32(0))
-        score = pool(energy[counted], self._pooling)
+        score = pool(energy[counted], self._pooling) if scores.picture is None else scores.picture
         return PictureEnergy(placement, counted, energy, anchor, similarity, score, stages)
 
     def _other_views(
@@ -167,15 +216,15 @@ class EnergyReader:
                 continue
             warped = np.stack([warp(pixels, view, contract.fill) for view, _ in views])
             stages["preprocess"] += (time.perf_counter() - start) * 1000
-            seen = self._see(warped, [counted for _, counted in views])
-            for (view, counted), one in zip(views, seen, strict=True):
+            scored = self._score_all(warped, [counted for _, counted in views])
+            for (view, counted), one in zip(views, scored, strict=True):
                 stages["backbone"] += one.backbone
                 stages["scoring"] += one.scoring
                 yield view, _grid(counted, one.scores().energy), counted
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Scored:
     """The scores of one prepared picture, or why it has none; times in ms."""
 
     outcome: Scores | AnocoError

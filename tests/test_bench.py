@@ -342,8 +342,9 @@ def test_scoring_table_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
     common = ("--scoring", str(SMALL), "--scorers", "onnx", "--repeat", "1")
     text = run(*common, "--features", "crowd", "--format", "md")
-    assert "| crowd | 60x90x16 | numpy-sgemm |" in text
-    assert "disagree: 0" in text
+    title = "crowd 60x90x16, neighbours 90 / 90 / 90 (median, 95 %, most)"
+    assert text.startswith(f"{title}\n\n| what | ms | x sgemm |")
+    assert "| numpy-sgemm |" in text and "| 0 disagree, " in text
     rows = list(csv.DictReader(io.StringIO(run(*common, "--format", "csv"))))
     assert [row["name"] for row in rows] == 3 * ["onnx", "numpy-sgemm"]
 

@@ -259,6 +259,9 @@ def test_export_and_teach_at_once(exported: tuple[Path, Ran], parts: Path) -> No
     assert report["bundle"] == str(target) and report["backbone"]["id"] == "efficientnet-lite0"
     assert (report["input"]["width"], report["input"]["rows"]) == (128, 16)
     assert report["parity"]["checks"][0]["measured"]["min_cosine"] > 0.999
+    # The gate looked at the references, and at the self-test's own picture.
+    pictures = ["picture 1", "picture 2", "picture 3", "rendered 0"]
+    assert report["parity"]["pictures"] == pictures
     assert report["taught"]["product"] == "washer" and len(report["taught"]["added"]) == 4
     assert set(report["taught"]["added"]) < {f"{k}.png" for k in range(5)}
     ok("verify", target)
@@ -364,12 +367,6 @@ def test_export_with_references_hands_over_at_once(parts: Path, tmp_path: Path) 
     refs = ("--refs", parts / "good", "--shots", "2")
     ran = ok("export", *BACKBONE, "--size", "64", *refs, "--out", target, "--single-file", file)
     assert file.is_file() and "cos min" in ran.out and "2 references" in ran.out + ran.err
-
-
-def test_export_list() -> None:
-    recipes = ok("export", "--list", "--json").json
-    assert "efficientnet-lite0" in [recipe["id"] for recipe in recipes]
-    assert "efficientnet-lite0" in ok("export", "--list").out
 
 
 def test_an_unknown_backbone_suggests_what_is_meant() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Ran, defective_picture, fails, ok, run_cli
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from sklearn.metrics import average_precision_score, roc_auc_score
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
@@ -20,15 +20,15 @@ from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
-from anoco_edge.errors import ScoringError, StorageError, UsageError
-from anoco_edge.scoring import References
+from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-from anoco_edge_calibration import evaluation, knn
-from anoco_edge_calibration.dataset import open_dataset
-from anoco_edge_calibration.evaluation import Contest, evaluate
+from anoco_edge_calibration import measuring
+from anoco_edge_calibration.evaluation import Plan, evaluate, merge
 from anoco_edge_calibration.feature_cache import CachedEngine, cache_key, size_mb
-from anoco_edge_calibration.knn import KnnCosine, KnnL2
+from anoco_edge_calibration.layouts import open_dataset
+from anoco_edge_calibration.measuring import Contest, measure
 from anoco_edge_calibration.pixel_metrics import PixelMetrics
+from anoco_edge_calibration.scorers import KINDS, nonbipartite
 from anoco_edge_calibration.tables import METRICS, PIXEL_METRICS, Row, markdown, mean_rows
 from anoco_edge_calibration.variants import Variant, parse_variants
 
@@ -119,8 +119,8 @@ def test_figures_are_those_of_a_detector_and_scikit_learn(masked: Path) -> None:
 def test_scores_of_single_pictures_are_kept(here: Path) -> None:
     bundle = Bundle.open("line.anoco")
     data = open_dataset(Path("parts/nut"))
-    contest = Contest(bundle, open_engine("auto", bundle), [Variant("anoco")], shots=(2,), seeds=2)
-    pictures = evaluate(data, contest).pictures
+    contest = Contest(bundle, open_engine("auto", bundle), [Variant("anoco")])
+    pictures = evaluate(Plan(data, shots=(2,), seeds=2), contest).pictures
     assert [(p.source, p.seed) for p in pictures] == [
         (str(picture.path), seed) for seed in (0, 1) for picture in data.categories[0].test
     ]
@@ -187,17 +187,112 @@ def test_a_picture_is_decoded_once_for_all_scorers_and_draws(
     masked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
-    plain = evaluation.read_picture
-    monkeypatch.setattr(evaluation, "read_picture", lambda p: read.append(p) or plain(p))
+    plain = measuring.read_picture
+    monkeypatch.setattr(measuring, "read_picture", lambda p: read.append(p) or plain(p))
     args = ("eval", "parts/bolt", "--shots", "1,2", "--scorers", "anoco,knn-cosine")
     at_once = ok(*args, "--json")
     assert len(read) == len(set(read)) == 6
-    monkeypatch.setattr(evaluation, "MEMORY_BYTES", 1)  # room for one scorer at a time
+    monkeypatch.setattr(measuring, "MEMORY_BYTES", 1)  # room for one scorer at a time
     assert ok(*args, "--json").json == at_once.json
     assert len(read) == 6 + 6 * 4
 
 
+def test_units_may_be_measured_apart_in_any_order_and_travel(masked: Path) -> None:
+    """As on other machines: one draw at a time, pickled, the last one first."""
+    shutil.copy("parts/nut/train/good/good1.png", "parts/nut/train/good/good2.png")
+    bundle = Bundle.open("line.anoco")
+    variants = parse_variants("anoco,knn-l2,patchcore")
+    contest = Contest(bundle, open_engine("auto", bundle), variants)
+    plan = Plan(open_dataset(Path("parts")), shots=(1, "full"), seeds=2)
+    whole = evaluate(plan, contest)
+    units = plan.single_draws()
+    assert [unit.draws for unit in units] == [((1, 0),), ((1, 1),), (("full", 0),)] * 2
+    parts = [pickle.loads(pickle.dumps(measure(unit, contest))) for unit in units[::-1]]
+    assert merge(plan, parts) == whole
+    assert any("copies of each other" in remark for remark in whole.remarks)
+
+
+def test_a_scorer_that_cannot_take_the_bank_is_left_out_and_named(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nonbipartite, "MOST_EDGES", 3)
+    args = ("eval", "parts/bolt", "--shots", "1", "--scorers", "knn-nonbipartite,anoco", "--json")
+    ran = run_cli(*args)
+    assert ran.code == 1
+    assert (
+        "knn-nonbipartite, 1 shots of seed 0 is left out: knn-nonbipartite would" in ran.complaint
+    )
+    assert {row["scorer"] for row in ran.json} == {"anoco"}
+
+
+def test_a_missing_package_ends_the_run_and_says_what_to_install(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    line = fails(3, "eval", "parts", "--shots", "1", "--scorers", "anoco,knn-bipartite")
+    assert "scipy is needed for graphs of patches" in line and "'anoco-edge[eval]'" in line
+
+
 # ---- what is compared
+
+
+def test_all_scorers_make_one_table(masked: Path) -> None:
+    ran = ok("eval", "parts/bolt", "--shots", "2", "--scorers", "all", "--json")
+    rows = rows_of(ran, seed=0, category="bolt")
+    rounds = [f"message-passing rounds={k}" for k in range(1, 6)]
+    names = [[name] if name != "message-passing" else rounds for name in KINDS]
+    assert [row["scorer"] for row in rows] == [name for some in names for name in some]
+    assert all(0.5 < row[m] <= 1 for row in rows for m in ("image_auroc", "pixel_auroc"))
+    assert len({row["pixel_pro"] for row in rows}) > 10, "they are not all the same"
+    text = Path("eval-out/results.md").read_text()
+    assert text.count("| bolt | 2 |") == len(rows) and text.count("**") >= 12
+
+
+def test_a_scorer_with_a_rule_of_its_own_scores_the_picture_by_it(masked: Path) -> None:
+    """SPADE's map is that of the nearest patch, its score of a picture is not."""
+    bundle = Bundle.open("line.anoco")
+    variants = parse_variants("knn-l2,spade,patchcore")
+    contest = Contest(bundle, open_engine("auto", bundle), variants)
+    found = evaluate(Plan(open_dataset(Path("parts/bolt"))), contest)
+    rows = {row.scorer: row for row in found.rows if row.seed == 0}
+    assert rows["knn-l2"].figures["pixel_pro"] == rows["spade"].figures["pixel_pro"]
+    scores = {
+        name: [p.score for p in found.pictures if p.scorer == name] for name in ("knn-l2", "spade")
+    }
+    assert not set(scores["knn-l2"]) & set(scores["spade"])
+
+
+def test_the_metric_of_anoco_is_a_scorer_and_a_sweep(here: Path) -> None:
+    common = ("eval", "parts/bolt", "--shots", "1", "--json")
+    named = ok(*common, "--scorers", "anoco,anoco-l2,anoco-cosine")
+    ok(*common, "--sweep", "metric=product,l2,cosine")
+    bundle = Bundle.open("line.anoco")
+    plan, engine = Plan(open_dataset(Path("parts/bolt"))), open_engine("auto", bundle)
+    scores = [
+        [picture.score for picture in evaluate(plan, Contest(bundle, engine, variants)).pictures]
+        for variants in (
+            parse_variants("anoco,anoco-l2,anoco-cosine"),
+            parse_variants("anoco", ["metric=product,l2,cosine"]),
+        )
+    ]
+    assert scores[0] == scores[1] and len(set(scores[0])) == len(scores[0])
+    assert {row["scorer"] for row in named.json} == {"anoco", "anoco-l2", "anoco-cosine"}
+
+
+def test_rounds_are_swept_for_message_passing_alone() -> None:
+    swept = parse_variants("message-passing,knn-l2", ["rounds=1,3"])
+    assert [v.name for v in swept] == [
+        "message-passing rounds=1",
+        "message-passing rounds=3",
+        "knn-l2",
+    ]
+
+
+def test_help_tells_the_nearest_patch_from_the_nearest_5_percent(here: Path) -> None:
+    said = " ".join(ok("eval", "--help").out.replace("│", " ").split())
+    assert "nearest patch: knn-l2, knn-cosine, knn-mahalanobis" in said
+    assert "nearest 5 % of the bank, as in the paper's ablation: knn-l2-5pct" in said
+    assert all(kind in said for kind in KINDS)
 
 
 def test_variants_of_scorers_are_every_combination_that_was_asked_for() -> None:
@@ -218,11 +313,11 @@ def test_variants_of_scorers_are_every_combination_that_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("scorers", "sweep", "complaint"),
     [
-        ("anoco,svm", "lambda=1", "unknown scorer 'svm'; use anoco, knn-l2, knn-cosine"),
+        ("anoco,svm", "lambda=1", "unknown scorer 'svm'; use anoco, anoco-l2"),
         ("anoco", "lambda", "'lambda' is not a sweep; write lambda=0.1,1,10"),
         ("anoco", "lambda=", "is not a sweep"),
         ("anoco", "lambda=1,,2", "is not a sweep"),
-        ("anoco", "temperature=1", "what can be swept is lambda, metric, floor, pooling"),
+        ("anoco", "temperature=1", "what can be swept is lambda, metric, floor, pooling, rounds"),
         ("anoco", "lambda=much", "lambda is 'much'; it must be a number"),
         ("anoco", "lambda=0", "lambda is 0.0; it must be a number from 1e-24"),
         ("anoco", "lambda=nan", "lambda is nan"),
@@ -230,6 +325,10 @@ def test_variants_of_scorers_are_every_combination_that_was_asked_for() -> None:
         ("anoco", "metric=l1", "unknown metric 'l1'"),
         ("anoco", "pooling=mean", "unknown pooling 'mean'"),
         ("knn-l2", "lambda=1", "--sweep lambda is for anoco"),
+        ("patchcore,spade", "pooling=max", "--sweep pooling is for anoco"),
+        ("anoco", "rounds=2", "--sweep rounds is for message-passing"),
+        ("message-passing", "rounds=6", "rounds are '6'; use 1 to 5"),
+        ("message-passing", "rounds=0", "rounds are '0'"),
     ],
 )
 def test_what_cannot_be_swept_is_refused(
@@ -282,85 +381,6 @@ def test_few_patches_and_views_reach_the_bank(here: Path, monkeypatch: pytest.Mo
     plain_bank, thin, views = (len(draft.bank) for draft in drafts)
     assert (plain_bank, thin) == (16, 5) and views > 16
     assert results()["settings"]["tta"] == "references"
-
-
-# ---- the nearest reference
-
-
-def features(rows: int, dim: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(rows, dim)).astype(np.float32)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    shape=st.tuples(st.integers(1, 30), st.integers(1, 40), st.integers(1, 24)),
-    seed=st.integers(0, 10**6),
-    offset=st.sampled_from([0.0, 30.0]),
-)
-def test_nearest_references_equal_brute_force(
-    shape: tuple[int, int, int], seed: int, offset: float
-) -> None:
-    """Far from the origin (offset) the usual |q|^2 - 2qr + |r|^2 would cancel."""
-    queries, references, dim = shape
-    q, r = features(queries, dim, seed) + np.float32(offset), features(references, dim, seed + 1)
-    r += np.float32(offset)
-    bank, _ = References.of(r)
-    q64, r64 = q.astype(np.float64), r.astype(np.float64)
-    distance = np.linalg.norm(q64[:, None] - r64[None], axis=2)
-    scores = KnnL2(bank).score(q)
-    assert scores.energy == pytest.approx(distance.min(axis=1), rel=1e-6)
-    assert distance[np.arange(queries), scores.anchor] == pytest.approx(distance.min(axis=1))
-    cosine = (q64 / np.linalg.norm(q64, axis=1)[:, None]) @ (
-        r64 / np.linalg.norm(r64, axis=1)[:, None]
-    ).T
-    scores = KnnCosine(bank).score(q)
-    assert scores.energy == pytest.approx(1 - cosine.max(axis=1), abs=3e-7)
-    assert scores.similarity == pytest.approx(cosine.max(axis=1), abs=3e-7)
-    assert (scores.energy >= 0).all() and (scores.neighbors == 1).all()
-
-
-@pytest.mark.parametrize("scorer", [KnnL2, KnnCosine])
-def test_a_query_that_is_a_reference_has_energy_zero(scorer: type[KnnL2]) -> None:
-    """Also among others that differ in a last bit, where a product of rows sees no difference."""
-    base = features(1, 256, 3) * 100
-    near = np.repeat(base, 50, axis=0)
-    near[np.arange(50), np.arange(50)] *= np.float32(1 + 1e-6)
-    bank, _ = References.of(np.concatenate([features(20, 256, 4), near]))
-    scores = scorer(bank).score(near)
-    assert (scores.energy == 0).all()
-    if scorer is KnnL2:
-        assert scores.anchor.tolist() == list(range(20, 70))
-
-
-def test_the_first_of_equal_references_is_the_anchor() -> None:
-    rows = features(3, 8, 0)
-    bank, _ = References.of(np.concatenate([rows, rows, rows]))
-    for scorer in (KnnL2(bank), KnnCosine(bank)):
-        assert scorer.score(rows).anchor.tolist() == [0, 1, 2]
-
-
-def test_blocks_and_pairs_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    q, r = features(50, 12, 0), features(70, 12, 1)
-    r[35:] = r[:35]  # ties across pieces
-    bank, _ = References.of(r)
-    whole = KnnL2(bank).score(q)
-    monkeypatch.setattr(knn, "BLOCK_BYTES", 3 * 4 * 70)
-    monkeypatch.setattr(knn, "_PAIRS", 3)
-    pieces = KnnL2(bank).score(q)
-    assert np.array_equal(whole.energy, pieces.energy)
-    assert np.array_equal(whole.anchor, pieces.anchor)
-
-
-def test_features_that_mean_nothing_are_refused() -> None:
-    bank, _ = References.of(features(4, 8, 0))
-    for scorer in (KnnL2(bank), KnnCosine(bank)):
-        for bad in (np.nan, np.inf):
-            query = features(2, 8, 1)
-            query[1, 3] = bad
-            with pytest.raises(ScoringError, match="query patch 1 contains NaN"):
-                scorer.score(query)
-        with pytest.raises(ScoringError, match="zero norm"):
-            scorer.score(np.zeros((1, 8), np.float32))
 
 
 # ---- features are computed once
@@ -785,7 +805,7 @@ def test_settings_of_the_contest_reach_the_draft(line: Path) -> None:
     bundle = Bundle.open(line / "line.anoco")
     engine, data = open_engine("auto", bundle), open_dataset(line / "parts", ["nut"])
     found = [
-        evaluate(data, Contest(bundle, engine, [Variant("anoco")], settings=Settings(fields)))
+        evaluate(Plan(data), Contest(bundle, engine, [Variant("anoco")], Settings(fields)))
         for fields in ({}, {"metric": "cosine"})
     ]
     assert found[0].pictures[0].score != found[1].pictures[0].score

@@ -7,7 +7,6 @@ import io
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,13 @@ from anoco_edge.drawing.overlay import CONTOUR
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import PictureError, StorageError
 from anoco_edge_calibration import eval_report
+from anoco_edge_calibration import gallery as gallery_module
 from anoco_edge_calibration.charts import LEFT, PALETTE, RIGHT
-from anoco_edge_calibration.dataset import open_dataset
-from anoco_edge_calibration.eval_report import CHART, GAP, SIDE, Gallery, write_eval_report
-from anoco_edge_calibration.evaluation import (
-    Contest,
-    Evaluation,
-    PictureScore,
-    Problem,
-    evaluate,
-)
+from anoco_edge_calibration.eval_report import CHART, write_eval_report
+from anoco_edge_calibration.evaluation import Evaluation, Plan, evaluate
+from anoco_edge_calibration.gallery import GAP, SIDE, Gallery
+from anoco_edge_calibration.layouts import open_dataset
+from anoco_edge_calibration.measuring import Contest, PictureScore, Problem
 from anoco_edge_calibration.metrics import roc_curve
 from anoco_edge_calibration.tables import METRICS, Row, mean_rows
 from anoco_edge_calibration.variants import parse_variants
@@ -127,11 +123,10 @@ def captions(page: Reader, category: str, heading: str) -> list[str]:
 
 def measured(folder: Path, scorers: str = "anoco", **changes: Any) -> tuple[Evaluation, Gallery]:
     bundle = Bundle.open(folder / "line.anoco")
-    data = open_dataset(folder / "parts")
+    plan = Plan(open_dataset(folder / "parts"), **changes)
     contest = Contest(bundle, open_engine("auto", bundle), parse_variants(scorers))
-    contest = replace(contest, **changes)
-    gallery = Gallery(contest, len(data.categories))
-    return evaluate(data, contest, look=gallery.look), gallery
+    gallery = Gallery(contest.variants, plan.shots, len(plan.dataset.categories))
+    return evaluate(plan, contest, look=gallery.look), gallery
 
 
 # ---- what the page says
@@ -343,9 +338,10 @@ def test_the_first_anoco_scorer_is_shown_and_another_where_there_is_none(here: P
     assert gallery.worst["nut"].scorer == "knn-cosine"
     bundle = Bundle.open("line.anoco")
     swept = parse_variants("knn-l2,anoco", ["lambda=0.1,10"])
-    contest = Contest(bundle, open_engine("auto", bundle), swept, shots=(2, 1))
-    gallery = Gallery(contest, 2)
-    evaluate(open_dataset(Path("parts")), contest, look=gallery.look)
+    plan = Plan(open_dataset(Path("parts")), shots=(2, 1))
+    gallery = Gallery(swept, plan.shots, 2)
+    contest = Contest(bundle, open_engine("auto", bundle), swept)
+    evaluate(plan, contest, look=gallery.look)
     worst = gallery.worst["nut"]
     assert (worst.scorer, worst.shots, worst.seed) == ("anoco lambda=0.1", 2, 0)
 
@@ -373,7 +369,7 @@ def test_every_category_has_its_share_of_the_page(
     _, gallery = measured(here)
     sizes = [len(s.drawn) for w in gallery.worst.values() for s in (*w.misses, *w.alarms)]
     room = round(2.5 * max(sizes))
-    monkeypatch.setattr(eval_report, "PICTURE_BYTES", 4 * room)
+    monkeypatch.setattr(gallery_module, "PICTURE_BYTES", 4 * room)
     ok("eval", "parts", "--shots", "1")
     page = page_of()
     jpegs = [base64.b64decode((i["src"] or "").partition(",")[2]) for i in page.all("img")]
@@ -388,7 +384,7 @@ def test_a_picture_that_is_gone_by_now_costs_its_overlay_only(
     def gone(path: Path) -> Any:
         raise PictureError(f"{path} is not there <any more>")
 
-    monkeypatch.setattr(eval_report, "read_picture", gone)
+    monkeypatch.setattr(gallery_module, "read_picture", gone)
     ok("eval", "parts/bolt", "--shots", "1")
     page = page_of()
     assert "Not drawn: parts/bolt/test/red/0.png is not there <any more>" in page.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,14 @@ from anoco_edge_export.backbone import (
     set_size,
 )
 from anoco_edge_export.export import check_size
-from anoco_edge_export.onnx_graph import check, run_onnx, save, trace
+from anoco_edge_export.onnx_graph import (
+    EXTERNAL_ABOVE,
+    FORBIDDEN,
+    check,
+    run_onnx,
+    save,
+    trace,
+)
 from anoco_edge_export.pictures import rendered_picture
 from anoco_edge_export.recipe import Recipe
 from anoco_edge_export.weights import load_weights
@@ -165,18 +173,24 @@ def test_a_transformer_rewritten_computes_what_it_did(name: str) -> None:
             torch.testing.assert_close(block.reshape(end.shape), end, rtol=1e-4, atol=1e-4)
 
 
-def test_random_weights_are_at_a_trained_scale() -> None:
-    """Were LayerScale 1e-5, as timm draws it, a destroyed block would go unnoticed."""
-    recipe = load_recipe("dinov3-s")
+@pytest.mark.parametrize("name", ["dinov3-s", "clip-b"])
+def test_random_weights_are_at_a_trained_scale(name: str) -> None:
+    """Were LayerScale 1e-5, as timm draws it, a destroyed block would go unnoticed; were attention
+    as flat, so would whatever a runtime does to its logits."""
+    recipe = load_recipe(name)
     model = create_model(recipe)
     model.load_state_dict(load_weights(recipe, "random:1").state)
     set_size(model, 64, 64)
     module = official_backbone(recipe, recipe.tapped((3,)), model)
     pixels = rendered_picture(64, 64)[None]
+    similar = torch.nn.functional.cosine_similarity
     (before,), _ = run_torch(module, pixels)
+    model.blocks[1].attn.qkv.weight[: before.shape[-1]] = 0  # no queries: every patch alike
+    (flat,), _ = run_torch(module, pixels)
+    assert similar(before, flat, dim=-1).mean() < 0.995  # 0.9999 as timm draws it
     model.blocks[1].attn.proj.weight.zero_()
     (after,), _ = run_torch(module, pixels)
-    assert torch.nn.functional.cosine_similarity(before, after, dim=-1).mean() < 0.99
+    assert similar(before, after, dim=-1).mean() < 0.99
 
 
 # The graph
@@ -222,6 +236,35 @@ def test_graph_of_another_contract_is_refused(graph: Path, tmp_path: Path) -> No
     (path,) = save(newer, tmp_path / "newer.onnx")
     with pytest.raises(ParityError, match="checker refuses"):
         check(path, WIDTH, HEIGHT, TOKENS)
+
+
+def test_graph_that_some_device_could_not_load_is_refused(graph: Path, tmp_path: Path) -> None:
+    def refused(change: Callable[[Any], object], says: str) -> None:
+        proto = onnx.load(graph)
+        change(proto)
+        (path,) = save(proto, tmp_path / "changed.onnx")
+        with pytest.raises(ParityError, match=says):
+            check(path, WIDTH, HEIGHT, TOKENS)
+
+    def fixed(proto: Any) -> None:
+        proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+
+    def counting(proto: Any) -> None:
+        (name, *_), maker = proto.graph.node[-1].output, onnx.helper.make_node
+        proto.graph.node.append(maker("NonZero", [name], ["found"]))
+
+    def newer(proto: Any) -> None:
+        proto.opset_import[0].version = 20
+
+    def foreign(proto: Any) -> None:
+        proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+
+    refused(fixed, r"pixels has type .* not batch x")
+    refused(counting, "it contains NonZero")
+    refused(newer, "operators {'': 20}")
+    refused(foreign, "com.microsoft")
+    assert {"If", "Loop", "Scan", "NonZero"} <= FORBIDDEN
+    assert EXTERNAL_ABOVE < 2**31  # where protobuf ends
 
 
 def test_a_large_graph_keeps_its_weights_in_a_second_file(
@@ -377,9 +420,10 @@ def test_an_interrupt_leaves_nothing_behind(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("anoco_edge_export.export.check_parity", stop)
-    with pytest.raises(KeyboardInterrupt):
-        export_bundle(ID, tmp_path / "a.anoco", size=(64, 64))
-    assert list(tmp_path.iterdir()) == []
+    for target in (tmp_path / "a.anoco", tmp_path / "new" / "deep" / "a.anoco"):
+        with pytest.raises(KeyboardInterrupt):
+            export_bundle(ID, target, size=(64, 64))
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_long_attention_is_written_in_pieces_and_computes_the_same(

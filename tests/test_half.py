@@ -152,6 +152,22 @@ def test_neighbours_on_islands_hand_over_fp32() -> None:
     assert sorted(rope)[2:] == [("q", "q/fp32"), ("turned", "turned/fp16")]
 
 
+def test_a_rotation_is_fp16_also_for_fp32_neighbours() -> None:
+    """Nothing between it and the logits, as with the keys: it is rounded, then cast up again."""
+    model = block()
+    (scaled,) = (n for n in model.graph.node if "scaled" in n.output)
+    scaled.op_type, scaled.input[:] = "Identity", ["turned"]
+    half = to_half(model, ["rope", "logits", "softmax"])
+    found = casts(half)
+    assert ("turned", "turned/fp16") in found and ("scaled", "scaled/fp32") in found
+    assert not any("turned" in node.input for node in half.graph.node if node.op_type != "Cast")
+    model.graph.node.remove(scaled)
+    (product,) = (n for n in model.graph.node if "logits" in n.output)
+    product.input[0] = "turned"
+    found = casts(to_half(model, ["rope", "logits", "softmax"]))
+    assert {("turned", "turned/fp16"), ("turned/fp16", "turned/fp32")} <= set(found)
+
+
 def test_data_is_moved_in_the_type_of_its_neighbours() -> None:
     moved = chain("a = Softmax (x)\n b = Transpose (a)\n y = Softmax (b)")
     assert casts(to_half(moved, ["softmax"])) == []

@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 
 from anoco_edge.errors import ScoringError, StorageError, UsageError
 from anoco_edge_calibration.metrics import aupr, auroc, f1_max, pr_curve, roc_curve
-from anoco_edge_calibration.pixel_metrics import PixelMetrics, PixelResult, label_regions
+from anoco_edge_calibration.pixel_metrics import HELD, PixelMetrics, PixelResult, label_regions
 
 ROOT = Path(__file__).parents[1]
 Mask = NDArray[np.bool_]
@@ -139,8 +139,8 @@ def test_regions_of_noise_are_those_of_scipy(seed: int, rows: int, cols: int, sh
 # --- pixels ---------------------------------------------------------------------------------------
 
 
-def measured(pictures: list[Picture], pro_limit: float = 0.3) -> PixelResult:
-    with PixelMetrics(pro_limit=pro_limit) as metrics:
+def measured(pictures: list[Picture], pro_limit: float = 0.3, held: int = HELD) -> PixelResult:
+    with PixelMetrics(pro_limit=pro_limit, held=held) as metrics:
         for anomaly_map, mask in pictures:
             metrics.add(anomaly_map, mask)
         return metrics.result()
@@ -199,11 +199,12 @@ def picture_lists(draw: st.DrawFn) -> list[Picture]:
 
 
 @few
-@given(picture_lists(), st.sampled_from([0.3, 0.05, 0.5, 1.0]))
+@given(picture_lists(), st.sampled_from([0.3, 0.05, 0.5, 1.0]), st.sampled_from([0, 100, HELD]))
 def test_pixel_figures_equal_scikit_learn_and_the_literal_pro(
-    pictures: list[Picture], limit: float
+    pictures: list[Picture], limit: float, held: int
 ) -> None:
-    got = measured(pictures, limit)
+    """In memory, on disk, and first the one and then the other."""
+    got = measured(pictures, limit, held)
     labels, values = flat(pictures)
     assert got.auroc == pytest.approx(roc_auc_score(labels, values), abs=1e-9)
     assert got.f1_max == pytest.approx(sklearn_f1_max(labels, values), abs=1e-9)
@@ -227,8 +228,9 @@ def sample() -> list[Picture]:
     return pictures
 
 
-def test_larger_pictures_agree_to_nine_digits() -> None:
-    got = measured(sample())
+@pytest.mark.parametrize("held", [0, 3 * 60 * 80, HELD])
+def test_larger_pictures_agree_to_nine_digits(held: int) -> None:
+    got = measured(sample(), held=held)
     labels, values = flat(sample())
     assert got.auroc == pytest.approx(roc_auc_score(labels, values), rel=1e-12)
     assert got.f1_max == pytest.approx(sklearn_f1_max(labels, values), rel=1e-12)
@@ -325,7 +327,7 @@ def spills(folder: Path) -> list[Path]:
 
 
 def test_pixels_wait_in_the_folder_and_nothing_stays_there(tmp_path: Path) -> None:
-    with PixelMetrics(tmp_path) as metrics:
+    with PixelMetrics(tmp_path, held=0) as metrics:
         metrics.add(*sample()[0])
         (spill,) = spills(tmp_path)
         assert spill.stat().st_size >= 4 * 60 * 80
@@ -337,7 +339,7 @@ def test_pixels_wait_in_the_folder_and_nothing_stays_there(tmp_path: Path) -> No
 
 
 def test_nothing_stays_after_an_exception_either(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), PixelMetrics(tmp_path) as metrics:
+    with pytest.raises(ZeroDivisionError), PixelMetrics(tmp_path, held=0) as metrics:
         metrics.add(*sample()[0])
         assert spills(tmp_path)
         raise ZeroDivisionError
@@ -345,7 +347,7 @@ def test_nothing_stays_after_an_exception_either(tmp_path: Path) -> None:
 
 
 def test_a_spill_that_lost_pixels_gives_no_figures(tmp_path: Path) -> None:
-    with PixelMetrics(tmp_path) as metrics:
+    with PixelMetrics(tmp_path, held=0) as metrics:
         metrics.add(*sample()[0])
         (spill,) = spills(tmp_path)
         os.truncate(spill, spill.stat().st_size - 100)
@@ -382,7 +384,7 @@ def test_a_full_disk_is_one_line_and_what_was_added_before_still_counts(tmp_path
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
         small = np.random.default_rng(0).random((100, 100), np.float32)
         said = []
-        with PixelMetrics(Path(sys.argv[1])) as metrics:
+        with PixelMetrics(Path(sys.argv[1]), held=0) as metrics:
             metrics.add(small, small > 0.9)
             said.append(str(metrics.result()))
             try:
@@ -418,7 +420,7 @@ def peak():
 rng = np.random.default_rng(0)
 mask = np.zeros((512, 512), np.bool_)
 mask[100:150, 200:300] = mask[400:410, 50:60] = True
-with PixelMetrics() as metrics:
+with PixelMetrics(held=int(sys.argv[3])) as metrics:
     for number in range(int(sys.argv[1])):
         values = rng.standard_exponential((512, 512), np.float32)
         values[mask] *= 2
@@ -431,9 +433,34 @@ print(json.dumps([early, late, peak(), result.pixels, result.regions, result.aur
 """
 
 
+def test_few_pixels_stay_in_memory_and_a_full_disk_loses_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures = sample()
+    with PixelMetrics(tmp_path, held=3 * 60 * 80) as metrics:
+        for picture in pictures[:3]:
+            metrics.add(*picture)
+        (spill,) = spills(tmp_path)
+        assert spill.stat().st_size == 0
+        before, plain = metrics.result(), PixelMetrics._write
+
+        def full(*_: object) -> None:
+            raise StorageError("cannot keep pixels")
+
+        monkeypatch.setattr(PixelMetrics, "_write", full)
+        with pytest.raises(StorageError):
+            metrics.add(*pictures[3])
+        assert metrics.result() == before
+        monkeypatch.setattr(PixelMetrics, "_write", plain)
+        for picture in pictures[3:]:
+            metrics.add(*picture)
+        assert spill.stat().st_size > 4 * 5 * 60 * 80
+        assert metrics.result().pro == pytest.approx(measured(pictures).pro, rel=1e-12)
+
+
 def test_memory_does_not_grow_with_the_number_of_maps() -> None:
     """Away from zero floats lie in few octaves, which is quick to count."""
-    early, late, peak, pixels, regions, auroc_ = run(MEMORY, 60, 4)
+    early, late, peak, pixels, regions, auroc_ = run(MEMORY, 60, 4, 0)
     assert late - early < 8, "the pixels alone are 60 MB"
     assert peak < 600
     assert (pixels, regions) == (60 * 512 * 512, 120)
@@ -442,7 +469,7 @@ def test_memory_does_not_grow_with_the_number_of_maps() -> None:
 
 @pytest.mark.full
 def test_a_thousand_maps_stay_under_a_gigabyte() -> None:
-    early, late, peak, pixels, regions, auroc_ = run(MEMORY, 1000, 0)
+    early, late, peak, pixels, regions, auroc_ = run(MEMORY, 1000, 0, HELD)
     assert late - early < 100, "the pixels alone are 1 GB"
     assert peak < 1000
     assert (pixels, regions) == (1000 * 512 * 512, 2000)

@@ -26,7 +26,7 @@ from anoco_edge.engines.openvino import options, pick_device
 
 pytestmark = pytest.mark.xdist_group("native")
 
-BAD_BUNDLE, NO_BACKEND, ENGINE = 7, 10, 12
+INTERNAL, BAD_BUNDLE, NO_BACKEND, ENGINE = 6, 7, 10, 12
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
@@ -173,6 +173,11 @@ def test_numbers_of_types_differ_between_versions(fake: Run, shift: int, accepte
     done = fake(FAKE_SHIFT=str(shift))
     text = refused(done, ENGINE if accepted else BAD_BUNDLE)
     assert ("cannot compile" if accepted else "not of type uint8") in text
+
+
+def test_an_exception_that_nobody_expects_does_not_end_the_program(fake: Run) -> None:
+    """A shape that no vector holds: std::length_error, which is neither ours nor bad_alloc."""
+    assert "vector" in refused(fake(FAKE_RANK=str(2**60)), INTERNAL)
 
 
 def test_a_device_that_is_not_there(run: Run) -> None:

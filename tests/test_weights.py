@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -256,6 +257,31 @@ def test_a_wrapped_state_dict_is_unwrapped_once(tmp_path: Path) -> None:
         torch.save(refused, file)
         with pytest.raises(UsageError, match=r"w\.pth is not a plain state dict"):
             read_state(file)
+
+
+class _Program:
+    """What a pickle may do on being read, and must not be let."""
+
+    def __init__(self, made: Path) -> None:
+        self.made = made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.made,)
+
+
+@pytest.mark.filterwarnings("error")  # torch's, around our one line
+def test_a_pickle_that_is_no_state_dict_is_not_run(recipe: Recipe, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    for protocol in (2, pickle.HIGHEST_PROTOCOL):
+        for content in ({"a": [1, 2]}, {"conv_stem.weight": _Program(made)}, _Program(made)):
+            file = tmp_path / "pickled.pth"
+            file.write_bytes(pickle.dumps(content, protocol))
+            with pytest.raises(UsageError, match=r"pickled.pth (cannot be read as|is not a plain)"):
+                load_weights(recipe, str(file))
+            assert not made.exists()
+            pickle.loads(file.read_bytes())  # it would have done so
+            assert made.exists() == (content != {"a": [1, 2]})
+            made.unlink(missing_ok=True)
 
 
 def test_files_that_are_no_state_dict(recipe: Recipe, tmp_path: Path) -> None:

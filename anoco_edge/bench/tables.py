@@ -27,22 +27,23 @@ def scoring_rows(bench: ScoringBench) -> list[dict[str, Any]]:
     return [asdict(row) for row in bench.rows]
 
 
-def scoring_rows_for_people(bench: ScoringBench) -> list[dict[str, str]]:
-    """The same in fewer columns."""
-    return [
-        {
-            "features": row.features,
-            "size": row.size,
-            "what": row.name,
-            "ms": f"{row.median_ms:.1f}",
-            "x sgemm": f"{row.ratio:.2f}",
-            "retrieval + solve": _split(row),
-            "neighbours": " / ".join(map(str, row.neighbors)),
-            "extra MB": _memory(row),
-            "against the reference": _agreement(row),
-        }
-        for row in bench.rows
-    ]
+def scoring_matches(bench: ScoringBench) -> dict[str, list[dict[str, str]]]:
+    """The same for people: one narrow table for all contestants on the same features."""
+    matches: dict[str, list[dict[str, str]]] = {}
+    for row in bench.rows:
+        neighbours = " / ".join(map(str, row.neighbors))
+        title = f"{row.features} {row.size}, neighbours {neighbours} (median, 95 %, most)"
+        matches.setdefault(title, []).append(
+            {
+                "what": row.name,
+                "ms": f"{row.median_ms:.1f}",
+                "x sgemm": f"{row.ratio:.2f}",
+                "find + solve": _split(row),
+                "extra MB": _memory(row),
+                "against the reference": _agreement(row),
+            }
+        )
+    return matches
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -116,14 +117,14 @@ def _split(row: ScoringRow) -> str:
 def _memory(row: ScoringRow) -> str:
     if row.extra_mb is None:
         return "-"
-    budget = "" if row.budget_mb is None else f" (budget {row.budget_mb:.0f})"
+    budget = "" if row.budget_mb is None else f" of {row.budget_mb:.0f}"
     return f"{row.extra_mb:.0f}{budget}"
 
 
 def _agreement(row: ScoringRow) -> str:
     if row.disagree is None or row.undecided is None:
         return "is the reference" if row.name == "reference" else "-"
-    return f"undecided {100 * row.undecided:.2f} %, disagree: {row.disagree}"
+    return f"{row.disagree} disagree, {100 * row.undecided:.2f} % undecided"
 
 
 def _text(value: Any) -> str:

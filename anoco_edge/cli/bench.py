@@ -234,8 +234,8 @@ def _bench_scoring(
         facts,
         markdown,
         rich_table,
+        scoring_matches,
         scoring_rows,
-        scoring_rows_for_people,
     )
 
     wanted = parse_sizes(sizes)
@@ -256,11 +256,13 @@ def _bench_scoring(
     elif form is Format.csv:
         _write(csv_text(scoring_rows(result)))
     elif form is Format.md:
-        lines = [markdown(scoring_rows_for_people(result)), ""]
+        tables = scoring_matches(result).items()
+        lines = [f"{title}\n\n{markdown(rows)}\n" for title, rows in tables]
         _write("\n".join([*lines, *(f"- {f}" for f in facts(result.settings))]) + "\n")
     else:
-        console.out.print(rich_table(scoring_rows_for_people(result), "median of interleaved runs"))
-        _lines(facts(result.settings))
+        for title, rows in scoring_matches(result).items():
+            console.out.print(rich_table(rows, title))
+        _lines(["median of interleaved runs", *facts(result.settings)])
 
 
 def _write(text: str) -> None:

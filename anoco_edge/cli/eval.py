@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from anoco_edge.cli import console
+from anoco_edge.cli import console, eval_results
+from anoco_edge.cli.eval_bundle import open_bundle, open_cached_engine
+from anoco_edge.cli.fleet import OnOption, WorkersOption
 from anoco_edge.cli.options import (
     DeviceOption,
     EngineOption,
@@ -18,8 +19,6 @@ from anoco_edge.cli.options import (
     ScorerOption,
     ThreadsOption,
     example,
-    parse_layers,
-    parse_size,
 )
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import (
@@ -31,19 +30,11 @@ from anoco_edge.cli.settings import (
     TtaOption,
     read_settings,
 )
-from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError, missing
-from anoco_edge.machine import cache_folder, cores, machine, versions
+from anoco_edge.errors import EnvironmentMissingError, UsageError
+from anoco_edge.machine import cache_folder
 
 if TYPE_CHECKING:
-    from anoco_edge.bundle import Bundle, Product
-    from anoco_edge.engines import Engine
-    from anoco_edge_calibration.evaluation import Contest, Evaluation
-    from anoco_edge_calibration.feature_cache import CachedEngine
     from anoco_edge_calibration.variants import Variant
-
-_PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu", "openvino")
-_EXPORTERS = ("torch", "timm", "onnx", "onnxscript")
-_MOST_WARNINGS = 20
 
 
 def register(app: typer.Typer) -> None:
@@ -55,8 +46,15 @@ def register(app: typer.Typer) -> None:
 def eval_(
     context: typer.Context,
     dataset: Annotated[
-        Path, typer.Argument(help="A category in the layout of MVTec AD, or a folder of them.")
-    ],
+        Path | None,
+        typer.Argument(help="A data set, or one category of it, in a layout that --layout names."),
+    ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            help="mvtec, mpdd, btad, visa, real-iad or oct2017; default: found by looking."
+        ),
+    ] = None,
     categories: Annotated[
         str | None, typer.Option(help="Only these categories (commas); default: all.")
     ] = None,
@@ -80,14 +78,21 @@ def eval_(
     ] = "4",
     seeds: Annotated[int, typer.Option(min=1, help="Draws of these parts, seeds 0 to N-1.")] = 1,
     scorers: Annotated[
-        str, typer.Option(help="What to compare: anoco, knn-l2, knn-cosine (commas).")
+        str,
+        typer.Option(
+            help="What to compare (commas), or all: anoco (by its metric: anoco-l2, "
+            "anoco-cosine); nearest patch: knn-l2, knn-cosine, knn-mahalanobis; mean over the "
+            "nearest 5 % of the bank, as in the paper's ablation: knn-l2-5pct, knn-cosine-5pct, "
+            "knn-mahalanobis-5pct; ANoCo's energy on these 5 %: knn-bipartite, knn-nonbipartite; "
+            "message-passing, patchcore, spade."
+        ),
     ] = "anoco",
     sweep: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=A,B",
-            help="Try several values of lambda, metric, floor or pooling (repeatable: all "
-            "combinations).",
+            help="Try several values of lambda, metric, floor, pooling or rounds (repeatable: "
+            "all combinations).",
         ),
     ] = None,
     metric: MetricOption = None,
@@ -110,6 +115,14 @@ def eval_(
     device: DeviceOption = "CPU",
     scorer: ScorerOption = "auto",
     threads: ThreadsOption = 0,
+    on: OnOption = None,
+    workers: WorkersOption = 0,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Put the paper's rows beside the measured ones.")
+    ] = False,
+    paper_only: Annotated[
+        bool, typer.Option("--paper-only", help="Show the paper's tables, and measure nothing.")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Measure accuracy on a data set: image AUROC, AUPR, F1-max, pixel AUROC, PRO, F1-max.
@@ -120,14 +133,23 @@ def eval_(
     be measured are named and left out, and the command then ends with exit code 1.
     """
     try:
-        from anoco_edge_calibration.dataset import open_dataset
-        from anoco_edge_calibration.eval_report import Gallery, write_eval_report
-        from anoco_edge_calibration.evaluation import Contest, evaluate
+        from anoco_edge.cli.eval_fleet import EngineChoice, Spread
+        from anoco_edge_calibration.eval_report import write_eval_report
+        from anoco_edge_calibration.evaluation import Plan, evaluate
+        from anoco_edge_calibration.gallery import Gallery
+        from anoco_edge_calibration.layouts import open_dataset
+        from anoco_edge_calibration.measuring import Contest
+        from anoco_edge_calibration.paper import beside
         from anoco_edge_calibration.variants import parse_variants
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"
         raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None
 
+    if paper_only:
+        _show_paper(dataset, json_)
+        return
+    if dataset is None:
+        raise UsageError("which data set?", hint="name its folder, or pass --paper-only")
     started = time.perf_counter()
     variants = parse_variants(scorers, sweep or [])
     _check_fixed({"lambda": lam, "metric": metric, "floor": floor, "pooling": pooling}, variants)
@@ -144,34 +166,66 @@ def eval_(
     numbers = _parse_shots(shots)
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="pass one of them")
-    data = open_dataset(dataset, [name.strip() for name in (categories or "").split(",") if name])
-    opened, like = _opened(context, backbone, size, layer, layers, weights, bundle, product)
+    wanted = [name.strip() for name in (categories or "").split(",") if name]
+    data = open_dataset(dataset, wanted, layout)
+    plan = Plan(data, numbers, seeds)
+    plan.check()
+    opened, like = open_bundle(context, backbone, size, layer, layers, weights, bundle, product)
     warn_if_random(opened)
     folder = None if no_cache else cache or cache_folder() / "features"
-    runner, chosen = _engine(opened, engine, device, threads, folder)
-    contest = Contest(
-        opened, runner, variants, numbers, seeds, settings, like, scorer, threads, batch
-    )
-    gallery = Gallery(contest, len(data.categories))
-    with console.progress("measuring", contest.steps(data)) as step:
-        result = evaluate(data, contest, step, gallery.look)
+    threads = threads or (0 if on is None else 1)
+    runner, chosen = open_cached_engine(opened, engine, device, threads, folder)
+    contest = Contest(opened, runner, variants, settings, like, scorer, threads, batch)
+    if on is None:
+        gallery = Gallery(variants, numbers, len(data.categories))
+        with console.progress("measuring", plan.steps(len(variants))) as step:
+            result, worst = evaluate(plan, contest, step, gallery.look), gallery.worst
+    else:
+        kept = None if folder is None else str(folder.absolute())
+        choice = EngineChoice(engine, device, threads, kept)
+        spread = Spread(on, workers, plan, contest, choice, out_)
+        result, worst = spread.run(runner.use)
+    if paper:
+        published = beside(data, numbers)
+        result.rows += published.rows
+        result.remarks += published.remarks
     facts = {
         "dataset": str(dataset),
+        "layout": data.layout,
         "categories": [category.name for category in data.categories],
-        **_effective(contest, device, chosen),
+        **eval_results.effective(plan, contest, device, chosen),
         "windows": vars(runner.use),
         "seconds": round(time.perf_counter() - started, 1),
     }
-    _tell(result, runner, folder)
+    eval_results.tell(result, runner, folder)
     if json_:
         console.emit_json([row.to_dict() for row in result.rows])
     else:
-        _show(result, data.name, opened)
+        eval_results.show(result, data.name, opened)
     # Shown first: minutes of work are not lost where the folder cannot be written.
-    _write(out_, result, facts)
-    write_eval_report(out_ / "report.html", data.name, result, facts, gallery.worst)
+    eval_results.write(out_, result, facts)
+    write_eval_report(out_ / "report.html", data.name, result, facts, worst)
+    if on is not None:
+        spread.finish()
     console.note(f"results: {out_ / 'results.json'}, {out_ / 'results.md'}, {out_ / 'report.html'}")
-    _leave(result)
+    eval_results.leave(result)
+
+
+def _show_paper(dataset: Path | None, as_json: bool) -> None:
+    """All published tables."""
+    from anoco_edge_calibration.paper import load_paper
+    from anoco_edge_calibration.paper.show import published_table
+
+    if dataset is not None:
+        raise UsageError("--paper-only measures nothing", hint="leave out the data set")
+    paper = load_paper()
+    if as_json:
+        console.emit_json([row for table in paper.tables for row in table.flat()])
+        return
+    console.out.print(f"{paper.paper}\nPercent, as published; ANoCo with {paper.backbone}.\n")
+    for table in paper.tables:
+        for name in table.datasets or (None,):
+            console.out.print(published_table(table, name))
 
 
 def _parse_shots(text: str) -> list[Any]:
@@ -190,211 +244,9 @@ def _parse_shots(text: str) -> list[Any]:
 
 def _check_fixed(fixed: dict[str, Any], variants: list[Variant]) -> None:
     """An option that would change nothing is a mistake."""
+    from anoco_edge_calibration.variants import check_taken
+
     for name in (name for name, value in fixed.items() if value is not None):
         if any(name in variant.choices for variant in variants):
             raise UsageError(f"{name} is given and swept", hint=f"leave out --{name}")
-        if name != "pooling" and all(variant.kind != "anoco" for variant in variants):
-            raise UsageError(
-                f"--{name} is for anoco, which is not among the scorers",
-                hint="add anoco to --scorers",
-            )
-
-
-def _opened(
-    context: typer.Context,
-    backbone: str | None,
-    size: str | None,
-    layer: int | None,
-    layers: str | None,
-    weights: str | None,
-    path: Path | None,
-    product: str | None,
-) -> tuple[Bundle, Product | None]:
-    """The bundle to measure, and the product whose settings hold."""
-    from anoco_edge.bundle import Bundle, find_bundle
-
-    if backbone is not None:
-        if path is not None or product is not None:
-            raise UsageError(
-                "--backbone exports anew: --bundle and --product do not go with it",
-                hint="pass --backbone, or --bundle",
-            )
-        options = {
-            "size": parse_size(size),
-            "layers": parse_layers(layer, layers),
-            "weights": weights,
-            "precision": context.params["precision"],
-        }
-        return _exported(backbone, options), None
-    for name in ("size", "layer", "layers", "weights", "precision"):
-        source = context.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
-            raise UsageError(f"--{name} is for --backbone", hint="pass that, or leave it out")
-    opened = Bundle.open(path or find_bundle())
-    taught = product is not None or opened.products()
-    return opened, opened.product(product) if taught else None
-
-
-def _exported(backbone: str, options: dict[str, Any]) -> Bundle:
-    """From the cache folder, where it is exported to unless the very same is there."""
-    from anoco_edge.bundle import Bundle
-    from anoco_edge.cli.export import export_bundle
-    from anoco_edge.errors import BundleError
-
-    name = f"{backbone}-{_recipe_digest(backbone, options)[:16]}.anoco"
-    path = cache_folder() / "eval" / name
-    try:
-        bundle = Bundle.open(path)
-        console.note(f"{backbone} was exported before: {path}")
-    except BundleError:
-        bundle = export_bundle(backbone, path, overwrite=True, **options).bundle
-        console.note(f"exported {backbone} to {path}, where later runs find it")
-    return bundle
-
-
-def _recipe_digest(backbone: str, options: dict[str, Any]) -> str:
-    """Of all that decides the graph: recipe, options, weights, and the versions of the tools."""
-    from anoco_edge.bundle.checksum import sha256_bytes
-
-    try:
-        from anoco_edge_export import load_recipe
-    except ImportError:
-        raise missing("anoco_edge_export", "export", "to export a backbone") from None
-    decides = {
-        **options,
-        "weights": _weights_digests(backbone, options["weights"]),
-        "recipe": load_recipe(backbone).model_dump(mode="json"),
-        "versions": versions(_EXPORTERS),
-    }
-    return sha256_bytes(json.dumps(decides, sort_keys=True).encode())
-
-
-def _weights_digests(backbone: str, source: str | None) -> list[str]:
-    """Of the weights file, and of what lies beside it and may choose a variant of the model."""
-    from anoco_edge.bundle.checksum import sha256_file
-    from anoco_edge_export.hub import kept_file
-    from anoco_edge_export.state_file import find_file
-
-    if source is not None and source.startswith("random:"):
-        return [source]
-    file = kept_file(backbone) if source is None else find_file(Path(source))
-    if file is None:
-        return []  # the recipe's own, which it names
-    if not file.is_file():
-        raise UsageError(f"there is no weights file {file}", hint="check the path")
-    beside = (file.with_name(name) for name in ("config.json", "open_clip_config.json"))
-    return [sha256_file(path) for path in (file, *beside) if path.is_file()]
-
-
-def _engine(
-    bundle: Bundle, name: str, device: str, threads: int, folder: Path | None
-) -> tuple[CachedEngine, str]:
-    """The engine behind its cache, and what was chosen and why."""
-    from anoco_edge.engines import EngineSettings, choose_engine, open_engine
-    from anoco_edge.selftest import check_engine
-    from anoco_edge_calibration.feature_cache import CachedEngine, cache_key
-
-    chosen, why = choose_engine(name, bundle)
-    engine: Engine = open_engine(chosen, bundle, EngineSettings(threads=threads, device=device))
-    check_engine(bundle, engine)
-    contract = bundle.manifest.input
-    shape = (contract.rows * contract.cols, contract.dim)
-    cached = CachedEngine(engine, folder, cache_key(bundle, engine), shape, warn=console.warn)
-    return cached, f"{chosen} ({why})"
-
-
-def _effective(contest: Contest, device: str, engine: str) -> dict[str, Any]:
-    """Everything the figures depend on."""
-    from anoco_edge.bundle import Product
-    from anoco_edge.scoring import choose_scorer
-
-    manifest, like = contest.bundle.manifest, contest.like
-    backbone, given = manifest.backbone, contest.settings.fields
-    names = {"lambda": "lam"} | {n: n for n in ("floor", "metric", "pooling", "tta", "bank_dtype")}
-    taught = {
-        name: given.get(
-            name, getattr(like, own) if like else Product.model_fields[own].get_default()
-        )
-        for name, own in names.items()
-    }
-    if like is not None:
-        kept = {"region", "mask", "tiles", "coreset", "tta_seed", "any_size"}
-        taught |= {"product": like.name, **like.model_dump(mode="json", include=kept)}
-    return {
-        "shots": list(contest.shots),
-        "seeds": contest.seeds,
-        "scorers": [variant.name for variant in contest.variants],
-        **taught,
-        "max_patches": contest.settings.max_patches,
-        "bundle": contest.bundle.path.name,
-        "bundle_sha256": manifest.checksum,
-        "backbone": f"{backbone.id} ({backbone.tap}, {backbone.weights.source})",
-        "size": f"{manifest.input.width}x{manifest.input.height} {manifest.input.fit}",
-        "precision": backbone.precision,
-        "engine": engine,
-        "device": device,
-        "scorer": "{} ({})".format(*choose_scorer(contest.scorer)),
-        "threads": contest.threads or cores(),
-        "batch": contest.batch,
-        **machine(),
-        "versions": versions(_PACKAGES),
-    }
-
-
-def _write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
-    from anoco_edge.bench.tables import facts
-    from anoco_edge.bundle.disk import write_atomic, writing
-    from anoco_edge_calibration.tables import markdown
-
-    document = {
-        "settings": settings,
-        "rows": [row.to_dict() for row in result.rows],
-        "problems": [vars(problem) for problem in result.problems],
-        "remarks": result.remarks,
-    }
-    lines = ["Percent; means over seeds ± their deviation, the best scorer in bold.", ""]
-    lines += [markdown(result.rows), "", *(f"- {remark}" for remark in result.remarks)]
-    lines += [f"- left out: {problem.what}" for problem in result.problems]
-    plain = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in settings.items()}
-    lines += [*(f"- {fact}" for fact in facts(plain)), ""]
-    with writing(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(document, indent=1, allow_nan=False)
-        write_atomic(folder / "results.json", text.encode())
-        write_atomic(folder / "results.md", "\n".join(lines).encode("utf-8", "backslashreplace"))
-
-
-def _tell(result: Evaluation, engine: CachedEngine, folder: Path | None) -> None:
-    """What is missing from the figures, and what the cache did."""
-    from anoco_edge_calibration.feature_cache import size_mb
-
-    for problem in result.problems[:_MOST_WARNINGS]:
-        console.warn(problem.what)
-    if len(result.problems) > _MOST_WARNINGS:
-        console.warn(f"and {len(result.problems) - _MOST_WARNINGS} more: see results.json")
-    for remark in result.remarks:
-        console.note(remark)
-    use = engine.use
-    said = f"features: {use.computed} windows computed, {use.loaded} from the cache"
-    if use.damaged:
-        said += f", {use.damaged} entries of it were damaged"
-    if folder is not None:
-        said += f"; {folder} holds {size_mb(folder):.0f} MB, delete it when it is too large"
-    console.note(said)
-
-
-def _show(result: Evaluation, name: str, bundle: Bundle) -> None:
-    from anoco_edge_calibration.tables import rich_table
-
-    title = f"{name}, {bundle.manifest.backbone.id}: percent, means over seeds"
-    console.out.print(rich_table(result.rows, title))
-
-
-def _leave(result: Evaluation) -> None:
-    if result.problems:
-        count = len(result.problems)
-        which = "" if count == 1 else ", the first"
-        raise AnocoError(
-            f"{count} thing{'s' * (count > 1)} could not be measured{which}: "
-            f"{result.problems[0].what}"
-        )
+        check_taken(name, [variant.kind for variant in variants], f"--{name}")

@@ -21,7 +21,7 @@ from anoco_edge.cli.options import (
     parse_layers,
     parse_size,
 )
-from anoco_edge.cli.parity import parity_remarks, parity_table
+from anoco_edge.cli.parity import few_pictures, parity_remarks, parity_table
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import OverlapOption, TileSizeOption, TilesOption, read_tiles
 from anoco_edge.errors import AnocoError, UsageError, missing
@@ -65,8 +65,12 @@ def export(
         str | None, typer.Option(help="Weights file, or random:SEED; default: the recipe's own.")
     ] = None,
     precision: Annotated[
-        Literal["fp32", "fp16"], typer.Option(help="Arithmetic of the backbone.")
+        Literal["fp32", "fp16", "int8"], typer.Option(help="Arithmetic of the backbone.")
     ] = "fp32",
+    calib: Annotated[
+        list[str] | None,
+        typer.Option(help="For int8, pictures of good parts to take ranges from: 32 or more."),
+    ] = None,
     islands: Annotated[
         str | None,
         typer.Option(help="For fp16, what stays FP32: softmax,layernorm,...; default: as proven."),
@@ -133,11 +137,14 @@ def export(
     check_hand_over(single_file, triton, overwrite)
     if islands is not None and precision != "fp16":
         raise UsageError("--islands is for --precision fp16", hint="pass that, or leave it out")
+    if calib and precision != "int8":
+        raise UsageError("--calib is for --precision int8", hint="pass that, or leave it out")
     targets = _targets(engine, target)
     chosen = backbone or DEFAULT_BACKBONE
     path = _bundle_path(out_, chosen)
     tapped = parse_layers(layer, layers)
     pictures = _pictures(refs, shots, seed)  # bad references should cost seconds, not an export
+    calibration = _pictures(calib, None, seed)
     exported = export_bundle(
         chosen,
         path,
@@ -149,6 +156,7 @@ def export(
         islands=islands.split(",") if islands is not None else None,
         fit=fit,
         pictures=[picture.rgb for picture in pictures[:3]],
+        calibration=calibration,
         targets=targets,
         batch=batch,
         overwrite=overwrite,
@@ -311,6 +319,9 @@ def _show(exported: ExportedBundle) -> None:
     out.print(parity_table(bundle.manifest.parity))
     for remark in parity_remarks(bundle.manifest.parity):
         note(remark)
+    few = few_pictures(bundle.manifest.parity)
+    if few:
+        warn(few)
     out.print(
         f"[bold]{escape(str(bundle.path))}[/bold]: {backbone.id} cut after {backbone.tap} "
         f"({kept} of {of} layers), "

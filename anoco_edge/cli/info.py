@@ -12,7 +12,8 @@ from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.schema import Backbone
 from anoco_edge.cli.console import emit_json, out, progress, warn
 from anoco_edge.cli.options import BundleArgument, JsonOption, example
-from anoco_edge.cli.parity import parity_remarks, parity_table
+from anoco_edge.cli.parity import few_pictures, parity_remarks, parity_table
+from anoco_edge.drift import promise, why_off
 
 
 def register(app: typer.Typer) -> None:
@@ -54,6 +55,9 @@ def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
         out.print(parity_table(manifest.parity))
         for remark in parity_remarks(manifest.parity):
             out.print(remark, markup=False)
+        few = few_pictures(manifest.parity)
+        if few:
+            warn(few)
     show_products(products)
 
 
@@ -107,6 +111,9 @@ def show_products(products: list[Product]) -> None:
         words = p.threshold.evidence.get("words") or p.threshold.evidence.get("lost")
         if words:
             out.print(f"{p.name}: {words}", soft_wrap=True, markup=False)
+        off = why_off(p, p.threshold.value)
+        watch = f"off: {off}" if off else f"on; {promise(p)}"
+        out.print(f"{p.name}: drift watch {watch}", soft_wrap=True, markup=False)
 
 
 def _looks_at(product: Product) -> str:

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Column, Table
 
-from anoco_edge.cli.console import err, note, out
+from anoco_edge.cli.console import err, note, out, warn
+from anoco_edge.cli.drift import in_words
 
 if TYPE_CHECKING:
-    from anoco_edge.results import Summary
+    from anoco_edge.detector import Detector
+    from anoco_edge.drift import DriftWatch
+    from anoco_edge.results import ResultFolder, Summary
+    from anoco_edge.results.folder import Shown
+    from anoco_edge.road import Subject
 
 COLOURS = {"good": "green", "anomalous": "red", "uncalibrated": "yellow", None: "magenta"}
 SHOWN_ROWS = 60
 Row = dict[str, Any]
+
+
+def remark_threshold(subject: Detector | Subject) -> None:
+    """What verdicts are worth, where that is less than they seem."""
+    if subject.threshold is None:
+        warn("the product has no threshold: every verdict is 'uncalibrated'")
+    elif subject.threshold_kind == "provisional":
+        value = f"{subject.threshold:.4g}"
+        note(f"threshold {value} is provisional: it rests on the references alone")
 
 
 def show_frame(row: Row, json_: bool) -> None:
@@ -102,4 +118,21 @@ def show_summary(summary: Summary, *, live: bool, kind: str) -> None:
     rate = summary.pictures / summary.seconds if summary.seconds else 0
     basis = ", by a provisional threshold" if kind == "provisional" else ""
     text = f"{', '.join(parts)} in {summary.seconds:.1f} s ({rate:.1f} a second){basis}"
-    out.print(text, soft_wrap=True)
+    moved = in_words(summary.drift)
+    out.print(f"{text}; [yellow]{moved}[/]" if moved else text, soft_wrap=True)
+
+
+def write_report(
+    folder: ResultFolder,
+    subject: Detector | Subject,
+    summary: Summary,
+    watch: DriftWatch | None,
+    title: str,
+    shown: Iterable[Shown] | None = None,
+) -> Path:
+    """report.html, with what the drift watch has to say."""
+    figures: dict[str, object] = {"skipped": summary.skipped}
+    if watch is not None:
+        figures["drift"] = watch.state
+    warning = str(watch.warned) if watch and watch.warned else ""
+    return folder.finish(subject, figures, title, warning=warning, shown=shown)

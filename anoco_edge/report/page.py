@@ -48,6 +48,7 @@ SUMMARY_WORDS = {
     "median_ms": "Median time (ms)",
     "p95_ms": "95 % are faster than (ms)",
     "skipped": "Skipped frames",
+    "drift": "Drift watch",
 }
 BINS = 40
 FIRST_ROWS = 300  # the template's script says the same: more are shown on request
@@ -299,6 +300,12 @@ def _banner(kind: str) -> str:
     )
 
 
+def _warning(text: str) -> str:
+    if not text:
+        return ""
+    return f'<p class="banner" role="alert"><strong>Warning:</strong> {escape(text)}.</p>'
+
+
 def _threshold(threshold: float | None, kind: str) -> str:
     return "no threshold" if threshold is None else f"threshold {threshold:.4g} ({escape(kind)})"
 
@@ -347,11 +354,13 @@ def write_report(
     threshold: float | None,
     threshold_kind: str,
     summary: Mapping[str, object],
+    warning: str = "",
 ) -> None:
     """Write the page; entries are taken one by one, so embedded overlays do not pile up in memory.
 
     `summary` adds cards (`skipped`, ...) and overrides the computed ones (`pictures`, `median_ms`,
-    `p95_ms`). The page honours `#sort=score-desc&show=anomalous` in its address.
+    `p95_ms`); `warning` stands above them. The page honours `#sort=score-desc&show=anomalous` in
+    its address.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = Path(folder, "report.html")
@@ -373,7 +382,7 @@ def write_report(
                 "TITLE": escape(title),
                 "PRODUCT": escape(product),
                 "THRESHOLD": _threshold(threshold, threshold_kind),
-                "BANNER": _banner(threshold_kind),
+                "BANNER": _warning(warning) + _banner(threshold_kind),
                 "CARDS": _cards(tally, summary),
                 "HISTOGRAM": histogram(tally.scores, threshold),
                 "FILTERS": _filters(tally),

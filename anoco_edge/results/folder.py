@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.inspection import Inspection
 from anoco_edge.report.page import Entry, thumbnail, write_report
 from anoco_edge.results.lines import WholeLines
+from anoco_edge.road import Subject
 
 SavePolicy = Literal["anomalous", "all", "none"]
 Row = dict[str, Any]
@@ -31,15 +32,16 @@ Row = dict[str, Any]
 MAX_RESULTS_BYTES = 100_000_000  # then results.jsonl and .csv start anew, the last ones kept as .1
 EMBEDDED_OVERLAYS = 200  # inside report.html; further ones are linked
 LIVE_REPORT_ROWS = 2000
+OVERLAY_QUALITY = 88
 
 _COLUMNS = (
     *("id", "source", "verdict", "score", "threshold", "threshold_kind", "ratio"),
-    *("regions", "x0", "y0", "x1", "y1", "reference", "similarity", "total_ms", "error"),
+    *("regions", "x0", "y0", "x1", "y1", "reference", "similarity", "total_ms", "drift", "error"),
 )
 
 
 @dataclass(frozen=True)
-class _Shown:
+class Shown:
     """What the report needs of one picture; the overlay itself stays on the disk."""
 
     row: Row
@@ -54,12 +56,12 @@ class ResultFolder:
         self, folder: Path, *, save: SavePolicy = "anomalous", keep: int = 0, live: bool = False
     ) -> None:
         self.folder = folder
-        self._save = save
+        self.save: SavePolicy = save
         self._keep = keep
         self._live = live
         self._saved: dict[str, list[Path]] = {}  # by name, oldest first
-        self._shown: deque[_Shown] = deque(maxlen=LIVE_REPORT_ROWS if live else None)
-        with _writing(folder):
+        self._shown: deque[Shown] = deque(maxlen=LIVE_REPORT_ROWS if live else None)
+        with writing_results(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._open()
             if keep:  # what earlier runs left counts too: a service restarts many times
@@ -71,33 +73,44 @@ class ResultFolder:
 
     def add(self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image | None) -> Row:
         """Write one row, and what the policy says to keep of the picture; returns the row."""
-        with _writing(self.folder):
+        with writing_results(self.folder):
             href = None
-            if overlay is not None and self.wants_overlay(row):
+            if overlay is not None and wants_overlay(self.save, row):
                 row, href = self._keep_pictures(row, rgb, overlay)
             self._write(row)
         small = thumbnail(rgb) if rgb is not None else b""
-        self._shown.append(_Shown(row, small, href))
+        self._shown.append(Shown(row, small, href))
         return row
 
-    def wants_overlay(self, row: Mapping[str, Any]) -> bool:
-        """Whether the picture of this row is to be kept."""
-        return self._save == "all" or (
-            self._save == "anomalous" and row.get("verdict") == "anomalous"
-        )
+    def put(self, row: Row) -> None:
+        """Write one row whose overlay, if it has one, is in the folder already."""
+        with writing_results(self.folder):
+            if row.get("overlay"):
+                self._remember(Path(row["overlay"]).stem, [self.folder / row["overlay"]])
+            self._write(row)
 
-    def finish(self, detector: Detector, summary: Mapping[str, object], title: str) -> Path:
-        """Write report.html and close the files."""
+    def finish(
+        self,
+        subject: Detector | Subject,
+        summary: Mapping[str, object],
+        title: str,
+        *,
+        warning: str = "",
+        shown: Iterable[Shown] | None = None,
+    ) -> Path:
+        """Write report.html, with a warning above all else, and close the files. `shown` is for
+        rows that were `put`, which are not remembered here."""
         path = self.folder / "report.html"
-        with _writing(path):
+        with writing_results(path):
             write_report(
                 path,
-                self._entries(),
+                self._entries(self._shown if shown is None else shown),
                 title=title,
-                product=detector.product.name,
-                threshold=detector.threshold,
-                threshold_kind=detector.threshold_kind,
+                product=subject.product.name,
+                threshold=subject.threshold,
+                threshold_kind=subject.threshold_kind,
                 summary=summary,
+                warning=warning,
             )
             self.close()
         return path
@@ -127,11 +140,11 @@ class ResultFolder:
     def _keep_pictures(
         self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image
     ) -> tuple[Row, str]:
-        stem = f"{row['id']:06d}-{_safe(str(row['source']))}"
-        href = f"overlays/{stem}.jpg"
+        href = overlay_name(row)
+        stem = Path(href).stem
         files = [self.folder / href]
         files[0].parent.mkdir(exist_ok=True)
-        overlay.save(files[0], quality=88)
+        files[0].write_bytes(overlay_jpeg(overlay))
         row = {**row, "overlay": href}
         if rgb is not None and "picture" not in row:  # a frame that exists nowhere else
             frame = self.folder / "frames" / f"{stem}.png"
@@ -150,21 +163,46 @@ class ResultFolder:
             for path in self._saved.pop(next(iter(self._saved))):
                 path.unlink(missing_ok=True)
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self, shown: Iterable[Shown]) -> Iterator[Entry]:
         embedded = 0
-        for shown in self._shown:
+        for one in shown:
             data = None
-            if shown.overlay and embedded < EMBEDDED_OVERLAYS:
-                path = self.folder / shown.overlay
+            if one.overlay and embedded < EMBEDDED_OVERLAYS:
+                path = self.folder / one.overlay
                 data = path.read_bytes() if path.exists() else None
                 embedded += data is not None
-            there = shown.overlay and (self.folder / shown.overlay).exists()
+            there = one.overlay and (self.folder / one.overlay).exists()
             yield Entry(
-                row=shown.row,
-                thumbnail=shown.thumbnail or None,
-                overlay=shown.overlay if there else None,
+                row=one.row,
+                thumbnail=one.thumbnail or None,
+                overlay=one.overlay if there else None,
                 overlay_bytes=data,
             )
+
+
+def wants_overlay(save: SavePolicy, row: Mapping[str, Any]) -> bool:
+    """Whether the picture of this row is to be kept.
+
+    >>> wants_overlay("anomalous", {"verdict": "good"}), wants_overlay("all", {"verdict": "good"})
+    (False, True)
+    """
+    return save == "all" or (save == "anomalous" and row.get("verdict") == "anomalous")
+
+
+def overlay_name(row: Row) -> str:
+    """Where the overlay of a row lies in the folder.
+
+    >>> overlay_name({"id": 7, "source": "parts/a b.png"})
+    'overlays/000007-a_b.jpg'
+    """
+    return f"overlays/{row['id']:06d}-{_safe(str(row['source']))}.jpg"
+
+
+def overlay_jpeg(overlay: Image.Image) -> bytes:
+    """As it is kept."""
+    held = io.BytesIO()
+    overlay.save(held, "JPEG", quality=OVERLAY_QUALITY)
+    return held.getvalue()
 
 
 def overlay_of(detector: Detector, result: Inspection, rgb: NDArray[np.uint8]) -> Image.Image:
@@ -211,7 +249,7 @@ def read_results(path: Path) -> Iterator[Row]:
 
 
 @contextmanager
-def _writing(what: Path) -> Iterator[None]:
+def writing_results(what: Path) -> Iterator[None]:
     """An operating-system error as one line; unlike in a bundle, what came before stays."""
     try:
         yield
@@ -239,6 +277,7 @@ def _flat(row: Row) -> Row:
     flat["regions"] = len(regions)
     flat["reference"] = evidence.get("reference")
     flat["similarity"] = evidence.get("similarity")
+    flat["drift"] = (row.get("drift") or {}).get("state")
     flat["total_ms"] = (row.get("timings") or {}).get("total")
     if regions:
         flat.update(zip(("x0", "y0", "x1", "y1"), regions[0]["box"], strict=True))

@@ -8,6 +8,8 @@ from pathlib import Path
 class WholeLines:
     """What does not fit on the disk, or is interrupted, is taken back to the last whole line.
 
+    Begins anew, or after the first `keep` bytes of what is there.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     lines = WholeLines(Path(folder, "a.txt"))
@@ -17,10 +19,12 @@ class WholeLines:
     ('one\\n', 4)
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, keep: int = 0) -> None:
         # Unbuffered: what a buffer still holds after an error would be written again on closing.
-        self._file = path.open("wb", buffering=0)
-        self.size = 0
+        self._file = path.open("r+b" if keep else "wb", buffering=0)
+        self._file.truncate(keep)
+        self._file.seek(keep)
+        self.size = keep
 
     def write(self, text: str) -> None:
         """Append text that ends a line; afterwards it is in the file."""

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from anoco_edge.detector import Detector
+from anoco_edge.drift import DriftWatch
 from anoco_edge.errors import AnocoError, SourceError, StorageError
 from anoco_edge.inspection import Inspection
-from anoco_edge.results.folder import ResultFolder, Row, overlay_of
+from anoco_edge.results.folder import ResultFolder, Row, SavePolicy, overlay_of, wants_overlay
 from anoco_edge.results.signals import signals_held
 from anoco_edge.sources import Frame, Source
 
@@ -33,8 +35,16 @@ class Summary:
     skipped: int = 0
     seconds: float = 0.0
     interrupted: bool = False
+    drift: dict[str, Any] | None = None
     lost: AnocoError | None = field(default=None, repr=False)
     first_error: str = field(default="", repr=False)
+
+    def count(self, row: Row) -> None:
+        """One more row."""
+        self.pictures += 1
+        key = row["verdict"] or "failed"
+        self.first_error = self.first_error or row.get("error", "")
+        setattr(self, key, getattr(self, key) + 1)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -49,41 +59,55 @@ def inspect_source(
     folder: ResultFolder | None = None,
     *,
     batch: int = 4,
+    watch: DriftWatch | None = None,
     on_row: Callable[[Row], None] = lambda _: None,
 ) -> Summary:
     """Inspect every frame; a bad one is recorded and the run goes on.
 
-    Ctrl-C ends the run, not the record: the summary says that it was interrupted.
+    Ctrl-C ends the run, not the record: the summary says that it was interrupted. Each row says
+    what `watch` makes of the run so far.
     """
     summary = Summary()
     started = time.perf_counter()
     frames = iter(source)
     try:
         while group := list(islice(frames, 1 if source.live else batch)):
-            for frame, outcome in _inspect_group(detector, group):
-                row = _row(summary.pictures, frame, outcome)
-                picture = None
-                if isinstance(outcome, Inspection) and folder and folder.wants_overlay(row):
-                    assert frame.rgb is not None
-                    try:
-                        picture = overlay_of(detector, outcome, frame.rgb)
-                    except AnocoError as error:  # the verdict stands; its picture cannot be drawn
-                        row["overlay_error"] = str(error)
+            save = folder.save if folder else "none"
+            for row, rgb, picture in inspect_group(detector, group, summary.pictures, save):
+                row["drift"] = watch.see(row) if watch else None
                 with signals_held():
                     if folder is not None:
-                        row = folder.add(row, frame.rgb, picture)
-                    _count(summary, row)
+                        row = folder.add(row, rgb, picture)
+                    summary.count(row)
                     on_row(row)
     except KeyboardInterrupt:
         summary.interrupted = True
     except (SourceError, StorageError) as error:
         summary.lost = error
     summary.skipped = source.skipped
+    summary.drift = watch.to_dict() if watch else None
     summary.seconds = time.perf_counter() - started
     return summary
 
 
-def _inspect_group(
+def inspect_group(
+    detector: Detector, group: list[Frame], first: int, save: SavePolicy
+) -> Iterator[tuple[Row, NDArray[np.uint8] | None, Image.Image | None]]:
+    """Row, pixels and wanted overlay of frames that go through the backbone together; their ids
+    count from `first`."""
+    for number, (frame, outcome) in enumerate(_outcome_of_each(detector, group), first):
+        row = _row(number, frame, outcome)
+        picture = None
+        if isinstance(outcome, Inspection) and wants_overlay(save, row):
+            assert frame.rgb is not None
+            try:
+                picture = overlay_of(detector, outcome, frame.rgb)
+            except AnocoError as error:  # the verdict stands; its picture cannot be drawn
+                row["overlay_error"] = str(error)
+        yield row, frame.rgb, picture
+
+
+def _outcome_of_each(
     detector: Detector, group: list[Frame]
 ) -> Iterator[tuple[Frame, Inspection | AnocoError]]:
     readable = [frame for frame in group if frame.rgb is not None]
@@ -126,6 +150,11 @@ def _row(number: int, frame: Frame, outcome: Inspection | AnocoError) -> Row:
         return row
     message = _printable(str(outcome))
     error = message if source in message else f"{source}: {message}"
+    return failed_row(number, source, error)
+
+
+def failed_row(number: int, source: str, error: str) -> Row:
+    """The row of a picture that could not be inspected."""
     missing = dict.fromkeys(("score", "threshold", "ratio", "verdict", "evidence"))
     return {"id": number, "source": source, **missing, "regions": [], "timings": {}, "error": error}
 
@@ -137,10 +166,3 @@ def _printable(name: str) -> str:
     part\udce9.png
     """
     return name.encode("utf-8", "backslashreplace").decode()
-
-
-def _count(summary: Summary, row: Row) -> None:
-    summary.pictures += 1
-    key = row["verdict"] or "failed"
-    summary.first_error = summary.first_error or row.get("error", "")
-    setattr(summary, key, getattr(summary, key) + 1)

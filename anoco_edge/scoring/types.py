@@ -53,6 +53,9 @@ class Scores:
     """How far the row's closest decision is from flipping; only the reference knows it."""
     retrieval: float = 0.0
     """Share of the time that went into anchors and neighbours (the paper's breakdown)."""
+    picture: float | None = None
+    """The score of the whole picture where the scorer has a rule of its own (PatchCore has);
+    None: its energies are pooled."""
 
 
 class Scorer(Protocol):

@@ -17,6 +17,7 @@ from anoco_edge.pictures import PICTURE_SUFFIXES, read_picture
 from anoco_edge.sources import Frame, stream
 from anoco_edge.sources.closing import Closing
 
+_RESULTS = frozenset({"results.jsonl", "unfinished.jsonl"})
 _MOST_FRAMES = 10**8  # 38 days at 30 a second: more is a container that does not know
 
 VIDEO_SUFFIXES = frozenset(
@@ -119,7 +120,7 @@ class FileSource(Closing):
         if is_video(path):
             yield from video_frames(path, index)
         else:
-            yield _picture(path, index)
+            yield picture_frame(path, index)
 
 
 def is_video(path: str) -> bool:
@@ -184,7 +185,8 @@ def _ended_early(count: int, stated: int, shown_ms: float, fps: float) -> bool:
     return not (fps > 0 and shown_ms >= (stated - few) / fps * 1e3)
 
 
-def _picture(path: str, index: int) -> Frame:
+def picture_frame(path: str, index: int) -> Frame:
+    """A picture as a frame, whether it can be read or not."""
     captured = time.monotonic()
     rgb, error = None, None
     try:
@@ -253,7 +255,7 @@ def _walk(folder: str, ignored: set[str]) -> Iterator[str]:
             continue
         seen.add((here.st_dev, here.st_ino))
         folders[:] = [name for name in folders if not name.startswith(".")]
-        if "results.jsonl" in files:  # a run of ours left these: overlays are no parts
+        if not _RESULTS.isdisjoint(files):  # a run of ours left these: overlays are no parts
             folders[:] = [name for name in folders if name not in ("overlays", "frames")]
         for name in files:
             path = os.path.join(where, name)  # noqa: PTH118 - keeps the path as it was given

@@ -1,7 +1,8 @@
 """Pixel AUROC, PRO and F1-max over any number of anomaly maps: exact, in bounded memory.
 
-Floats that are not negative sort as their bits do, so pixels are spilled to a file as integers,
-a sorted run a picture, and counted afterwards in one table of bit patterns after the other.
+Floats that are not negative sort as their bits do, so pixels are kept as integers. Few are sorted
+in memory; many are spilled to a file, a sorted run a picture, and counted afterwards in one table
+of bit patterns after the other.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ Counts = NDArray[np.int64]
 GROUP_BITS = 10
 PATTERNS = 1 << (32 - GROUP_BITS)
 GROUPS = 1 << (GROUP_BITS - 1)  # the sign is never set
+HELD = 8_000_000  # pixels that stay in memory; sorting them takes no more of it than the tables
 INFINITY = 0x7F800000  # bits of the first float32 that is not finite; those of negatives are above
 
 
@@ -46,7 +48,8 @@ class PixelResult:
 
 
 class PixelMetrics:
-    """Collects maps with their ground truth; a normal pixel takes 4 bytes of disk, another 8.
+    """Collects maps with their ground truth; a normal pixel takes 4 bytes, another 8: of memory
+    while there are few, then of disk.
 
     >>> with PixelMetrics() as metrics:
     ...     metrics.add(np.float32([[0.1, 0.9], [0.2, 0.2]]), np.array([[0, 1], [0, 0]], np.bool_))
@@ -55,9 +58,11 @@ class PixelMetrics:
     PixelResult(auroc=1.0, pro=1.0, f1_max=1.0, pixels=6, regions=1)
     """
 
-    def __init__(self, folder: Path | None = None, pro_limit: float = 0.3) -> None:
-        """Pixels wait in `folder` (the system's temporary one if None); PRO is integrated up to
-        the false-positive rate `pro_limit`."""
+    def __init__(
+        self, folder: Path | None = None, pro_limit: float = 0.3, held: int = HELD
+    ) -> None:
+        """More pixels than `held` wait in `folder` (the system's temporary one if None); PRO is
+        integrated up to the false-positive rate `pro_limit`."""
         if not 0 < pro_limit <= 1:
             raise UsageError(
                 f"pro_limit is {pro_limit}", hint="it is a rate: above 0 and at most 1"
@@ -68,6 +73,8 @@ class PixelMetrics:
             # A file without a name: even a kill leaves nothing behind.
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         self._end = 0
+        self._most_held = held
+        self._held: list[tuple[Records, Records]] = []
         self._runs: dict[int, list[_Run]] = defaultdict(list)
         self._normal = self._defective = self._regions = 0
 
@@ -90,10 +97,14 @@ class PixelMetrics:
         bits = _bits(anomaly_map, mask)
         labels = label_regions(mask)[mask]
         sizes = np.bincount(labels).astype(np.uint64)
-        normal = np.sort(bits[~mask])
+        normal = bits[~mask]
         # The region's size travels in the lower half: all that PRO asks about a pixel's region.
-        defective = np.sort((bits[mask].astype(np.uint64) << np.uint64(32)) | sizes[labels])
-        self._write(normal, defective)
+        defective = (bits[mask].astype(np.uint64) << np.uint64(32)) | sizes[labels]
+        if self._end or self._normal + self._defective + bits.size > self._most_held:
+            self._spill()
+            self._write(np.sort(normal), np.sort(defective))
+        else:
+            self._held.append((normal, defective))
         self._normal += normal.size
         self._defective += defective.size
         self._regions += max(sizes.size - 1, 0)
@@ -109,6 +120,8 @@ class PixelMetrics:
             )
         limit = self._pro_limit * self._normal
         curves = _Curves(self._defective, limit)
+        if self._held:
+            curves.lower(*self._count_held())
         for group in sorted(self._runs, reverse=True):
             curves.lower(*self._count(group))
         return PixelResult(
@@ -124,6 +137,13 @@ class PixelMetrics:
             raise UsageError(
                 "these pixel metrics are closed", hint="add and ask inside the with block"
             )
+
+    def _spill(self) -> None:
+        """What waits in memory goes to the file."""
+        while self._held:
+            normal, defective = self._held[-1]
+            self._write(np.sort(normal), np.sort(defective))
+            self._held.pop()  # only now: a full disk loses nothing
 
     def _write(self, *parts: Records) -> None:
         """Append sorted records; they count only when all of them are in the file."""
@@ -146,6 +166,26 @@ class PixelMetrics:
             if len(data) != wanted:
                 raise OSError(f"{len(data)} of {wanted} bytes could be read back")
         return np.frombuffer(data, run.dtype)
+
+    def _count_held(self) -> tuple[Counts, Counts, NDArray[np.float64]]:
+        """As `_count`, of all pixels in memory. Normal pixels between two values of defective ones
+        count as one value: along them the curves are straight, and F1 only falls."""
+        normal = np.sort(np.concatenate([held for held, _ in self._held]))
+        records = np.sort(np.concatenate([held for _, held in self._held]))
+        bits = (records >> np.uint64(32)).astype(np.uint32)
+        firsts = np.flatnonzero(np.concatenate([[True], bits[1:] != bits[:-1]]))
+        values = bits[firsts]
+        # Normal pixels from each value on, and above each: their differences, in turns.
+        reached = np.empty(2 * values.size + 2, np.int64)
+        reached[0], reached[-1] = normal.size, 0
+        reached[1:-1:2] = normal.size - np.searchsorted(normal, values)
+        reached[2:-1:2] = normal.size - np.searchsorted(normal, values, side="right")
+        steps = reached[:-1] - reached[1:]
+        defective, shares = np.zeros(steps.size, np.int64), np.zeros(steps.size)
+        defective[1::2] = np.diff(firsts, append=bits.size)
+        sizes = (records & np.uint64(0xFFFFFFFF)).astype(np.float64)
+        shares[1::2] = np.add.reduceat(1 / sizes, firsts)
+        return steps[::-1], defective[::-1], shares[::-1]
 
     def _count(self, group: int) -> tuple[Counts, Counts, NDArray[np.float64]]:
         """Normal pixels, defective pixels and the shares of regions that these are, for each

@@ -39,6 +39,8 @@ class Row:
     deviations: Figures = field(default_factory=dict)
     over: int = 1
     """How many rows a mean is of."""
+    published: bool = False
+    """It was printed in the paper, not measured here."""
 
     def to_dict(self) -> dict[str, Any]:
         """Flat, for JSON."""
@@ -50,7 +52,9 @@ class Row:
             "scorer": self.scorer,
             **{metric: self.figures[metric] for metric in METRICS},
         }
-        if self.seed == MEAN:
+        if self.published:
+            row["published"] = True
+        elif self.seed == MEAN:
             row |= {f"{metric}_std": self.deviations[metric] for metric in METRICS}
             row["seeds"] = self.over
         elif self.category == MEAN:
@@ -150,14 +154,19 @@ def _deviations(rows: Sequence[Row]) -> Figures:
 def _tabled(rows: Sequence[Row]) -> Iterator[list[tuple[Row, set[str]]]]:
     """The means over seeds by category and shots, and for each row the metrics it is best in.
 
-    The mean over a single category says nothing new and is left out.
+    The mean over a single category says nothing new and is left out. What was published comes
+    after what was measured and does not compete with it.
     """
     means = [row for row in rows if row.seed == MEAN]
     single = len({row.category for row in means} - {MEAN}) == 1
     shown = [row for row in means if not (single and row.category == MEAN)]
     for some in _grouped(shown, lambda row: (row.category, row.shots)):
-        best = {m: max(known) for m in METRICS if (known := _known(some, m)) and len(some) > 1}
-        yield [(row, {m for m in best if row.figures[m] == best[m]}) for row in some]
+        measured = [row for row in some if not row.published]
+        contest = len(measured) > 1
+        best = {m: max(known) for m in METRICS if contest and (known := _known(measured, m))}
+        yield [(row, {m for m in best if row.figures[m] == best[m]}) for row in measured] + [
+            (row, set()) for row in some if row.published
+        ]
 
 
 def _names(row: Row) -> tuple[str, str, str]:

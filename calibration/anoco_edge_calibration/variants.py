@@ -10,12 +10,12 @@ from typing import Any
 from anoco_edge.bundle import Product
 from anoco_edge.errors import UsageError
 from anoco_edge.scoring import POOLINGS, Parameters, References, Scorer, open_scorer
-from anoco_edge_calibration.knn import KnnCosine, KnnL2
+from anoco_edge_calibration.scorers import ANOCO, KINDS, MOST_ROUNDS, Near
 
-KINDS = ("anoco", "knn-l2", "knn-cosine")
-SWEPT = ("lambda", "metric", "floor", "pooling")
-_OF_ALL = ("pooling",)  # says how energies become a score, whatever computed them
+ALL = "all"
+SWEPT = ("lambda", "metric", "floor", "pooling", "rounds")
 _NUMBERS = ("lambda", "floor")
+_ROUNDS = tuple(range(1, MOST_ROUNDS + 1))
 
 Choice = str | float
 
@@ -38,44 +38,55 @@ class Variant:
 
     def product(self, product: Product) -> Product:
         """The product with this variant's settings."""
-        own = {"lam" if k == "lambda" else k: v for k, v in self.choices.items()}
-        return product.model_copy(update=own)
+        own = {k: v for k, v in self.choices.items() if k != "rounds"}
+        return product.model_copy(update={"lam" if k == "lambda" else k: own[k] for k in own})
 
-    def scorer(self, bank: References, product: Product, name: str, threads: int) -> Scorer:
-        """A scorer with the parameters of `product`; `name` and `threads` are `open_scorer`'s."""
-        if self.kind == "knn-l2":
-            return KnnL2(bank)
-        if self.kind == "knn-cosine":
-            return KnnCosine(bank)
-        parameters = Parameters(product.lam, product.metric, product.floor)
-        return open_scorer(name, bank, parameters, threads=threads)
+    def scorer(
+        self, bank: References, near: Near, product: Product, name: str, threads: int
+    ) -> Scorer:
+        """A scorer with the parameters of `product`; `name` and `threads` are `open_scorer`'s.
+        What scorers of one bank have in common they find in `near`."""
+        kind = KINDS[self.kind]
+        parameters = Parameters(product.lam, kind.metric or product.metric, product.floor)
+        if kind.make is None:
+            return open_scorer(name, bank, parameters, threads=threads)
+        return kind.make(near, parameters, int(self.choices.get("rounds", 1)))
 
 
 def parse_variants(scorers: str, sweeps: Sequence[str] = ()) -> list[Variant]:
     """`anoco,knn-l2` and any number of `lambda=0.1,1`: every combination of what is swept.
 
-    ANoCo's parameters are swept for ANoCo alone, the pooling for every scorer.
+    A setting is swept for the scorers that take it. `all` are all scorers; message passing is
+    tried with every number of rounds unless they are swept.
 
     >>> [v.name for v in parse_variants("anoco,knn-l2", ["lambda=0.1,1"])]
     ['anoco lambda=0.1', 'anoco lambda=1', 'knn-l2']
     """
-    kinds = list(dict.fromkeys(part.strip() for part in scorers.split(",")))
+    named = list(dict.fromkeys(part.strip() for part in scorers.split(",")))
+    kinds = list(KINDS) if named == [ALL] else named
     for kind in kinds:
         if kind not in KINDS:
-            raise UsageError(f"unknown scorer {kind!r}", hint=f"use {', '.join(KINDS)}")
+            raise UsageError(f"unknown scorer {kind!r}", hint=f"use {', '.join(KINDS)}, or {ALL}")
     swept = _parse_sweeps(sweeps)
-    idle = [name for name in swept if name not in _OF_ALL]
-    if idle and "anoco" not in kinds:
-        raise UsageError(
-            f"--sweep {idle[0]} is for anoco, which is not among the scorers",
-            hint="add anoco to --scorers",
-        )
+    for name in swept:
+        check_taken(name, kinds, f"--sweep {name}")
+    swept.setdefault("rounds", list(_ROUNDS))
     variants = []
     for kind in kinds:
-        own = {k: v for k, v in swept.items() if kind == "anoco" or k in _OF_ALL}
+        own = {k: v for k, v in swept.items() if k in KINDS[kind].takes}
         combined = itertools.product(*own.values())
         variants += [Variant(kind, dict(zip(own, values, strict=True))) for values in combined]
     return variants
+
+
+def check_taken(name: str, kinds: Sequence[str], option: str) -> None:
+    """An option that would change nothing is a mistake."""
+    takers = [kind for kind in KINDS if name in KINDS[kind].takes]
+    if not set(takers) & set(kinds):
+        raise UsageError(
+            f"{option} is for {', '.join(takers)}: none of them is among the scorers",
+            hint=f"add {ANOCO if ANOCO in takers else takers[0]} to --scorers",
+        )
 
 
 def _parse_sweeps(sweeps: Sequence[str]) -> dict[str, list[Choice]]:
@@ -99,6 +110,10 @@ def _value(name: str, text: str) -> Choice:
         if text not in POOLINGS:
             raise UsageError(f"unknown pooling {text!r}", hint=f"use {', '.join(POOLINGS)}")
         return text
+    if name == "rounds":
+        if not (text.isdecimal() and int(text) in _ROUNDS):
+            raise UsageError(f"rounds are {text!r}", hint=f"use 1 to {MOST_ROUNDS}")
+        return int(text)
     value: Any = text
     if name in _NUMBERS:
         try:

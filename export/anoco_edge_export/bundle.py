@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,9 +108,13 @@ def _record(built: BuiltPlan, target: str, batch: int) -> Plan:
 def _workspace(target: Path) -> Iterator[Path]:
     """A folder on the same disk as `target`, so that moving a file there costs nothing."""
     folder = target.with_name(f"{TEMPORARY}export-{target.name}-{os.getpid()}")
-    with writing(str(target)):
-        folder.mkdir(parents=True)
+    absent = [parent for parent in folder.parents if not parent.exists()]
     try:
+        with writing(str(target)):
+            folder.mkdir(parents=True)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        for parent in absent:  # the innermost first; the one with the bundle is not empty
+            with suppress(OSError):
+                parent.rmdir()

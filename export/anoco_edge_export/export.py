@@ -12,22 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge import __version__
+from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.disk import writing
 from anoco_edge.bundle.schema import Backbone, Fit, InputContract
 from anoco_edge.errors import UsageError
 from anoco_edge.pictures import check_rgb
 from anoco_edge.preprocess import prepare
+from anoco_edge.teaching import NewPicture
 from anoco_edge_export.backbone import exported_backbone, filled_model, set_size
 from anoco_edge_export.cost import check_memory
 from anoco_edge_export.expected import ask_torch
 from anoco_edge_export.half import convert
 from anoco_edge_export.heavy import load
+from anoco_edge_export.int8 import Int8Export, to_int8
 from anoco_edge_export.islands import check_islands
 from anoco_edge_export.licenses import license_files
 from anoco_edge_export.onnx_graph import check, save, trace
-from anoco_edge_export.parity import check_parity
+from anoco_edge_export.parity import Gate, check_parity
 from anoco_edge_export.pictures import rendered_picture
-from anoco_edge_export.recipe import Precision, Recipe, TapNorm, Taps, load_recipe
+from anoco_edge_export.recipe import Int8Rules, Precision, Recipe, TapNorm, Taps, load_recipe
 from anoco_edge_export.selftest import selftest_file
 from anoco_edge_export.weights import LoadedWeights, load_weights
 
@@ -65,6 +68,7 @@ def export_backbone(
     islands: Sequence[str] | None = None,
     fit: Fit = "stretch",
     pictures: Sequence[Picture] = (),
+    calibration: Sequence[NewPicture] = (),
     target: Path | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ExportedBackbone:
@@ -72,19 +76,21 @@ def export_backbone(
 
     The graph is written into the folder `workspace`. `weights` is a file or `random:SEED`;
     without it they come from the recipe's package or the hub. `pictures` are RGB, for the
-    comparison; rendered ones fill up. `islands` are the parts of an FP16 graph that stay FP32,
-    without them the recipe's. `target` is the bundle that the files are for: a full disk names it
-    and not the workspace.
+    comparison; rendered ones fill up. `calibration` are pictures of good parts, for INT8 ranges.
+    `islands` are the parts of an FP16 graph that stay FP32, without them the recipe's. `target` is
+    the bundle that the files are for: a full disk names it and not the workspace.
 
     >>> export_backbone("efficientnet-lite0", Path(), size=(390, 384))
     Traceback (most recent call last):
     anoco_edge.errors.UsageError: width 390 is not a multiple of 16; use 384 or 400
     """
     recipe = load_recipe(backbone_id)
+    rules = _int8_rules(recipe, precision, calibration)
     taps = recipe.tapped(layers, tap_norm)
     width, height = check_size(taps, size or recipe.size)
     contract = _contract(recipe, taps, width, height, fit)
-    given = _prepared(pictures, contract)
+    given = _prepared(pictures or [c.rgb for c in calibration[:_PARITY_PICTURES]], contract)
+    good = [prepare(picture.rgb, contract)[0] for picture in calibration]
     tools = _tools()
     check_islands(islands or ())
     check_memory(recipe, taps, width, height)
@@ -104,31 +110,26 @@ def export_backbone(
     module = exported_backbone(recipe, taps, model, expected.scales)
     graph = trace(module, width, height, list(expected.ends), _metadata(recipe, taps, loaded))
     del module, model  # weights of a large model are there twice by now
-    half = {}
+    gate = Gate(expected, pixels, recipe.parity[precision], names, contract.cols)
+    kept, place = recipe.islands if islands is None else islands, str(target or workspace)
+    how: dict[str, Any] = {}
     if precision == "fp16":
-        graph, done = convert(graph, recipe.islands if islands is None else islands)
-        half = {"half": asdict(done)}
-    with writing(str(target or workspace)):
+        graph, done = convert(graph, kept)
+        how = {"half": asdict(done)}
+    elif rules is not None:
+        job = Int8Export(gate, rules, kept, good, workspace, place, progress)
+        graph, report = to_int8(graph, job)
+        how = {"int8": {**report, "pictures": _named(calibration)}}
+    with writing(place):
         files = save(graph, workspace / "backbone.onnx")
     check(files[0], width, height, (contract.rows * contract.cols, contract.dim))
 
     progress(f"comparing ONNX Runtime with torch on {len(names)} pictures")
-    parity = check_parity(
-        expected, graph, files[0], pixels, recipe.parity[precision], names, contract.cols
-    )
+    parity = check_parity(gate, graph, files[0])
     return ExportedBackbone(
-        backbone=Backbone(
-            id=recipe.id,
-            architecture=loaded.architecture,
-            tap=taps.name,
-            tap_scales=expected.scales,
-            feature_norm=taps.norm,
-            pooling=recipe.pooling,
-            precision=precision,
-            weights=loaded.record,
-        ),
+        backbone=_carried_out(recipe, taps, loaded, expected.scales, precision),
         input=contract,
-        parity={"precision": precision, **parity, **half, "versions": tools},
+        parity={"precision": precision, **parity, **how, "versions": tools},
         files={
             **{file.name: file for file in files},
             "selftest.safetensors": selftest_file(own, expected.features[len(given)]),
@@ -156,6 +157,26 @@ def check_size(taps: Taps, size: tuple[int, int]) -> tuple[int, int]:
                 hint=f"use {below} or {below + stride}",
             )
     return size
+
+
+def _int8_rules(
+    recipe: Recipe, precision: Precision, calibration: Sequence[NewPicture]
+) -> Int8Rules | None:
+    """The recipe's, where INT8 is asked for and can be had."""
+    if precision != "int8":
+        return None
+    if recipe.int8 is None:
+        raise UsageError(f"{recipe.id} has no INT8 recipe", hint="use --precision fp16")
+    if not calibration:
+        raise UsageError(
+            "INT8 takes its ranges from pictures of good parts, and none were given",
+            hint="pass --calib DIR",
+        )
+    return recipe.int8
+
+
+def _named(calibration: Sequence[NewPicture]) -> list[dict[str, str]]:
+    return [{"name": c.name, "sha256": sha256_bytes(c.data)} for c in calibration]
 
 
 def _prepared(pictures: Sequence[Picture], contract: InputContract) -> list[Picture]:
@@ -188,6 +209,25 @@ def _contract(recipe: Recipe, taps: Taps, width: int, height: int, fit: Fit) -> 
         rows=height // taps.stride,
         cols=width // taps.stride,
         dim=taps.dim,
+    )
+
+
+def _carried_out(
+    recipe: Recipe,
+    taps: Taps,
+    loaded: LoadedWeights,
+    scales: tuple[float, ...],
+    precision: Precision,
+) -> Backbone:
+    return Backbone(
+        id=recipe.id,
+        architecture=loaded.architecture,
+        tap=taps.name,
+        tap_scales=scales,
+        feature_norm=taps.norm,
+        pooling=recipe.pooling,
+        precision=precision,
+        weights=loaded.record,
     )
 
 

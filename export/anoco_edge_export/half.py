@@ -1,7 +1,8 @@
 """An FP32 graph as a strongly typed FP16 one, with named islands that stay FP32.
 
 Precision lives in the graph, because today's TensorRT knows no other place for it. A Cast stands
-exactly where the type changes, so neighbours inside an island hand FP32 to each other.
+exactly where the type changes, so neighbours inside an island hand FP32 to each other. Only what
+the rotary embedding gives is FP16 for everyone: attention then still fuses in TensorRT.
 """
 
 from __future__ import annotations
@@ -70,8 +71,9 @@ def convert(model: Any, islands: Sequence[str]) -> tuple[Any, HalfReport]:
     check_islands(islands)
     graph = Graph(model)
     found = {name: find(graph, name) for name in islands}
-    precision = _assign(graph, set().union(*found.values()))
-    writer = _Writer(graph)
+    narrowed = {i for i in found.get("rope", ()) if graph.op[i] in ("Add", "Sub")}
+    precision = _assign(graph, set().union(*found.values()), narrowed)
+    writer = _Writer(graph, {t for i in narrowed for t in graph.nodes[i].output} - graph.outputs)
     for node, kind in zip(graph.nodes, precision, strict=True):
         writer.node(node, kind or FLOAT)
     half = frame(model)
@@ -86,21 +88,24 @@ def convert(model: Any, islands: Sequence[str]) -> tuple[Any, HalfReport]:
     return half, report
 
 
-def _assign(g: Graph, islands: set[int]) -> list[int | None]:
-    """FLOAT or HALF for every node that touches floats, None for the others."""
+def _assign(g: Graph, islands: set[int], narrowed: set[int]) -> list[int | None]:
+    """FLOAT or HALF for every node that touches floats, None for the others.
+
+    The `narrowed` compute in FP32 and give FP16.
+    """
     touching = {i for i, n in enumerate(g.nodes) if g.floats((*n.input, *n.output))}
     single = {i for i in touching if i in islands or not _may_be_half(g, i)}
     free = {i for i in touching - single if g.op[i] in MOVES or not g.floats(g.nodes[i].output)}
     # Numbers made of shapes and constants alone cost nothing in FP32.
     single |= {i for i in touching - free if not set(g.nodes[i].output) & g.live}
     # What moves data between FP32 neighbours is FP32 as well: the largest such set.
-    while dropped := {i for i in free if not _stays_single(g, i, single | free)}:
+    while dropped := {i for i in free if not _stays_single(g, i, single | free, narrowed)}:
         free -= dropped
     kinds = {i: FLOAT if i in single | free else HALF for i in touching}
     return [kinds.get(i) for i in range(len(g.nodes))]
 
 
-def _stays_single(g: Graph, i: int, single: set[int]) -> bool:
+def _stays_single(g: Graph, i: int, single: set[int], narrowed: set[int]) -> bool:
     node = g.nodes[i]
     makers = [g.maker[t] for t in g.floats(node.input) if t in g.maker]
     users = [j for t in g.floats(node.output) for j in g.users.get(t, [])]
@@ -108,7 +113,7 @@ def _stays_single(g: Graph, i: int, single: set[int]) -> bool:
     wants += [True for t in node.output if t in g.outputs]
     if not set(node.output) & g.live and g.floats(node.output):
         return any(wants)  # constants: rounding them later is as good
-    return all(wants) and all(j in single for j in makers)
+    return all(wants) and all(j in single - narrowed for j in makers)
 
 
 def _may_be_half(g: Graph, i: int) -> bool:
@@ -128,8 +133,8 @@ def _admits_half(g: Graph, node: Any, slot: int, side: str = "inputs") -> bool:
 class _Writer:
     """Writes the typed graph node by node, with a Cast where a tensor is wanted in both types."""
 
-    def __init__(self, g: Graph) -> None:
-        self.g, self.onnx = g, load("onnx")
+    def __init__(self, g: Graph, narrowed: set[str]) -> None:
+        self.g, self.narrowed, self.onnx = g, narrowed, load("onnx")
         self.nodes: list[Any] = []
         self.weights: dict[str, Any] = {}
         self.report = HalfReport()
@@ -151,6 +156,8 @@ class _Writer:
         self.nodes.append(node)
         for name in self.g.outputs & set(original.output):
             self._wanted(name, self.g.types[name])
+        for name in self.narrowed & set(original.output):
+            self.have[name] = {HALF: self._wanted(name, HALF)}
 
     def _type(self, node: Any, name: str, slot: int, precision: int, side: str = "inputs") -> int:
         if self.g.types[name] == FLOAT and precision == HALF:
@@ -161,7 +168,7 @@ class _Writer:
         """The name under which `name` is to be had in type `kind`."""
         made: dict[int, str] = self.have.setdefault(name, {})
         if kind not in made:
-            taken = name in made.values()
+            taken = name in made.values() or name in self.narrowed
             target = f"{name}/{'fp16' if kind == HALF else 'fp32'}" if taken else name
             if name not in self.g.weights:
                 (source,) = made.values()

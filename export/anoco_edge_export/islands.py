@@ -220,7 +220,19 @@ def _steep(g: Graph) -> set[int]:
     return found
 
 
-_FINDERS = (_softmax, _logits, _layernorm, _embedding, _output, _rope, _residual, _steep)
+def _int8(g: Graph) -> set[int]:
+    """Products of dequantised numbers, with their bias: a Cast before one would hide that it is
+    INT8 from every runtime."""
+    products = {
+        i
+        for i, before in enumerate(g.before)
+        if g.op[i] in _GEMM and any(g.op[j] == "DequantizeLinear" for j in before)
+    }
+    biases = {j for i in products for j in g.after[i] if g.op[j] == "Sub" and j in g.affine}
+    return products | biases
+
+
+_FINDERS = (_softmax, _logits, _layernorm, _embedding, _output, _rope, _residual, _steep, _int8)
 ISLANDS: Mapping[str, Callable[[Graph], set[int]]] = {f.__name__[1:]: f for f in _FINDERS}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,56 +27,66 @@ ORT = "ONNX Runtime, CPU"
 WALK = "every tensor rounded to FP16"
 
 
-def check_parity(
-    expected: Expected,
-    graph: Any,
-    path: Path,
-    pixels: NDArray[np.uint8],
-    limits: ParityLimits,
-    names: Sequence[str],
-    cols: int,
-) -> dict[str, Any]:
-    """Compare the graph that was saved at `path` with torch on `pixels`; a report, or ParityError.
+@dataclass(frozen=True)
+class Gate:
+    """What a graph must pass: torch's answers for `pixels`, and how far it may be from them.
 
     `names` are those of the pictures and `cols` the patches in a row, to say where it differs.
-    ONNX Runtime computes a half-precision graph in FP32 on a CPU, so such a graph is walked a
-    second time, every tensor rounded. Neither is the arithmetic of a GPU: the self-test is.
     """
-    ends, one = list(expected.ends), pixels[expected.picture]
-    try:
-        check = compare(expected.features, run_onnx(path, pixels), limits, names, cols)
-    except DiffersError as difference:
-        try:
-            where = _drift(expected.ends, run_ends(graph, path, one, ends), limits)
-        except OSError as error:  # it needs the disk once more; what was found counts all the same
-            where = f"the layer that drifts could not be looked for: {error.strerror or error}"
-        raise _failed(ORT, difference, where, is_half(graph)) from None
-    checks = [{"runtime": ORT, **check}]
-    if is_half(graph):
-        walk = rounding_walk(graph, pixels)
-        try:
-            check = compare(expected.features, walk.features, limits, names, cols)
+
+    expected: Expected
+    pixels: NDArray[np.uint8]
+    limits: ParityLimits
+    names: Sequence[str]
+    cols: int
+
+    def checks(self, graph: Any, path: Path) -> list[dict[str, Any]]:
+        """Compare the graph that was saved at `path` with torch; DiffersError where it fails.
+
+        ONNX Runtime computes a half-precision graph in FP32 on a CPU, so such a graph is walked a
+        second time, every tensor rounded. Neither is the arithmetic of a GPU: the self-test is.
+        """
+        checks = [{"runtime": ORT, **self._compared(ORT, run_onnx(path, self.pixels))}]
+        if is_half(graph):
+            walk = rounding_walk(graph, self.pixels)
+            check = self._compared(WALK, walk.features)
             if walk.first_non_finite is not None:
-                raise DiffersError(f"{walk.first_non_finite} overflows FP16")
+                raise DiffersError(f"{walk.first_non_finite} overflows FP16", WALK)
+            largest = {"tensor": walk.closest, "times_to_overflow": walk.headroom}
+            checks.append({"runtime": WALK, **check, "largest": largest})
+        return checks
+
+    def _compared(self, runtime: str, actual: Features) -> dict[str, Any]:
+        try:
+            return compare(self.expected.features, actual, self.limits, self.names, self.cols)
         except DiffersError as difference:
-            walked = rounding_walk(graph, one[None], ends).watched
-            where = _drift(expected.ends, walked, limits)
-            raise _failed(WALK, difference, where, half=True) from None
-        largest = {"tensor": walk.closest, "times_to_overflow": walk.headroom}
-        checks.append({"runtime": WALK, **check, "largest": largest})
+            raise DiffersError(difference.what, runtime) from None
+
+
+def check_parity(gate: Gate, graph: Any, path: Path) -> dict[str, Any]:
+    """The report of the graph that was saved at `path`, or a ParityError that names a layer."""
+    try:
+        checks = gate.checks(graph, path)
+    except DiffersError as difference:
+        where = _where(gate, graph, path, difference.runtime)
+        raise _failed(difference, where, is_half(graph)) from None
     return {
         "passed": True,
         "against": "torch float32 on the CPU",
-        "pictures": list(names),
-        "patches": int(expected.features[..., 0].size),
-        "limits": limits.model_dump(),
+        "pictures": list(gate.names),
+        "patches": int(gate.expected.features[..., 0].size),
+        "limits": gate.limits.model_dump(),
         "checks": checks,
-        "device": "not run; the self-test checks its own arithmetic on the first load",
+        "device": "not run; no check here has its arithmetic, the self-test does at the first load",
     }
 
 
 class DiffersError(Exception):
-    """Features that break a limit; its arguments say which and where."""
+    """Features that break a limit: which and where, and in which runtime."""
+
+    def __init__(self, what: str, runtime: str = ORT) -> None:
+        super().__init__(what)
+        self.what, self.runtime = what, runtime
 
 
 def compare(
@@ -99,7 +110,7 @@ def compare(
     }
     _enforce(measured, limits, worst)
     # Only now: energies of features that are far off say nothing more, and may not exist.
-    energies = _energy_figures(expected, actual)
+    energies = energy_figures(expected, actual)
     _enforce(energies, limits, worst)
     return {"measured": {**measured, **energies}, "worst": worst}
 
@@ -146,7 +157,7 @@ def _per_patch(expected: Features, actual: Features) -> tuple[Doubles, Doubles]:
     return np.minimum(cosine, 1.0), np.abs(norm_a - norm_e) / np.maximum(norm_e, tiny)
 
 
-def _energy_figures(expected: Features, actual: Features) -> dict[str, float]:
+def energy_figures(expected: Features, actual: Features) -> dict[str, float]:
     """ANoCo energies of both sides: the first picture is the bank, the others are inspected."""
     from anoco_edge.scoring import score_patches
 
@@ -193,18 +204,26 @@ def _enforce(measured: dict[str, float], limits: ParityLimits, worst: dict[str, 
         raise DiffersError(", and ".join(broken))
 
 
-def _drift(
-    expected: Mapping[str, Features], actual: Mapping[str, Features], limits: ParityLimits
-) -> str:
-    layer = first_drift(expected, actual, limits)
+def _where(gate: Gate, graph: Any, path: Path, runtime: str) -> str:
+    """The first layer that drifts, in words; one picture more is run for it."""
+    ends = gate.expected.ends
+    one = gate.pixels[gate.expected.picture]
+    try:
+        if runtime == WALK:
+            found = dict(rounding_walk(graph, one[None], list(ends)).watched)
+        else:
+            found = run_ends(graph, path, one, list(ends))
+    except OSError as error:  # it needs the disk once more; what was found counts all the same
+        return f"the layer that drifts could not be looked for: {error.strerror or error}"
+    layer = first_drift(ends, found, gate.limits)
     return f"the first layer that drifts is {layer}" if layer else "no single layer drifts"
 
 
-def _failed(runtime: str, difference: DiffersError, where: str, half: bool) -> ParityError:
+def _failed(difference: DiffersError, where: str, half: bool) -> ParityError:
     versions = "try the torch, onnx and onnxruntime versions of the constraints file"
     other = "use --precision fp32, or keep more in FP32 with --islands"
     return ParityError(
-        f"the exported graph differs from torch ({runtime}): {difference}; {where}",
+        f"the exported graph differs from torch ({difference.runtime}): {difference}; {where}",
         hint=f"no bundle was written; {other if half else versions}",
     )
 

@@ -26,7 +26,7 @@ from anoco_edge_export.heavy import load
 Unit = Annotated[float, Field(gt=0, lt=1)]
 Color = tuple[Unit, Unit, Unit]
 TapNorm = Literal["none", "layernorm", "model"]
-Precision = Literal["fp32", "fp16"]
+Precision = Literal["fp32", "fp16", "int8"]
 
 
 class _Model(BaseModel):
@@ -78,6 +78,15 @@ class ParityLimits(_Model):
     max_norm_error: float = Field(gt=0)
     min_energy_spearman: float = Field(gt=0, le=1)
     max_top_energy_error: float = Field(gt=0)
+
+
+class Int8Rules(_Model):
+    """What an INT8 export may do: islands (islands.py) whose products `keep` their precision, that
+    of the `rest` of the graph, and how many layers may be left out until the gate passes."""
+
+    keep: tuple[str, ...]
+    rest: Literal["fp32", "fp16"]
+    most_left_out: int = Field(ge=0)
 
 
 class Measured(_Model):
@@ -145,6 +154,7 @@ class Recipe(_Model):
     parameters: int = Field(gt=0)
     gflops: float = Field(gt=0)
     islands: tuple[str, ...] = ()
+    int8: Int8Rules | None = None
     weights: WeightsSource
     parity: dict[Precision, ParityLimits]
     measured: tuple[Measured, ...] = ()
@@ -191,6 +201,8 @@ class Recipe(_Model):
             raise ValueError(f"stride {taps.step} does not divide the size {self.size}")
         if "fp32" not in self.parity:
             raise ValueError("parity limits for fp32 are missing")
+        if ("int8" in self.parity) != (self.int8 is not None):
+            raise ValueError("int8 needs both its rules and its parity limits")
         return self
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,7 +52,9 @@ def read_state(file: Path) -> dict[str, Any]:
         zipped = zipfile.is_zipfile(file)  # torch's older format cannot be memory-mapped
         if zipped:
             _refuse_program(file)
-        state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on pickles that it then refuses: we say it in a line
+            state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
     except (
         safetensors.SafetensorError,
         pickle.UnpicklingError,

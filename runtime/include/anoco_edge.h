@@ -15,7 +15,9 @@
  * calling thread what was wrong with which value. Nothing throws, exits or prints.
  *
  * Versions. Structs begin with their size, filled in by their INIT macro; later versions only
- * append fields and functions. anoco_abi_version changes when something breaks.
+ * append fields and functions. Programs of an older header run with a newer library; structs of a
+ * newer header, whose fields it does not know, a library refuses (ANOCO_INVALID_ARGUMENT).
+ * anoco_abi_version changes when something breaks.
  *
  * Threads. Bundles and banks are immutable, a detector changes in anoco_detector_select only, which
  * may be called at any time: any number of threads may share them. Calls that concern one context
@@ -114,7 +116,8 @@ typedef struct anoco_scorer_options {
   double floor;     /* at least 0, below 1 */
   uint32_t threads; /* 0: one for each processor this process may use */
   /* Room for intermediate results, in millions of bytes; 0: 48. A guide: at least a few rows of
-   * similarities are kept, see anoco_scorer_query_memory. */
+   * similarities are kept, and threads beyond the fourth come on top, see
+   * anoco_scorer_query_memory. */
   uint32_t memory_mb;
   uint32_t pin;      /* 1: each worker thread stays on one processor; the caller's is left alone */
   uint32_t reserved; /* 0 */

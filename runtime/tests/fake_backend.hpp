@@ -66,6 +66,21 @@ inline anoco_status run(void* request, const uint8_t* pixels, const float** feat
   return ANOCO_OK;
 }
 
+// A picture of some pattern; its image points at its pixels, wherever it is moved.
+struct Picture {
+  std::vector<uint8_t> pixels;
+  anoco_image image = ANOCO_IMAGE_INIT;
+
+  Picture(int64_t width, int64_t height, size_t seed) : pixels(size_t(width * height * 3)) {
+    for (size_t k = 0; k < pixels.size(); ++k)
+      pixels[k] = uint8_t(k * (k + 13 * seed) / (seed + 5));
+    image.data = pixels.data();
+    image.width = width;
+    image.height = height;
+  }
+  Picture(Picture&&) = default;
+};
+
 // Registers it as "fake"; `path` is the bundle's and must stay.
 inline anoco_status add(const char* path) {
   anoco_backend backend = {};

@@ -1,6 +1,6 @@
 /* Stands in for libopenvino_c.so where a test needs devices or versions that this machine does not
- * have: FAKE_VERSION, FAKE_DEVICES ("CPU,GPU.0"). Any graph takes uint8 [1, 64, 64, 3] and gives
- * float32 [1, 16, 8]. Compiling fails, and says what was asked for. */
+ * have: FAKE_VERSION, FAKE_DEVICES ("CPU,GPU.0"), FAKE_RANK. Any graph takes uint8 [1, 64, 64, 3]
+ * and gives float32 [1, 16, 8]. Compiling fails, and says what was asked for. */
 #include <openvino/c/openvino.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -78,8 +78,9 @@ ov_status_e ov_model_const_output_by_name(const ov_model_t* model, const char* n
   return *port = (ov_output_const_port_t*)features, OK;
 }
 ov_status_e ov_const_port_get_shape(const ov_output_const_port_t* port, ov_shape_t* shape) {
+  const char* rank = getenv("FAKE_RANK"); /* which no graph has */
   shape->dims = (int64_t*)port;
-  shape->rank = shape->dims == pixels ? 4 : 3;
+  shape->rank = rank != NULL ? atoll(rank) : shape->dims == pixels ? 4 : 3;
   return OK;
 }
 ov_status_e ov_shape_free(ov_shape_t* shape) { return (void)shape, OK; }

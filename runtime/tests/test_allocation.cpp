@@ -1,5 +1,6 @@
-// Inspecting takes no memory, also while products are changed over. argv[1] is a bundle with the
-// products to inspect; all of them are.
+// Inspecting takes no memory, nor does asking for what was found, also while products are changed
+// over; a context takes what anoco_query_memory says. argv[1] is a bundle with the products to
+// inspect; all of them are.
 #include <atomic>
 #include <string>
 #include <vector>
@@ -12,26 +13,46 @@ namespace {
 
 std::atomic<bool> counting{false};
 std::atomic<int> taken{0};
+// Bytes of what is aligned for vectors, as everything large is.
+std::atomic<int64_t> buffers{0};
+
+void count(size_t bytes = 0) {
+  if (!counting) return;
+  ++taken;
+  buffers += int64_t(bytes);
+}
 
 }  // namespace
 
 extern "C" {
 void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 
 // Replaces the C library's, for the library's own threads too.
 void* malloc(size_t bytes) {
-  if (counting) ++taken;
+  count();
   return __libc_malloc(bytes);
 }
 
+void* calloc(size_t items, size_t bytes) {
+  count();
+  return __libc_calloc(items, bytes);
+}
+
+void* realloc(void* memory, size_t bytes) {
+  count();
+  return __libc_realloc(memory, bytes);
+}
+
 void* aligned_alloc(size_t alignment, size_t bytes) {
-  if (counting) ++taken;
+  count(bytes);
   return __libc_memalign(alignment, bytes);
 }
 
 int posix_memalign(void** out, size_t alignment, size_t bytes) {
-  if (counting) ++taken;
+  count(bytes);
   *out = __libc_memalign(alignment, bytes);
   return *out == nullptr ? 12 : 0;
 }
@@ -39,16 +60,67 @@ int posix_memalign(void** out, size_t alignment, size_t bytes) {
 
 namespace {
 
-int allocations_of(anoco_context* context, const anoco_image& image) {
+int64_t regions_seen = 0;
+
+int allocations_of(anoco_context* context, const anoco_image& image, std::vector<float>& map) {
   anoco_result result = ANOCO_RESULT_INIT;
+  anoco_region region = ANOCO_REGION_INIT;
+  anoco_evidence evidence = ANOCO_EVIDENCE_INIT;
+  anoco_timings timings = ANOCO_TIMINGS_INIT;
   taken = 0;
   counting = true;
-  const anoco_status status = anoco_inspect(context, &image, &result);
+  anoco_status status = anoco_inspect(context, &image, &result);
+  for (int64_t k = 0; k < result.region_count && status == ANOCO_OK; ++k)
+    status = anoco_result_region(context, k, &region);
+  if (status == ANOCO_OK)
+    status = anoco_result_evidence(context, result.peak_row, result.peak_col, &evidence);
+  if (status == ANOCO_OK) status = anoco_result_map(context, map.data());
+  if (status == ANOCO_OK) status = anoco_result_timings(context, &timings);
   counting = false;
   if (status != ANOCO_OK) fprintf(stderr, "%s\n", anoco_last_error());
   CHECK(status == ANOCO_OK);
-  CHECK(result.score >= 0);
+  CHECK(result.score >= 0 && timings.total > 0);
+  regions_seen += result.region_count;
   return taken;
+}
+
+// The picture in every format, with and without gaps.
+void inspect_every_format(anoco_context* context, int64_t width, int64_t height) {
+  std::vector<uint8_t> pixels(size_t((width + 3) * height * 4));
+  std::vector<float> map(size_t(width * height));
+  for (size_t p = 0; p < pixels.size(); ++p) pixels[p] = uint8_t(p * p / 7);
+  anoco_image image = ANOCO_IMAGE_INIT;
+  image.data = pixels.data();
+  image.height = height;
+  for (const uint32_t format :
+       {ANOCO_RGB, ANOCO_BGR, ANOCO_RGBA, ANOCO_BGRA, ANOCO_GREY, ANOCO_NV12})
+    for (const int64_t stride : {int64_t{0}, (width + 3) * 4})
+      // A picture of another size makes other coefficients, in the same memory.
+      for (const int64_t less : {0, 2}) {
+        image.format = format;
+        image.stride = stride;
+        image.width = width - less;
+        CHECK(allocations_of(context, image, map) == 0);
+      }
+}
+
+// But for rounding up: each of its buffers is a multiple of 64 bytes.
+void a_context_takes_what_it_says(anoco_detector* detector) {
+  constexpr int64_t kRounding = 64 * 64;
+  anoco_context_options options = ANOCO_CONTEXT_OPTIONS_INIT;
+  for (const uint32_t threads : {1, 3}) {
+    options.threads = threads;
+    uint64_t said = 0;
+    CHECK(anoco_query_memory(detector, &options, &said) == ANOCO_OK);
+    anoco_context* context = nullptr;
+    buffers = 0;
+    counting = true;
+    const anoco_status status = anoco_context_create(detector, &options, &context);
+    counting = false;
+    CHECK(status == ANOCO_OK);
+    CHECK(buffers >= int64_t(said) && buffers <= int64_t(said) + kRounding);
+    anoco_context_destroy(context);
+  }
 }
 
 }  // namespace
@@ -79,20 +151,10 @@ int main(int count, char** arguments) {
     const char* name = anoco_bundle_product(bundle, k);
     CHECK(anoco_detector_select(detector, name) == ANOCO_OK);
     const auto made = anoco::Bundle::open(arguments[1]).product(name);
-    const int64_t width = made.references[0].width, height = made.references[0].height;
-    std::vector<uint8_t> pixels(size_t(width * height * 3));
-    for (size_t p = 0; p < pixels.size(); ++p) pixels[p] = uint8_t(p * p / 7);
-    anoco_image image = ANOCO_IMAGE_INIT;
-    image.data = pixels.data();
-    image.width = width;
-    image.height = height;
-    for (int frame = 0; frame < 3; ++frame) CHECK(allocations_of(context, image) == 0);
-    image.format = ANOCO_BGR;
-    CHECK(allocations_of(context, image) == 0);
-    image.width -= 1;  // a picture of another size makes other coefficients, in the same memory
-    image.stride = width * 3;
-    CHECK(allocations_of(context, image) == 0);
+    inspect_every_format(context, made.references[0].width, made.references[0].height);
+    a_context_takes_what_it_says(detector);
   }
+  CHECK(regions_seen > 0);  // or finding them was not looked at
   anoco_context_destroy(context);
   anoco_detector_destroy(detector);
   anoco_bundle_destroy(bundle);

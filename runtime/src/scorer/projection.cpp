@@ -72,12 +72,13 @@ void Vectors::orthonormalise(Noise& noise) {
 }
 
 // The Frobenius norm of V^T V - I, which is no less than the spectral one.
-double skew(const Vectors& basis, int64_t dim) {
+double skew(const float* basis, int64_t count, int64_t dim) {
   double squares = 0;
-  for (int64_t a = 0; a < basis.count(); ++a)
+  for (int64_t a = 0; a < count; ++a)
     for (int64_t b = 0; b <= a; ++b) {
       double sum = a == b ? -1 : 0;
-      for (int64_t c = 0; c < dim; ++c) sum += double(basis[a][c]) * double(basis[b][c]);
+      for (int64_t c = 0; c < dim; ++c)
+        sum += double(basis[a * dim + c]) * double(basis[b * dim + c]);
       squares += (a == b ? 1 : 2) * sum * sum;
     }
   return std::sqrt(squares);
@@ -118,6 +119,28 @@ Vectors sample_directions(const Bank& bank) {
   return sample;
 }
 
+// The directions of most length in a sample of the references, by subspace iteration.
+Vectors find_basis(const Bank& bank, int64_t directions) {
+  const Kernels& k = kernels();
+  const int64_t dim = bank.dim();
+  const Vectors sample = sample_directions(bank);
+  const auto pack = [&](int64_t row, int64_t count, float* out) {
+    k.pack_b(sample[row], dim, count, dim, out);
+  };
+  const auto slice = [&](int64_t column, int64_t count, float* out) {
+    k.slice_b(sample[0] + column, dim, count, sample.count(), out);
+  };
+  Vectors basis(directions, dim), lengths(directions, sample.count());
+  Noise noise;
+  basis.orthonormalise(noise);  // zeros become noise
+  for (int iteration = 0; iteration < kIterations; ++iteration) {
+    multiply(basis, pack, lengths);
+    multiply(lengths, slice, basis);
+    basis.orthonormalise(noise);
+  }
+  return basis;
+}
+
 }  // namespace
 
 int64_t Projection::choose(int64_t rows, int64_t dim) {
@@ -129,35 +152,20 @@ int64_t Projection::choose(int64_t rows, int64_t dim) {
   return directions;
 }
 
-Projection::Projection(const Bank& bank, int64_t directions) : dim_(bank.dim()) {
-  if (directions == 0) return;
-  make_basis(bank, directions);
-  sketch_bank(bank);
+Projection::Projection(const Bank& bank, int64_t directions) {
+  if (directions > 0) *this = Projection(bank, directions, find_basis(bank, directions)[0]);
 }
 
-// The directions of most length in a sample of the references, by subspace iteration.
-void Projection::make_basis(const Bank& bank, int64_t directions) {
+Projection::Projection(const Bank& bank, int64_t directions, const float* basis)
+    : dim_(bank.dim()) {
   const Kernels& k = kernels();
-  const Vectors sample = sample_directions(bank);
-  const auto pack = [&](int64_t row, int64_t count, float* out) {
-    k.pack_b(sample[row], dim_, count, dim_, out);
-  };
-  const auto slice = [&](int64_t column, int64_t count, float* out) {
-    k.slice_b(sample[0] + column, dim_, count, sample.count(), out);
-  };
-  Vectors basis(directions, dim_), lengths(directions, sample.count());
-  Noise noise;
-  basis.orthonormalise(noise);  // zeros become noise
-  for (int iteration = 0; iteration < kIterations; ++iteration) {
-    multiply(basis, pack, lengths);
-    multiply(lengths, slice, basis);
-    basis.orthonormalise(noise);
-  }
-  set_levels(directions, skew(basis, dim_));
+  set_levels(directions, skew(basis, directions, dim_));
   padded_ = (directions + k.nr - 1) / k.nr * k.nr;
   basis_ = Buffer<float>(padded_ * dim_);
   for (int64_t c = 0; c < directions; c += k.nr)
-    k.pack_b(basis[c], dim_, std::min(k.nr, directions - c), dim_, basis_.data() + c * dim_);
+    k.pack_b(basis + c * dim_, dim_, std::min(k.nr, directions - c), dim_,
+             basis_.data() + c * dim_);
+  sketch_bank(bank);
 }
 
 void Projection::set_levels(int64_t directions, double eta) {
@@ -172,9 +180,11 @@ void Projection::set_levels(int64_t directions, double eta) {
     const double delta = std::sqrt(double(k) * (1 + eta)) * chain;
     const double most = std::sqrt(1 + eta) + delta;
     const double slack = 2 * most * delta + most * most * eta;
-    // The allowance is itself a term of the chain: hence 1.001, and for rounding it to float32.
-    const double sum = off(double(width + 1)) * (most * most + slack);
-    levels_.push_back({k, width, slack, float(1.001 * (slack + chain + sum))});
+    // The allowance is itself a term of the chain, hence the division. The factor is for rounding
+    // it to float32, and for rho, which is rounded up.
+    const double sum = off(double(width + 1));
+    const double allowance = (slack + chain + sum * (most * most + slack)) / (1 - sum);
+    levels_.push_back({k, width, slack, float((1 + 8 * kRoundoff) * allowance)});
   }
 }
 

@@ -20,13 +20,14 @@
 //   D = sqrt(k (1 + eta)) g(n)   each number of p is a sum over d, |x| = 1, |v|^2 <= 1 + eta;
 //   similarity: the computed s_ij is off by at most g(n);
 //   bound:  the computed p.p' + rho rho' + allowance is one chain over the sketch, off by at most
-//           g(its length) (P^2 + slack + allowance), because |p|^2 + rho^2 <= P^2 + slack.
+//           g(its length) (P^2 + slack + allowance), because |p|^2 + rho^2 <= P^2 + slack, where
+//           slack = 2 P D + P^2 eta.
 //
-// The sum of these is the allowance, about 3e-4 for d = 1024 and k = 64, 7e-4 for k = 256. So what
-// is computed is never below the similarity that any of our kernels computes, and what is left out
-// because of it could not have been found. Underflow adds nothing that counts: norms are 1e-10 or
-// more, so a product that vanishes, flushed to zero or not, is below 1e-17 of the norms; a float16
-// is a float32.
+// The sum of these, slack and both roundings, is the allowance, about 3e-4 for d = 1024 and k = 64,
+// 7e-4 for k = 256. So what is computed is never below the similarity that any of our kernels
+// computes, and what is left out because of it could not have been found. Underflow adds nothing
+// that counts: norms are 1e-10 or more, so a product that vanishes, flushed to zero or not, is
+// below 1e-17 of the norms; a float16 is a float32.
 //
 // Few directions are cheap, many are tight. A sketch holds both: the first directions, what they
 // leave, the next directions, what all of them leave. A query that uses the first ones only is
@@ -51,6 +52,8 @@ class Projection {
  public:
   Projection() = default;
   Projection(const Bank& bank, int64_t directions);
+  // On rows of the bank's dim numbers, orthonormal or not.
+  Projection(const Bank& bank, int64_t directions, const float* basis);
 
   // How many directions pay for a bank of this size; 0 where none do.
   static int64_t choose(int64_t rows, int64_t dim);
@@ -78,7 +81,6 @@ class Projection {
     float allowance;
   };
 
-  void make_basis(const Bank& bank, int64_t directions);
   void set_levels(int64_t directions, double eta);
   void sketch_bank(const Bank& bank);
   void sketch(int64_t level, bool query, const float* products, float inverse_norm,

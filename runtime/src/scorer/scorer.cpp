@@ -37,16 +37,18 @@ Layout::Layout(const Bank& bank, const Settings& settings) {
   candidates = 16 + bank.rows() / 6;
   // Each costs as much as a dozen; what is given up then costs as many as the bank has rows.
   products = 16 + bank.rows() / 24;
-  const int64_t fixed = settings.threads * Scratch::bytes(bank, candidates);
+  const int64_t scratch = Scratch::bytes(bank, candidates);
   sketch = bank.projection() ? bank.projection().width() : 0;
   const int64_t row =
       int64_t(sizeof(float)) * (stride + 3 * blocks + bank.dim() + sketch) + kRowBytes;
   const int64_t mr = kernels().mr;
-  // Very many threads must not leave a tile so little that they wait for each other all the time.
-  const int64_t room = std::max(settings.memory - fixed, settings.memory / 2);
+  // The scratch of so many threads is part of the budget, whatever the number of threads: what a
+  // tile prunes depends on its rows, so they must not depend on the threads.
+  constexpr int64_t kThreads = 4;
+  const int64_t room = std::max(settings.memory - kThreads * scratch, settings.memory / 2);
   const int64_t fit = std::min(room / row, kMostTileRows);
   tile_rows = std::max(fit / mr, int64_t{1}) * mr;
-  bytes = fixed + tile_rows * row;
+  bytes = settings.threads * scratch + tile_rows * row;
 }
 
 int64_t Scratch::bytes(const Bank& bank, int64_t candidates) {

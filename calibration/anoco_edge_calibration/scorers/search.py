@@ -1,8 +1,4 @@
-"""Rivals of ANoCo on the same features: the distance to the nearest reference patch.
-
-`knn-l2` is the euclidean distance of raw features (PatchCore's patch score without its
-re-weighting), `knn-cosine` is 1 - cosine.
-"""
+"""Exact search for the nearest patch of a bank."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.scoring.types import Floats, References, Scores, check_query
+from anoco_edge.scoring.types import Floats
 
 Rows = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -23,51 +19,7 @@ _PAIRS = 4096  # compared one by one, at once
 _ROUNDING = 4e-6
 
 
-class KnnL2:
-    """Energy: distance to the nearest reference patch."""
-
-    name = "knn-l2"
-
-    def __init__(self, bank: References) -> None:
-        self._search = _Search(bank.features.astype(np.float32, copy=False))
-
-    def score(self, query: Floats) -> Scores:
-        """Score each row of `query`.
-
-        >>> bank, _ = References.of(np.array([[3.0, 4.0], [1.0, 0.0]]))
-        >>> KnnL2(bank).score(np.array([[0.0, 1.0], [3.0, 4.0]])).energy.tolist()
-        [1.4142135381698608, 0.0]
-        """
-        check_query(query, self._search.dim)
-        rows = np.ascontiguousarray(query, dtype=np.float32)
-        anchor, squared = self._search.nearest(rows)
-        nearest = self._search.rows[anchor]
-        cosine = np.einsum("ij,ij->i", _units(rows), _units(nearest))
-        return _scores(np.sqrt(squared), anchor, cosine)
-
-
-class KnnCosine:
-    """Energy: 1 - cosine to the most similar reference patch."""
-
-    name = "knn-cosine"
-
-    def __init__(self, bank: References) -> None:
-        self._search = _Search(_units(bank.features))
-
-    def score(self, query: Floats) -> Scores:
-        """Score each row of `query`.
-
-        >>> bank, _ = References.of(np.array([[3.0, 4.0], [1.0, 0.0]]))
-        >>> KnnCosine(bank).score(np.array([[0.0, 1.0], [6.0, 8.0]])).energy.round(6).tolist()
-        [0.20000000298023224, 0.0]
-        """
-        check_query(query, self._search.dim)
-        # 1 - cos(u, v) = |u - v|^2 / 2 for unit vectors: the same search, and no cancellation.
-        anchor, squared = self._search.nearest(_units(query))
-        return _scores(squared / 2, anchor, 1 - squared / 2)
-
-
-class _Search:
+class Search:
     """Exact nearest rows; the distance matrix is held in blocks."""
 
     def __init__(self, rows: Rows) -> None:
@@ -86,6 +38,15 @@ class _Search:
             some = slice(start, start + block)
             anchor[some], squared[some] = self._nearest(query[some])
         return anchor, squared
+
+    def squared_distances(self, query: Rows) -> Rows:
+        """To every row, as float32 has them: near zero they are rounding, but never negative."""
+        squared: Rows = query @ self.rows.T
+        squared *= -2
+        squared += self._squares
+        squared += np.einsum("ij,ij->i", query, query)[:, None]
+        np.maximum(squared, 0, out=squared)
+        return squared
 
     def _nearest(self, query: Rows) -> tuple[Indices, NDArray[np.float64]]:
         # |q - r|^2 without |q|^2, which is the same for all r. The product cancels where q is
@@ -117,19 +78,10 @@ def _pairs(close: NDArray[np.bool_]) -> Iterator[tuple[Indices, Indices]]:
         yield i, j
 
 
-def _units(features: Floats) -> Rows:
+def unit_rows(features: Floats) -> Rows:
     """Rows at length one, rounded once; float64 only in small pieces."""
     units = np.empty(features.shape, np.float32)
     for start in range(0, len(units), 1024):
         block = features[start : start + 1024].astype(np.float64)
         units[start : start + 1024] = block / np.linalg.norm(block, axis=1, keepdims=True)
     return units
-
-
-def _scores(energy: NDArray[np.float64], anchor: Indices, cosine: Floats) -> Scores:
-    return Scores(
-        energy=energy.astype(np.float32),
-        anchor=anchor,
-        similarity=cosine.astype(np.float32),
-        neighbors=np.ones(len(anchor), np.int64),
-    )

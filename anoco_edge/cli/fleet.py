@@ -1,0 +1,173 @@
+"""--on: the options of commands that can work on more than one machine, and what they say."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from anoco_edge.cli.console import counted, err, note, out, progress, warn
+from anoco_edge.cli.drift import announcer
+from anoco_edge.cli.verdicts import (
+    SHOWN_ROWS,
+    remark_threshold,
+    show_rows,
+    show_summary,
+    write_report,
+)
+
+if TYPE_CHECKING:
+    from anoco_edge.detector import Opening
+    from anoco_edge.fleet.inspecting import FleetRun
+    from anoco_edge.fleet.journal import Journal
+    from anoco_edge.results import SavePolicy, Summary
+    from anoco_edge.results.folder import Row
+
+OnOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ray|ray://HOST:PORT",
+        help="Let many workers do it: processes on this machine, or those of a Ray cluster. A run "
+        "that was stopped goes on when the same command is given again.",
+    ),
+]
+WorkersOption = Annotated[
+    int, typer.Option(min=0, help="With --on: workers; 0 for as many as there is room for.")
+]
+SAY_SECONDS = 10.0
+KEPT_ROWS = 1000  # of those that are shown at the end
+
+
+@contextmanager
+def fleet_progress(title: str, total: int, done: int) -> Iterator[Callable[[str], None]]:
+    """A bar on a terminal, a line now and then elsewhere; called with who did one more."""
+    started = said = time.monotonic()
+    count = done
+    with progress(title, total) as step:
+        for _ in range(done):
+            step()
+
+        def one_more(worker: str) -> None:
+            nonlocal count, said
+            count += 1
+            step(worker)
+            now = time.monotonic()
+            if not err.is_terminal and now - said >= SAY_SECONDS:
+                said = now
+                rate = (count - done) / (now - started)
+                note(f"{title}: {count:,} of {total:,} ({rate:.1f} a second), {worker}")
+
+        yield one_more
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Where `infer` shall work, and what it shall say."""
+
+    on: str
+    workers: int
+    drift: bool
+    json: bool
+
+    def infer(
+        self,
+        opening: Opening,
+        inputs: Sequence[str],
+        limit: int | None,
+        out: Path,
+        save: SavePolicy,
+        keep: int,
+        batch: int,
+    ) -> Summary:
+        """Inspect with many workers. Until the report is written, the same command can go on."""
+        from anoco_edge.drift import DriftWatch
+        from anoco_edge.fleet.cluster import check_address
+        from anoco_edge.fleet.inspecting import FleetRun, shown, write_rows
+        from anoco_edge.fleet.journal import Journal
+        from anoco_edge.sources.files import find_pictures
+
+        check_address(self.on)
+        started = time.perf_counter()
+        paths = find_pictures(inputs, "a video is read in one piece: leave --on out")[:limit]
+        run = FleetRun.plan(opening, paths, out, save, keep, batch)
+        subject = run.subject
+        remark_threshold(subject)
+        watch = DriftWatch.of(subject.product, subject.threshold) if self.drift else None
+        rows = _Rows(len(paths), announcer(watch))
+        with Journal(out, run.identity()) as journal:
+            self._work(run, journal)
+            summary, folder = write_rows(run, journal, watch, rows.add)
+            summary.seconds = time.perf_counter() - started
+            if self.json:
+                _emit(summary, out / "results.jsonl")
+            else:
+                show_rows(rows.kept, subject.threshold_kind)
+                show_summary(summary, live=False, kind=subject.threshold_kind)
+            name = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
+            title = f"{subject.bundle.name}: {name}"
+            report = write_report(folder, subject, summary, watch, title, shown(journal))
+            journal.remove()
+        note(f"report: {report}")
+        return summary
+
+    def _work(self, run: FleetRun, journal: Journal) -> None:
+        from anoco_edge.fleet.cluster import open_cluster
+        from anoco_edge.fleet.inspecting import inspect_on, pictures_in
+
+        total, done = len(run.paths), len(pictures_in(journal))
+        if done:
+            note(f"an unfinished run goes on: {done:,} of {total:,} pictures are done")
+        if done == total:
+            return
+        threads, gpu = run.opening.settings.threads, needs_gpu(run.opening.engine)
+        try:
+            with (
+                open_cluster(self.on, workers=self.workers, threads=threads, gpu=gpu) as cluster,
+                fleet_progress("inspecting", total, done) as step,
+            ):
+                shares = inspect_on(cluster, run, journal, step, warn)
+        except KeyboardInterrupt:
+            note("stopped before the end; the same command goes on")
+            raise typer.Exit(130) from None
+        for worker, count in sorted(shares.items()):
+            note(f"{worker}: {counted(count, 'picture')}")
+
+
+class _Rows:
+    """Those that are shown at the end: all of a few, otherwise what is not good."""
+
+    def __init__(self, total: int, announce: Callable[[Row], None]) -> None:
+        self.kept: list[Row] = []
+        self._few = total <= SHOWN_ROWS
+        self._announce = announce
+
+    def add(self, row: Row) -> None:
+        """One more."""
+        self._announce(row)
+        if self._few or (row["verdict"] != "good" and len(self.kept) < KEPT_ROWS):
+            self.kept.append(row)
+
+
+def needs_gpu(engine: str) -> bool:
+    """Whether a worker with this engine takes a GPU of the cluster.
+
+    >>> needs_gpu("tensorrt"), needs_gpu("onnxruntime-cuda"), needs_gpu("auto")
+    (True, True, False)
+    """
+    return "tensorrt" in engine or "cuda" in engine
+
+
+def _emit(summary: Summary, results: Path) -> None:
+    """What `emit_json` would, without holding all rows."""
+    head = json.dumps({"summary": summary.to_dict()}, ensure_ascii=False, allow_nan=False)
+    out.file.write(f'{head[:-1]}, "results": [')
+    with results.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines):
+            out.file.write((",\n" if number else "\n") + line.rstrip("\n"))
+    out.file.write("\n]}\n")

@@ -1,0 +1,141 @@
+"""A Ray of our own on this machine, or one that runs already; quiet either way."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+from anoco_edge.errors import EnvironmentMissingError, UsageError, missing
+from anoco_edge.machine import cores
+
+CLIENT_PORT = 10001  # Ray's own default
+ANSWER_SECONDS = 3.0
+_STORE_BYTES = 100_000_000  # rows and small pictures pass through it, no frames
+
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": "3",
+    "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "3",
+}
+# Ray's word for "this machine alone": every port on the loopback, none on the network.
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where workers can be started; `workers` says how many at once."""
+
+    ray: ModuleType
+    name: str
+    workers: int
+    resources: dict[str, float]
+    """What one worker takes."""
+
+
+def check_address(on: str) -> tuple[str, int] | None:
+    """Host and port of `ray://host:port`; None for `ray`, which starts one here.
+
+    >>> check_address("ray"), check_address("ray://head"), check_address("ray://10.0.0.7:20001")
+    (None, ('head', 10001), ('10.0.0.7', 20001))
+    >>> check_address("spark")
+    Traceback (most recent call last):
+    anoco_edge.errors.UsageError: 'spark' is nowhere to work on; use ray, or ray://HOST:PORT
+    """
+    if on == "ray":
+        return None
+    try:
+        parts = urlsplit(on)
+        host, port = parts.hostname, parts.port or CLIENT_PORT
+    except ValueError:
+        host, port = None, 0
+    if not on.startswith("ray://") or not host:
+        raise UsageError(f"{on!r} is nowhere to work on", hint="use ray, or ray://HOST:PORT")
+    return host, port
+
+
+@contextmanager
+def open_cluster(on: str, *, workers: int, threads: int, gpu: bool) -> Iterator[Cluster]:
+    """Connected to Ray until the block ends. `workers` 0: as many as there is room for."""
+    address = check_address(on)
+    for name, value in (_QUIET | (_ALONE if address is None else {})).items():
+        os.environ.setdefault(name, value)
+    if address is not None:
+        _knock(on, *address)
+    ray = _ray()
+    resources = {"CPU": float(threads), **({"GPU": 1.0} if gpu else {})}
+    # Ray prints what its daemons say to our standard output, where only results belong.
+    with redirect_stdout(io.StringIO()):
+        try:
+            _start(ray, on, address, max(cores(), workers * threads))
+            room = ray.cluster_resources()
+            most = min(int(room.get(kind, 0) // need) for kind, need in resources.items())
+            if most < 1:
+                kinds = " and ".join(f"{need:g} {kind}" for kind, need in resources.items())
+                raise EnvironmentMissingError(
+                    f"{on} has no room for a worker, which takes {kinds}",
+                    hint="give fewer --threads, or another --engine",
+                )
+            yield Cluster(ray, on, min(workers or most, most), resources)
+        finally:
+            ray.shutdown()
+
+
+def _ray() -> ModuleType:
+    try:
+        import ray
+    except ImportError:
+        raise missing("ray", "fleet", "to work on more than one machine") from None
+    found: ModuleType = ray
+    return found
+
+
+def _knock(on: str, host: str, port: int) -> None:
+    """Ray itself would wait for half a minute where nobody answers."""
+    try:
+        socket.create_connection((host, port), ANSWER_SECONDS).close()
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error) or "no answer"
+        raise _no_answer(on, reason) from None
+
+
+def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int) -> None:
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        if address is not None:
+            ray.init(f"ray://{address[0]}:{address[1]}", **quiet)
+        else:
+            ray.init(
+                "local",
+                num_cpus=cpus,
+                include_dashboard=False,
+                object_store_memory=_STORE_BYTES,
+                **quiet,
+            )
+    except ImportError as error:  # Ray without what its client needs
+        raise missing(str(error.name), "fleet", "to reach a Ray cluster") from None
+    except Exception as error:  # noqa: BLE001 - gRPC's, Ray's and the system's own kinds
+        raise _no_answer(on, " ".join(str(error).split()) or type(error).__name__) from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray takes it, and would end us at once
+
+
+def _no_answer(on: str, reason: str) -> EnvironmentMissingError:
+    if on == "ray":
+        return EnvironmentMissingError(
+            f"no Ray could be started on this machine: {reason}", hint="look into /tmp/ray"
+        )
+    return EnvironmentMissingError(
+        f"no Ray answers at {on}: {reason}",
+        hint="start one there with: ray start --head, or use --on ray",
+    )

@@ -1,0 +1,86 @@
+"""What is compared with ANoCo on the same features: one file a family, one `Kind` a scorer.
+
+Names say what a patch is compared with: plain `knn-...` with its nearest reference patch,
+`knn-...-5pct` with the nearest 5 % of the bank, which is the setting of the paper's ablation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from anoco_edge.scoring import Metric, Parameters, Scorer
+from anoco_edge_calibration.scorers.graphs import MOST_ROUNDS, KnnBipartite, MessagePassing
+from anoco_edge_calibration.scorers.knn import Nearest, NearestShare
+from anoco_edge_calibration.scorers.near import Near
+from anoco_edge_calibration.scorers.nonbipartite import KnnNonBipartite
+from anoco_edge_calibration.scorers.patchcore import PatchCore
+from anoco_edge_calibration.scorers.spade import Spade
+
+__all__ = ["ANOCO", "KINDS", "MOST_ROUNDS", "Kind", "Near"]
+
+Make = Callable[[Near, Parameters, int], Scorer]
+ANOCO = "anoco"
+
+_ENERGY = ("lambda", "metric", "floor")
+_POOLED = ("pooling",)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A scorer: what it computes, in words, and which settings it takes."""
+
+    says: str
+    takes: tuple[str, ...]
+    make: Make | None = None
+    """From the bank, ANoCo's parameters and the rounds; ANoCo itself is `open_scorer`'s."""
+    metric: Metric | None = None
+    """What it measures the drift by, whatever the product says."""
+
+
+KINDS: Mapping[str, Kind] = {
+    ANOCO: Kind("the method of this toolkit", (*_ENERGY, *_POOLED)),
+    "anoco-l2": Kind("its drift by length alone", ("lambda", "floor", *_POOLED), metric="l2"),
+    "anoco-cosine": Kind(
+        "its drift by direction alone", ("lambda", "floor", *_POOLED), metric="cosine"
+    ),
+    "knn-l2": Kind("distance to the nearest patch", _POOLED, lambda near, *_: Nearest(near, "l2")),
+    "knn-cosine": Kind(
+        "1 - cosine to the nearest patch", _POOLED, lambda near, *_: Nearest(near, "cosine")
+    ),
+    "knn-mahalanobis": Kind(
+        "Mahalanobis distance to the nearest patch",
+        _POOLED,
+        lambda near, *_: Nearest(near, "mahalanobis"),
+    ),
+    "knn-l2-5pct": Kind(
+        "mean distance to the nearest 5 % of the bank, as in the paper's ablation",
+        _POOLED,
+        lambda near, *_: NearestShare(near, "l2"),
+    ),
+    "knn-cosine-5pct": Kind(
+        "the same with 1 - cosine", _POOLED, lambda near, *_: NearestShare(near, "cosine")
+    ),
+    "knn-mahalanobis-5pct": Kind(
+        "the same with Mahalanobis distances, as in the paper's ablation",
+        _POOLED,
+        lambda near, *_: NearestShare(near, "mahalanobis"),
+    ),
+    "knn-bipartite": Kind(
+        "ANoCo's energy, neighbours are the most similar 5 % of the bank",
+        (*_ENERGY, *_POOLED),
+        lambda near, parameters, _: KnnBipartite(near, parameters),
+    ),
+    "knn-nonbipartite": Kind(
+        "the same with edges among queries and among references",
+        (*_ENERGY, *_POOLED),
+        lambda near, parameters, _: KnnNonBipartite(near, parameters),
+    ),
+    "message-passing": Kind(
+        "rounds of propagation on ANoCo's graph (1 to 5, or --sweep rounds=1,3)",
+        (*_ENERGY, *_POOLED, "rounds"),
+        MessagePassing,
+    ),
+    "patchcore": Kind("a coreset of a tenth, re-weighted", (), lambda near, *_: PatchCore(near)),
+    "spade": Kind("nearest pictures, then their nearest patch", (), lambda near, *_: Spade(near)),
+}

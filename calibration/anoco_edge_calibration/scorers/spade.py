@@ -1,0 +1,59 @@
+"""SPADE (Cohen and Hoshen, 2020) on the features at hand.
+
+First whole pictures: a picture is the mean of its patches, and its score the mean euclidean
+distance to the 50 nearest reference pictures. Then patches: a patch's energy is the distance to
+the nearest patch of those pictures. 50 and 1 are SPADE's own numbers; with fewer references all of
+them are retrieved, so that in the few-shot setting the energies are those of `knn-l2` and the
+score of the picture is what is different. A view of a reference counts as a picture.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.scoring.types import Floats, Scores
+from anoco_edge_calibration.scorers.knn import distance_scores
+from anoco_edge_calibration.scorers.near import Near
+from anoco_edge_calibration.scorers.search import Indices, Search
+
+RETRIEVED = 50
+
+
+class Spade:
+    """Distance to the nearest patch of the most similar pictures, and to these pictures."""
+
+    name = "spade"
+
+    def __init__(self, near: Near) -> None:
+        self._near = near
+        self._numbers = np.unique(near.pictures)
+        self._means = np.stack(
+            [
+                near.features[near.pictures == number].mean(axis=0, dtype=np.float64)
+                for number in self._numbers
+            ]
+        )
+
+    def score(self, query: Floats) -> Scores:
+        """Score each row of `query`, the patches of one picture.
+
+        >>> from anoco_edge.scoring import References
+        >>> near = Near(References.of(np.array([[3.0, 4.0], [1.0, 0.0]]))[0])
+        >>> scores = Spade(near).score(np.array([[2.0, 4.0], [2.0, 4.0]]))
+        >>> scores.energy.tolist(), scores.picture
+        ([1.0, 1.0], 2.0)
+        """
+        whole = query.mean(axis=0, dtype=np.float64)
+        distances = np.linalg.norm(self._means - whole, axis=1)
+        nearest = np.argsort(distances, kind="stable")[:RETRIEVED]
+        anchor, squared = self._patches(query, nearest)
+        scores = distance_scores(self._near, query, np.sqrt(squared), anchor)
+        return Scores(**{**vars(scores), "picture": float(distances[nearest].mean())})
+
+    def _patches(self, query: Floats, pictures: Indices) -> tuple[Indices, NDArray[np.float64]]:
+        if len(pictures) == len(self._numbers):
+            return self._near.nearest("l2", query)
+        rows = np.flatnonzero(np.isin(self._near.pictures, self._numbers[pictures]))
+        anchor, squared = Search(self._near.features[rows]).nearest(self._near.placed("l2", query))
+        return rows[anchor], squared

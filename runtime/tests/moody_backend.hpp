@@ -1,0 +1,81 @@
+// The fake backend, which can be told to misbehave, and a log that listens.
+#pragma once
+
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "fake_backend.hpp"
+
+namespace moody {
+
+enum class Mood { good, throws, throws_a_number, no_memory, fails, not_a_number, another_model };
+inline Mood on_open = Mood::good, on_request = Mood::good, on_run = Mood::good;
+
+inline anoco_status act(Mood mood) {
+  if (mood == Mood::throws) throw std::runtime_error("out of the blue");
+  if (mood == Mood::throws_a_number) throw 7;
+  if (mood == Mood::no_memory) throw std::bad_alloc();
+  return mood == Mood::fails ? ANOCO_ENGINE : ANOCO_OK;
+}
+
+inline anoco_status open(void* user, const anoco_model* model, void** engine, char* error,
+                         size_t size) {
+  const anoco_status status = act(on_open);
+  return status != ANOCO_OK ? status : fake::open(user, model, engine, error, size);
+}
+
+inline anoco_status request(void* engine, void** request, char* error, size_t size) {
+  const anoco_status status = act(on_request);
+  return status != ANOCO_OK ? status : fake::create_request(engine, request, error, size);
+}
+
+inline anoco_status run(void* request, const uint8_t* pixels, const float** features, char* error,
+                        size_t size) {
+  const anoco_status status = act(on_run);
+  if (status != ANOCO_OK) return status;
+  auto* made = static_cast<fake::Request*>(request);
+  if (on_run == Mood::another_model || on_run == Mood::not_a_number) {
+    fake::measure(*made->engine, pixels, made->features.data());
+    if (on_run == Mood::not_a_number)
+      made->features.back() = std::numeric_limits<float>::quiet_NaN();
+    *features = made->features.data();
+    return ANOCO_OK;
+  }
+  return fake::run(request, pixels, features, error, size);
+}
+
+inline void add(const std::string& bundle) {
+  anoco_backend backend = {};
+  backend.struct_size = sizeof backend;
+  backend.name = "moody";
+  backend.user = const_cast<char*>(bundle.c_str());
+  backend.open = open;
+  backend.close = fake::close;
+  backend.create_request = request;
+  backend.destroy_request = fake::destroy_request;
+  backend.run = run;
+  CHECK(anoco_register_backend(&backend) == ANOCO_OK);
+}
+
+struct Log {
+  std::vector<std::pair<int32_t, std::string>> lines;
+  bool throws = false;
+
+  bool has(int32_t level, const std::string& text) const {
+    for (const auto& [at, line] : lines)
+      if (at == level && line.find(text) != line.npos) return true;
+    return false;
+  }
+};
+
+inline void listen(void* user, int32_t level, const char* text) {
+  Log* log = static_cast<Log*>(user);
+  log->lines.emplace_back(level, text);
+  if (log->throws) throw std::runtime_error("the log is full");
+}
+
+}  // namespace moody
