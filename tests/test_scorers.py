@@ -221,8 +221,11 @@ def test_the_nonbipartite_system_is_solved(
     anchor[anchor == 0] = 1.0  # a reference without an edge stays
     laplacian = np.diag(degree) - w
     moved = np.linalg.solve(laplacian + np.diag(anchor), anchor[:, None] * dense(nodes))[:queries]
-    scores = KnnNonBipartite(bank_of(r), Parameters(lam)).score(q)
-    assert close(scores, energies(q, moved, "product"), rel=1e-3)
+    for metric in ("l2", "product"):
+        expected = energies(q, moved, metric)
+        scores = KnnNonBipartite(bank_of(r), Parameters(lam, metric)).score(q)
+        # The drift has six digits; a turn that is nearly nothing has fewer.
+        assert scores.energy == pytest.approx(expected, rel=1e-3, abs=1e-4 * expected.max())
 
 
 def test_a_bank_with_too_many_edges_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +321,7 @@ def test_scipy_is_asked_for_only_by_graphs(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @settings(max_examples=20, deadline=None)
-@given(shape=shapes, seed=seeds)
+@given(shape=st.tuples(st.integers(2, 30), st.integers(1, 250), st.integers(2, 12)), seed=seeds)
 def test_patchcore_is_the_nearest_of_a_tenth_and_reweights_the_picture(
     shape: tuple[int, int, int], seed: int
 ) -> None:
