@@ -20,7 +20,9 @@ EngineOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="With openvino: CPU, GPU, NPU or AUTO.")]
-ScorerOption = Annotated[str, typer.Option(help="What scores: auto, native, cuda, onnx, reference.")]
+ScorerOption = Annotated[
+    str, typer.Option(help="What scores: auto, native, cuda, onnx, reference.")
+]
 RuntimeOption = Annotated[
     Literal["python", "native"],
     typer.Option(help="What inspects: Python, or libanoco_edge (with openvino or tensorrt)."),
