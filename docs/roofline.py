@@ -244,9 +244,12 @@ def _times() -> list[str]:
 
 def _peaks() -> list[str]:
     return [
-        "## The peaks, and where they are from",
+        "## The peaks, and where they can be checked",
         "",
-        "| device | FP16 TFLOPS | FP32 TFLOPS | GB/s | source |",
+        "The figures are from secondary pages; the vendor's documents named here were not at hand.",
+        "Check them before you rely on a number of this page.",
+        "",
+        "| device | FP16 TFLOPS | FP32 TFLOPS | GB/s | how, and the document to check |",
         "|---|---:|---:|---:|---|",
         *(
             f"| {d.name} | {d.tensor / 1e12:g} | {d.float32 / 1e12:g} | {d.bandwidth / 1e9:g} "
