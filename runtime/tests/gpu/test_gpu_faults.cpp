@@ -1,6 +1,6 @@
 // Every call to the driver and to cuBLAS fails in turn, and the device is lost at every one of
 // them: the error names the call, nothing is left behind, and what can go on goes on. argv[1] is a
-// bundle with two products that take pictures of one size.
+// bundle with two products that take pictures of one size; argv[2] 5: every fifth call is enough.
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -183,15 +183,15 @@ bool is_named(const std::string& call, const Outcome& outcome) {
 }
 
 // One call after the other fails, until the scenario has no more of them. Returns how many did.
-int64_t fail_each(const Scenario& scenario, const Outcome& expected) {
-  for (int64_t k = 1;; ++k) {
+int64_t fail_each(const Scenario& scenario, const Outcome& expected, int64_t step) {
+  for (int64_t k = 1, count = 0;; k += step, ++count) {
     logged.clear();
     simcuda_fail("any", k, 0);
     const Outcome outcome = scenario();
     const char* call = simcuda_failed();
     simcuda_fail("any", 0, 0);
     CHECK(objects() == 0);
-    if (call == nullptr) return k - 1;
+    if (call == nullptr) return count;
     const bool told = is_named(call, outcome);
     if (!told && !is_quiet(call))
       std::fprintf(stderr, "call %lld, %s: %s\n", (long long)k, call,
@@ -203,9 +203,10 @@ int64_t fail_each(const Scenario& scenario, const Outcome& expected) {
 
 // The same with the device lost from a call on, every seventh: all that follows fails, and says
 // why.
-int64_t lose_at_each(const Scenario& scenario, const Outcome& expected, int64_t calls) {
+int64_t lose_at_each(const Scenario& scenario, const Outcome& expected, int64_t calls,
+                     int64_t step) {
   int64_t lost = 0;
-  for (int64_t k = 1; k <= calls; k += 7) {
+  for (int64_t k = 1; k <= calls; k += step) {
     simcuda_lose(k);
     const Outcome outcome = scenario();
     simcuda_lose(0);
@@ -220,7 +221,8 @@ int64_t lose_at_each(const Scenario& scenario, const Outcome& expected, int64_t 
 }  // namespace
 
 int main(int count, char** arguments) {
-  CHECK(count == 2);
+  CHECK(count == 2 || count == 3);
+  const int64_t step = count == 3 ? std::atoll(arguments[2]) : 1;
   setenv("ANOCO_CUDA_DRIVER", SIMCUDA_PATH, 1);
   CHECK(fake::add(arguments[1]) == ANOCO_OK && fake::add_device(arguments[1]) == ANOCO_OK);
   const std::pair<const char*, Scenario> scenarios[] = {
@@ -234,8 +236,8 @@ int main(int count, char** arguments) {
     const Outcome expected = scenario();
     CHECK(expected.errors.empty() && !expected.energies.empty());
     CHECK(objects() == 0);
-    const int64_t failed = fail_each(scenario, expected);
-    const int64_t lost = lose_at_each(scenario, expected, failed);
+    const int64_t failed = fail_each(scenario, expected, step);
+    const int64_t lost = lose_at_each(scenario, expected, failed * step, 7 * step);
     std::printf("%s: %lld calls failed in turn, device lost %lld times\n", name, (long long)failed,
                 (long long)lost);
     std::fflush(stdout);
