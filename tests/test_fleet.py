@@ -69,6 +69,8 @@ def ours(template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A mark that all processes of a test carry. None outlives its run, not even a killed one."""
     mark = f"{MARK}={uuid4()}"
     monkeypatch.setenv(*mark.split("="))
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):  # a Ray in this process leaves them behind
+        monkeypatch.delenv(name, raising=False)
     yield mark
     monkeypatch.delenv(MARK)
     wait_for(lambda: not processes(mark), "Ray's processes end")
@@ -211,8 +213,11 @@ def test_ctrl_c_ends_it_quietly(template: Path) -> None:
 
 
 @pytest.fixture
-def head(ours: str) -> Iterator[Callable[..., str]]:
-    """Starts a Ray of its own on the loopback, and gives its address."""
+def head(ours: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Starts a Ray of its own on the loopback, and gives its address. It asks for a token, which
+    whoever is started here has."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", uuid4().hex * 2)
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
 
     def start_head(**variables: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -21,13 +23,10 @@ CLIENT_PORT = 10001  # Ray's own default
 ANSWER_SECONDS = 3.0
 _STORE_BYTES = 100_000_000  # rows and small pictures pass through it, no frames
 
-_QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S": "3",
-    "RAY_CLIENT_MAX_CONNECTION_TIMEOUT_S": "3",
-}
-# Ray's word for "this machine alone": every port on the loopback, none on the network.
-_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
+# Ray's word for "this machine alone": every port on the loopback, none on the network. Whoever else
+# is on this machine needs a token, which nobody else gets.
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,8 @@ def check_address(on: str) -> tuple[str, int] | None:
 def open_cluster(on: str, *, workers: int, threads: int, gpu: bool) -> Iterator[Cluster]:
     """Connected to Ray until the block ends. `workers` 0: as many as there is room for."""
     address = check_address(on)
-    for name, value in (_QUIET | (_ALONE if address is None else {})).items():
+    own = _ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)} if address is None else {}
+    for name, value in (_QUIET | own).items():
         os.environ.setdefault(name, value)
     if address is not None:
         _knock(on, *address)
@@ -99,7 +99,7 @@ def _ray() -> ModuleType:
 
 
 def _knock(on: str, host: str, port: int) -> None:
-    """Ray itself would wait for half a minute where nobody answers."""
+    """Ray itself waits for half a minute: right for a busy head, too long where nobody is."""
     try:
         socket.create_connection((host, port), ANSWER_SECONDS).close()
     except OSError as error:
@@ -112,7 +112,9 @@ def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int)
     handler = signal.getsignal(signal.SIGTERM)
     try:
         if address is not None:
-            ray.init(f"ray://{address[0]}:{address[1]}", **quiet)
+            with warnings.catch_warnings():  # the error below says it
+                warnings.simplefilter("ignore")
+                ray.init(f"ray://{address[0]}:{address[1]}", **quiet)
         else:
             ray.init(
                 "local",
@@ -137,5 +139,6 @@ def _no_answer(on: str, reason: str) -> EnvironmentMissingError:
         )
     return EnvironmentMissingError(
         f"no Ray answers at {on}: {reason}",
-        hint="start one there with: ray start --head, or use --on ray",
+        hint="start one there with: ray start --head, or, if it asks for a token, set "
+        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here",
     )
