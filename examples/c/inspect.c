@@ -40,7 +40,8 @@ int main(int count, char** arguments) {
   check(anoco_detector_open(bundle, &options, &detector));
   check(anoco_context_create(detector, &room, &context));
 
-  const anoco_image image = {sizeof image, ANOCO_RGB, pixels, width, height, 0, NULL, 0};
+  anoco_image image = ANOCO_IMAGE_INIT; /* RGB without gaps, in the program's own memory */
+  image.data = pixels, image.width = width, image.height = height;
   anoco_result result = ANOCO_RESULT_INIT;
   check(anoco_inspect(context, &image, &result)); /* again and again, on a line */
   static const char* const words[] = {"uncalibrated", "good", "anomalous"};
