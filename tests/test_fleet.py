@@ -132,10 +132,14 @@ def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path,
     with (out / NAME).open("ab") as journal:
         journal.write(b'{"task": 0, "result": [{"row"')  # killed in the middle of a line
 
+    orphans = set(processes(ours, "ray::Worker"))  # of the killed driver: they may take a while
     second = start(*ON, "--out", "out", cwd=template)
     wait_for(lambda: journalled(out) >= done + 3, "the run goes on")
-    victim = wait_for(lambda: processes(ours, "ray::Worker"), "there are workers")[0]
-    os.kill(victim, signal.SIGKILL)
+    workers = wait_for(
+        lambda: [pid for pid in processes(ours, "ray::Worker") if pid not in orphans],
+        "there are workers",
+    )
+    os.kill(workers[0], signal.SIGKILL)
     said, complaint = second.communicate(timeout=PATIENCE)
     assert second.returncode == 1, complaint  # as the local run: one is no picture
     assert f"an unfinished run goes on: {8 * done} of 403 pictures are done" in complaint
