@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --con
 # The environment's cmake, ninja and python before the system's.
 export PATH := $(abspath $(BIN)):$(PATH)
 
-CXX_FILES := find runtime examples -name CMakeFiles -prune -o -type f \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0
+CXX_FILES := find runtime examples -path runtime/cmake/editable -prune -o -type f \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0
 SOURCES = $(shell find runtime/src runtime/include runtime/cuda runtime/backends runtime/cmake/*.cmake runtime/abi -type f)
 
 .PHONY: demo test test-full native fuzz lint format clean
