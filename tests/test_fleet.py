@@ -135,11 +135,11 @@ def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path,
     orphans = set(processes(ours, "ray::Worker"))  # of the killed driver: they may take a while
     second = start(*ON, "--out", "out", cwd=template)
     wait_for(lambda: journalled(out) >= done + 3, "the run goes on")
-    workers = wait_for(
-        lambda: [pid for pid in processes(ours, "ray::Worker") if pid not in orphans],
-        "there are workers",
+    working = wait_for(  # Ray names a process by what it does; another may still be starting
+        lambda: [pid for pid in processes(ours, "ray::Worker.work") if pid not in orphans],
+        "a worker is at work",
     )
-    os.kill(workers[0], signal.SIGKILL)
+    os.kill(working[0], signal.SIGKILL)
     said, complaint = second.communicate(timeout=PATIENCE)
     assert second.returncode == 1, complaint  # as the local run: one is no picture
     assert f"an unfinished run goes on: {8 * done} of 403 pictures are done" in complaint
