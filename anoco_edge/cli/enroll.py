@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.cli.console import counted, emit_json, note, out, progress, warn
+from anoco_edge.cli.console import note, progress, warn
 from anoco_edge.cli.cost import accept_cost
 from anoco_edge.cli.options import (
     BundleArgument,
@@ -20,7 +20,7 @@ from anoco_edge.cli.options import (
     ScorerOption,
     example,
 )
-from anoco_edge.cli.preview import effects_of, preview_report, show_preview
+from anoco_edge.cli.preview import effects_of
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import (
     AnySizeOption,
@@ -41,9 +41,10 @@ from anoco_edge.cli.settings import (
     YesOption,
     read_settings,
 )
+from anoco_edge.cli.taught import tell
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
-from anoco_edge.teaching import NewPicture, Taught, Teacher
+from anoco_edge.teaching import NewPicture, Teacher
 
 
 def register(app: typer.Typer) -> None:
@@ -147,53 +148,11 @@ def enroll(
             thinning=partial(step.phase, "thinning the bank"),
         )
         taught = teacher.enroll(new, product, settings, commit=not dry_run)
-        effects = effects_of(teacher, taught, past) if dry_run else []
+        effects = effects_of(teacher, taught, past) if dry_run else None
     for name in taught.duplicates:
         warn(f"refused a picture that is there already: {name}")
     warn_if_random(Bundle.open(bundle))
-    if dry_run:
-        emit_json(preview_report(taught, effects)) if json_ else show_preview(taught, effects)
-    elif json_:
-        emit_json(taught_report(taught))
-    else:
-        show_taught(taught, bundle)
-
-
-def taught_report(taught: Taught) -> dict[str, Any]:
-    """A change as JSON."""
-    product = taught.product
-    return {
-        "product": product.name,
-        "generation": product.generation,
-        "added": list(taught.added),
-        "duplicates": list(taught.duplicates),
-        "references": [r.name for r in product.references],
-        "dropped_patches": product.dropped_patches,
-        "threshold": product.threshold.model_dump(),
-        "notes": list(taught.notes),
-    }
-
-
-def show_taught(taught: Taught, bundle: Path) -> None:
-    """A change in words."""
-    product, threshold = taught.product, taught.product.threshold
-    out.print(
-        f"product [bold]{product.name}[/bold], generation {product.generation}: "
-        f"{counted(len(product.references), 'reference')}"
-        + (f" ({len(taught.added)} new)" if taught.added else "")
-    )
-    for text in taught.notes:
-        warn(text)
-    if threshold.value is not None:
-        out.print(f"{threshold.kind} threshold {threshold.value:.4g}")
-    elif not taught.notes:
-        warn("there is no threshold: verdicts will be 'uncalibrated'")
-    if (coreset := product.coreset) is not None and taught.added:
-        kept = min(coreset.max_patches, coreset.considered - coreset.duplicates)
-        out.print(f"{kept:,} of {coreset.considered:,} patches kept, {coreset.duplicates} copies")
-    if product.dropped_patches:
-        warn(f"{product.dropped_patches} patches without any signal were left out")
-    note(f"undo this with: anoco-edge references undo {bundle} --product {product.name}")
+    tell(taught, bundle, effects, json_=json_)
 
 
 def _chosen(pictures: list[str], results: Path | None, ids: list[int]) -> list[str]:

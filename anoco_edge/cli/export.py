@@ -12,7 +12,6 @@ from rich.markup import escape
 from anoco_edge.cli.backbones import show_backbones
 from anoco_edge.cli.build import build_report, show_plan
 from anoco_edge.cli.console import emit_json, err, note, out, progress, warn
-from anoco_edge.cli.enroll import show_taught, taught_report
 from anoco_edge.cli.handover import check_hand_over, hand_over, show_handed_over
 from anoco_edge.cli.options import (
     JsonOption,
@@ -24,6 +23,7 @@ from anoco_edge.cli.options import (
 from anoco_edge.cli.parity import few_pictures, parity_remarks, parity_table
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import OverlapOption, TileSizeOption, TilesOption, read_tiles
+from anoco_edge.cli.taught import show_taught, taught_report
 from anoco_edge.errors import AnocoError, UsageError, missing
 from anoco_edge.teaching import NO_CHANGE, NewPicture, Settings, Taught, Teacher
 

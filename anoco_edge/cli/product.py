@@ -10,7 +10,6 @@ import typer
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import emit_json, progress
 from anoco_edge.cli.cost import accept_cost
-from anoco_edge.cli.enroll import show_taught, taught_report
 from anoco_edge.cli.info import product_report, show_products
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
 from anoco_edge.cli.settings import (
@@ -32,6 +31,7 @@ from anoco_edge.cli.settings import (
     YesOption,
     read_settings,
 )
+from anoco_edge.cli.taught import tell
 from anoco_edge.teaching import Teacher
 
 app = typer.Typer(help="Show or change the settings of a product.", no_args_is_help=True)
@@ -98,7 +98,4 @@ def set_(
             bundle, progress=step, thinning=partial(step.phase, "thinning the bank")
         )
         taught = teacher.configure(settings, product)
-    if json_:
-        emit_json(taught_report(taught))
-    else:
-        show_taught(taught, bundle)
+    tell(taught, bundle, json_=json_)

@@ -14,14 +14,9 @@ from anoco_edge.bundle.disk import locked
 from anoco_edge.bundle.generations import prune as prune_generations
 from anoco_edge.bundle.generations import undo as undo_generation
 from anoco_edge.cli.console import counted, emit_json, note, out, progress
-from anoco_edge.cli.enroll import show_taught, taught_report
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
-from anoco_edge.cli.preview import (
-    effects_of,
-    named_threshold,
-    preview_report,
-    show_preview,
-)
+from anoco_edge.cli.preview import effects_of, named_threshold
+from anoco_edge.cli.taught import taught_report, tell
 from anoco_edge.teaching import Taught, Teacher
 
 app = typer.Typer(help="List, remove, undo or prune references.", no_args_is_help=True)
@@ -74,13 +69,8 @@ def remove(
             bundle, progress=step, thinning=partial(step.phase, "thinning the bank")
         )
         taught = teacher.remove(names, product, commit=not dry_run)
-        effects = effects_of(teacher, taught, None) if dry_run else []
-    if dry_run:
-        emit_json(preview_report(taught, effects)) if json_ else show_preview(taught, effects)
-    elif json_:
-        emit_json(taught_report(taught))
-    else:
-        show_taught(taught, bundle)
+        effects = effects_of(teacher, taught, None) if dry_run else None
+    tell(taught, bundle, effects, json_=json_)
 
 
 @app.command(epilog=example("anoco-edge references undo line.anoco"))

@@ -1,0 +1,57 @@
+"""What a change of a product's references or settings did, in words or JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from anoco_edge.cli.console import counted, emit_json, note, out, warn
+from anoco_edge.cli.preview import Effect, preview_report, show_preview
+from anoco_edge.teaching import Taught
+
+
+def tell(taught: Taught, bundle: Path, effects: list[Effect] | None = None, *, json_: bool) -> None:
+    """The answer of a command; with `effects` (`--dry-run`) of what it would do."""
+    if effects is not None:
+        emit_json(preview_report(taught, effects)) if json_ else show_preview(taught, effects)
+    elif json_:
+        emit_json(taught_report(taught))
+    else:
+        show_taught(taught, bundle)
+
+
+def taught_report(taught: Taught) -> dict[str, Any]:
+    """A change as JSON."""
+    product = taught.product
+    return {
+        "product": product.name,
+        "generation": product.generation,
+        "added": list(taught.added),
+        "duplicates": list(taught.duplicates),
+        "references": [r.name for r in product.references],
+        "dropped_patches": product.dropped_patches,
+        "threshold": product.threshold.model_dump(),
+        "notes": list(taught.notes),
+    }
+
+
+def show_taught(taught: Taught, bundle: Path) -> None:
+    """A change in words."""
+    product, threshold = taught.product, taught.product.threshold
+    out.print(
+        f"product [bold]{product.name}[/bold], generation {product.generation}: "
+        f"{counted(len(product.references), 'reference')}"
+        + (f" ({len(taught.added)} new)" if taught.added else "")
+    )
+    for text in taught.notes:
+        warn(text)
+    if threshold.value is not None:
+        out.print(f"{threshold.kind} threshold {threshold.value:.4g}")
+    elif not taught.notes:
+        warn("there is no threshold: verdicts will be 'uncalibrated'")
+    if (coreset := product.coreset) is not None and taught.added:
+        kept = min(coreset.max_patches, coreset.considered - coreset.duplicates)
+        out.print(f"{kept:,} of {coreset.considered:,} patches kept, {coreset.duplicates} copies")
+    if product.dropped_patches:
+        warn(f"{product.dropped_patches} patches without any signal were left out")
+    note(f"undo this with: anoco-edge references undo {bundle} --product {product.name}")
