@@ -270,21 +270,6 @@ def test_a_worker_without_the_package_is_one_line(
 # --- without --------------------------------------------------------------------------------------
 
 
-def test_an_address_that_does_not_answer(here: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    began = time.monotonic()
-    line = fails(3, *ON[:6], f"ray://127.0.0.1:{port}", "--out", "out")
-    assert f"no Ray answers at ray://127.0.0.1:{port}: Connection refused" in line
-    assert time.monotonic() - began < 10
-
-
-def test_ray_that_is_not_installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    assert "pip install 'anoco-edge[fleet]'" in fails(3, *ON, "--out", "out")
-
-
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -20,13 +20,15 @@ from anoco_edge.errors import EnvironmentMissingError, UsageError, missing
 from anoco_edge.machine import cores
 
 CLIENT_PORT = 10001  # Ray's own default
-ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = 3.0  # of the machine; Ray itself may be busy
+GREETING_SECONDS = 10.0
 _STORE_BYTES = 100_000_000  # rows and small pictures pass through it, no frames
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 # Ray's word for "this machine alone": every port on the loopback, none on the network. Whoever else
 # is on this machine needs a token, which nobody else gets.
 _ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of HTTP/2: no entries, type 4, stream 0
 
 
 @dataclass(frozen=True)
@@ -99,12 +101,24 @@ def _ray() -> ModuleType:
 
 
 def _knock(on: str, host: str, port: int) -> None:
-    """Ray itself waits for half a minute: right for a busy head, too long where nobody is."""
+    """Ray itself waits for half a minute: right for a busy head, too long where nobody is, or
+    somebody else."""
     try:
-        socket.create_connection((host, port), ANSWER_SECONDS).close()
+        with socket.create_connection((host, port), ANSWER_SECONDS) as door:
+            if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+                _greet(on, door)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error) or "no answer"
         raise _no_answer(on, reason) from None
+
+
+def _greet(on: str, door: socket.socket) -> None:
+    """Ray's client speaks gRPC, so HTTP/2 (RFC 9113, 3.4): either side begins with its settings."""
+    door.settimeout(GREETING_SECONDS)
+    door.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
+    answer = door.recv(len(_SETTINGS))
+    if answer[3:4] != _SETTINGS[3:4]:
+        raise _no_answer(on, "what listens there is not Ray's client server")
 
 
 def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int) -> None:
@@ -135,10 +149,16 @@ def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int)
 def _no_answer(on: str, reason: str) -> EnvironmentMissingError:
     if on == "ray":
         return EnvironmentMissingError(
-            f"no Ray could be started on this machine: {reason}", hint="look into /tmp/ray"
+            f"no Ray could be started on this machine: {reason}",
+            hint=f"look into {_temporary()}/ray",
         )
     return EnvironmentMissingError(
         f"no Ray answers at {on}: {reason}",
-        hint="start one there with: ray start --head, or, if it asks for a token, set "
-        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here",
+        hint=f"start one there with: ray start --head (its client port is {CLIENT_PORT}), or, if "
+        "it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here",
     )
+
+
+def _temporary() -> str:
+    """Where Ray puts its logs: it looks at these, and not where Python's tempfile does."""
+    return os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"

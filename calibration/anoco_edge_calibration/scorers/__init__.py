@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from anoco_edge.scoring import Metric, Parameters, Scorer
 from anoco_edge_calibration.scorers.graphs import MOST_ROUNDS, KnnBipartite, MessagePassing
 from anoco_edge_calibration.scorers.knn import Nearest, NearestShare
-from anoco_edge_calibration.scorers.near import Near
+from anoco_edge_calibration.scorers.near import Near, Space
 from anoco_edge_calibration.scorers.nonbipartite import KnnNonBipartite
 from anoco_edge_calibration.scorers.patchcore import PatchCore
 from anoco_edge_calibration.scorers.spade import Spade
@@ -38,33 +38,29 @@ class Kind:
     """What it measures the drift by, whatever the product says."""
 
 
+def _nearest(space: Space, says: str) -> Kind:
+    return Kind(says, _POOLED, lambda near, *_: Nearest(near, space))
+
+
+def _share(space: Space, says: str) -> Kind:
+    return Kind(says, _POOLED, lambda near, *_: NearestShare(near, space))
+
+
 KINDS: Mapping[str, Kind] = {
     ANOCO: Kind("the method of this toolkit", (*_ENERGY, *_POOLED)),
     "anoco-l2": Kind("its drift by length alone", ("lambda", "floor", *_POOLED), metric="l2"),
     "anoco-cosine": Kind(
         "its drift by direction alone", ("lambda", "floor", *_POOLED), metric="cosine"
     ),
-    "knn-l2": Kind("distance to the nearest patch", _POOLED, lambda near, *_: Nearest(near, "l2")),
-    "knn-cosine": Kind(
-        "1 - cosine to the nearest patch", _POOLED, lambda near, *_: Nearest(near, "cosine")
+    "knn-l2": _nearest("l2", "distance to the nearest patch"),
+    "knn-cosine": _nearest("cosine", "1 - cosine to the nearest patch"),
+    "knn-mahalanobis": _nearest("mahalanobis", "Mahalanobis distance to the nearest patch"),
+    "knn-l2-5pct": _share(
+        "l2", "mean distance to the nearest 5 % of the bank, as in the paper's ablation"
     ),
-    "knn-mahalanobis": Kind(
-        "Mahalanobis distance to the nearest patch",
-        _POOLED,
-        lambda near, *_: Nearest(near, "mahalanobis"),
-    ),
-    "knn-l2-5pct": Kind(
-        "mean distance to the nearest 5 % of the bank, as in the paper's ablation",
-        _POOLED,
-        lambda near, *_: NearestShare(near, "l2"),
-    ),
-    "knn-cosine-5pct": Kind(
-        "the same with 1 - cosine", _POOLED, lambda near, *_: NearestShare(near, "cosine")
-    ),
-    "knn-mahalanobis-5pct": Kind(
-        "the same with Mahalanobis distances, as in the paper's ablation",
-        _POOLED,
-        lambda near, *_: NearestShare(near, "mahalanobis"),
+    "knn-cosine-5pct": _share("cosine", "the same with 1 - cosine"),
+    "knn-mahalanobis-5pct": _share(
+        "mahalanobis", "the same with Mahalanobis distances, as in the paper's ablation"
     ),
     "knn-bipartite": Kind(
         "ANoCo's energy, neighbours are the most similar 5 % of the bank",

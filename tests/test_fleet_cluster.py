@@ -1,0 +1,95 @@
+"""Reaching a Ray: an address where nobody is, where somebody else is, and a Ray that fails."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from command_line import fails
+
+from anoco_edge.errors import EnvironmentMissingError
+from anoco_edge.fleet.cluster import open_cluster
+
+ON = ("infer", "line.anoco", "parts", "--on")
+
+
+def test_an_address_that_does_not_answer(here: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    line = fails(3, *ON, f"ray://127.0.0.1:{port}", "--out", "out")
+    assert f"no Ray answers at ray://127.0.0.1:{port}: Connection refused" in line
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "what listens there is not Ray's client server"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what listens there is not Ray's client server"),
+        (b"", "what listens there is not Ray's client server"),
+        (None, "timed out"),
+    ],
+)
+def test_a_port_that_is_open_but_no_ray_is_one_line_at_once(
+    here: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | None, said: str
+) -> None:
+    """It says something else, hangs up, or says nothing; Ray would try for half a minute."""
+    monkeypatch.setattr("anoco_edge.fleet.cluster.GREETING_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve() -> None:
+            guest, _ = other.accept()
+            with guest:
+                guest.recv(64)  # what is left unread would reset the connection
+                guest.sendall(answer or b"")
+                if answer is None:
+                    guest.recv(64)
+
+        served = threading.Thread(target=serve)
+        served.start()
+        began = time.monotonic()
+        line = fails(3, *ON, f"ray://127.0.0.1:{other.getsockname()[1]}", "--out", "out")
+        assert said in line and "its client port is 10001" in line
+        assert time.monotonic() - began < 10
+        served.join(60)
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({}, "/tmp/ray"),
+        ({"TMPDIR": "/t"}, "/t/ray"),
+        ({"TMPDIR": "/t", "RAY_TMPDIR": "/r"}, "/r/ray"),
+    ],
+)
+def test_a_ray_that_does_not_start_says_where_its_logs_are(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], folder: str
+) -> None:
+    ray = pytest.importorskip("ray")
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the raylet\n died")
+
+    own = {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "RAY_TMPDIR")}
+    monkeypatch.setattr(os, "environ", own | variables)  # where the Ray leaves its token, too
+    monkeypatch.setattr(ray, "init", broken)
+    from ray._common.utils import get_default_ray_temp_dir
+
+    assert get_default_ray_temp_dir() == folder  # Ray agrees
+    with (
+        pytest.raises(EnvironmentMissingError, match=f"the raylet died; look into {folder}$"),
+        open_cluster("ray", workers=1, threads=1, gpu=False),
+    ):
+        pass
+
+
+def test_ray_that_is_not_installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install 'anoco-edge[fleet]'" in fails(3, *ON, "ray", "--out", "out")
