@@ -8,6 +8,7 @@
 
 #include "anoco_cuda.h"
 #include "check.h"
+#include "detector/detector.hpp"
 #include "device_backend.hpp"
 #include "gpu/stream.hpp"
 #include "owners.hpp"
@@ -256,6 +257,20 @@ void memory_is_told(const Bundle& bundle, const std::string& product) {
   CHECK(taken <= told && told <= 2 * taken);
 }
 
+// What prunes on the CPU is not made for a device.
+void only_the_cpu_projects(const char* path, const std::string& product) {
+  for (const char* scorer : {"cpu", "cuda"}) {
+    anoco::DetectorSettings settings;
+    settings.engine.backend = "fake";
+    settings.product = product;
+    settings.scorer = scorer;
+    const auto detector = std::make_shared<anoco::Detector>(
+        std::make_shared<const anoco::Bundle>(anoco::Bundle::open(path)), settings);
+    const anoco::Context context(detector, anoco::ContextSettings());
+    CHECK(detector->product()->bank()->projected() == (std::string(scorer) == "cpu"));
+  }
+}
+
 void what_is_refused(const char* path, const Bundle& bundle, const std::string& product) {
   const Size size = size_of(path, product);
   Picture picture(size.width, size.height, ANOCO_RGB, 1);
@@ -291,6 +306,7 @@ int main(int count, char** arguments) {
       two_graphs_a_picture(path, bundle, product);
       engines_of_all_kinds(path, bundle, product);
       memory_is_told(bundle, product);
+      only_the_cpu_projects(path, product);
       what_is_refused(path, bundle, product);
     }
     products_change(path, bundle);
