@@ -14,7 +14,7 @@ bool ask(T& value, int attribute, CUdeviceptr address) {
 
 }  // namespace
 
-CUdeviceptr reachable(const Device& device, const void* pointer, const std::string& name) {
+CUdeviceptr reachable(const Device& device, const void* pointer, const char* name) {
   unsigned kind = 0, managed = 0;
   int ordinal = -1;
   const CUdeviceptr given = address_of(pointer);
@@ -23,11 +23,11 @@ CUdeviceptr reachable(const Device& device, const void* pointer, const std::stri
   ask(managed, kPointerIsManaged, given);
   if (known && kind == kMemoryDevice && managed == 0 &&
       ask(ordinal, kPointerDeviceOrdinal, given) && ordinal != device.ordinal())
-    fail(ANOCO_INVALID_ARGUMENT, name + " leads to memory of CUDA device " +
+    fail(ANOCO_INVALID_ARGUMENT, std::string(name) + " leads to memory of CUDA device " +
                                      std::to_string(ordinal) + ", the scorer uses device " +
                                      std::to_string(device.ordinal()));
   if (!known || !ask(there, kPointerDevicePointer, given))
-    fail(ANOCO_INVALID_ARGUMENT, name +
+    fail(ANOCO_INVALID_ARGUMENT, std::string(name) +
                                      " does not lead to memory of a CUDA device, nor to "
                                      "page-locked or managed memory that it can reach");
   return there;

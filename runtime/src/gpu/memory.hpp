@@ -51,7 +51,7 @@ inline CUdeviceptr address_of(const void* device_pointer) {
 // Where a device that is current finds what a pointer from outside leads to: its own memory,
 // managed memory, or page-locked memory of the host, which it may know by another address. Failure
 // (ANOCO_INVALID_ARGUMENT) where it cannot reach it: to try would make it fail for good.
-CUdeviceptr reachable(const Device& device, const void* pointer, const std::string& name);
+CUdeviceptr reachable(const Device& device, const void* pointer, const char* name);
 
 // Page-locked. What an asynchronous copy writes may be read after its stream was waited for.
 template <class T>

@@ -217,6 +217,11 @@ class Entry {
   Context* context() const { return context_; }
 
  private:
+  // The first member, so that it counts all that the others do.
+  struct Inside {
+    Inside();
+    ~Inside();
+  } inside_;
   std::unique_lock<std::recursive_mutex> lock_;
   const char* call_;
   Context* context_ = nullptr;
