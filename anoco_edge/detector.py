@@ -85,6 +85,11 @@ class Detector:
             bundle, product, engine, scorer, runtime=runtime, settings=settings, threshold=threshold
         )
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What runs slower than it could, and why; some of it is known after the first picture."""
+        return self._road.remarks
+
     def inspect(self, image: Picture) -> Inspection:
         """Inspect one picture: an HxWx3 uint8 RGB array, or a path."""
         return self.inspect_batch([image])[0]

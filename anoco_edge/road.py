@@ -69,10 +69,14 @@ class Subject:
 
 
 class Road(Protocol):
-    """Safe to share between threads. `choices` says for engine and scorer what runs, and why."""
+    """Safe to share between threads. `choices` says for engine and scorer what runs, and why;
+    `remarks` what runs slower than it could."""
 
     choices: dict[str, tuple[str, str]]
     selftest: SelfTest | None  # None: the native library made its own while it was opened
+
+    @property
+    def remarks(self) -> tuple[str, ...]: ...
 
     def inspect(self, pictures: Sequence[Loaded]) -> list[Inspection | AnocoError]:
         """A picture that cannot be inspected gives its error, and the others go on."""
@@ -117,6 +121,12 @@ class PythonRoad:
         self._judgement = Judgement(
             self.energies.canvas.contract, subject.threshold, product.min_area
         )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the engine says of how it runs."""
+        said: tuple[str, ...] = getattr(self.engine, "remarks", ())
+        return said
 
     def inspect(self, pictures: Sequence[Loaded]) -> list[Inspection | AnocoError]:
         """Through one run of the backbone, its time shared out evenly."""

@@ -80,6 +80,26 @@ def test_bench_end_to_end(trt: FakeTensorRt, here: Path) -> None:
     assert all(report["stages"][stage]["p99"] > 0 for stage in ("backbone", "scoring", "total"))
 
 
+def test_an_engine_that_is_not_captured_is_told_to_the_user(trt: FakeTensorRt, here: Path) -> None:
+    build("line.anoco")
+    args = ("--engine", "tensorrt", "--scorer", "cuda")
+    text = "warning: tensorrt: not captured into a CUDA graph, so it is enqueued for every batch"
+    captured = ok("infer", "line.anoco", "parts", *args)
+    assert "CUDA graph" not in captured.err
+    assert (
+        "remarks" not in ok("bench", "line.anoco", *args, "--frames", 2, "--json").json["settings"]
+    )
+    trt.refuses_capture = "no capture today"
+    assert ok("infer", "line.anoco", "parts", *args).err.count(text) == 1
+    ran = ok("bench", "line.anoco", *args, "--frames", 2, "--json")
+    assert ran.err.count(text) == 1
+    assert "no capture today" in ran.json["settings"]["remarks"]
+    report = ok("device-report", "line.anoco", *args, "--frames", 2, "--json")
+    assert "no capture today" in report.json["frames"]["settings"]["remarks"]
+    (page,) = Path("device-report").glob("*.md")
+    assert "- tensorrt: not captured into a CUDA graph" in page.read_text()
+
+
 def test_only_what_counts_is_scored(
     trt: FakeTensorRt, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +215,8 @@ def test_pycuda_serves_as_well(pycuda: FakePycuda, here: Path) -> None:
         found = ok(*args, "--scorer", scorer).json
         np.testing.assert_allclose(scores(found), scores(wanted), rtol=1e-4)
     assert not pycuda.stack, "no context stays current"
+    said = ok(*args, "--scorer", "cuda").err
+    assert said.count("enqueued for every batch (pycuda has no CUDA graphs)") == 1
 
 
 def test_pycuda_gives_everything_back(pycuda: FakePycuda, tiny_bundle: Bundle) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from command_line import fails, run_cli
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parent.parent
 KIT = ROOT / "examples/jetson"
@@ -84,3 +86,24 @@ def test_the_deepstream_page_calls_what_the_file_has() -> None:
     plain = (ROOT / "runtime/include/anoco_edge.h").read_text()
     for name in set(re.findall(r"`(anoco_\w+)", page)) - {"anoco_edge", "anoco_cuda"}:
         assert name in header + plain, name
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
+def test_the_binding_of_cuda_runs_with_the_drivers_of_its_machine(machine: str) -> None:
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    here = {"platform_machine": machine}
+
+    def chosen(lines: list[str]) -> SpecifierSet:
+        found = [r for line in lines if (r := Requirement(line)).name == "cuda-bindings"]
+        (one,) = (r for r in found if r.marker is None or r.marker.evaluate(here))
+        return one.specifier
+
+    wanted = chosen(project["optional-dependencies"]["tensorrt"])
+    assert "12.9.1" in wanted, "which runs with every driver from CUDA 12 on"
+    # JetPack 6 has CUDA 12.6; torch for x86_64 wants the 13.
+    assert ("13.0.3" in wanted) == (machine == "x86_64")
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    (pin,) = chosen([line for line in pins if line.startswith("cuda-bindings")])
+    assert pin.version in wanted
+    assert "[cpu,tensorrt]" in (KIT / "Dockerfile").read_text()

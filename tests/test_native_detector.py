@@ -44,7 +44,7 @@ from anoco_edge.errors import (
 )
 from anoco_edge.inspection import Inspection
 from anoco_edge.native import interface, library
-from anoco_edge.native.road import OPENVINO_VARIABLE, find_openvino
+from anoco_edge.native.road import OPENVINO_VARIABLE, NativeRoad, find_openvino
 from anoco_edge.selftest import ENERGY_LIMIT
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings
@@ -736,3 +736,15 @@ def test_statuses_and_functions_are_those_of_the_header() -> None:
         (declared,) = re.findall(rf"\b{name}\(([^)]*)\)", header)
         count = 0 if declared == "void" else declared.count(",") + 1
         assert len(arguments) == count, name
+
+
+def test_what_the_library_warns_of_is_heard(stretched: Path) -> None:
+    # On a processor it warns of products alone; that an engine is not captured comes the same way.
+    detector = Detector.open(stretched, "uncalibrated", runtime="native")
+    assert isinstance(detector._road, NativeRoad)
+    listener = detector._road._listener
+    assert listener.warnings == ["product uncalibrated has no threshold: no part will be judged"]
+    assert detector.remarks == (), "of the product Python speaks itself"
+    for level, text in ((interface.LOG_WARNING, b"slow"), (interface.LOG_WARNING - 1, b"fine")):
+        listener.function(None, level, text)
+    assert detector.remarks == ("slow",)

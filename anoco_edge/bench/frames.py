@@ -139,6 +139,7 @@ def _effective(detector: Detector, settings: EngineSettings) -> dict[str, Any]:
         "runtime": detector.runtime,
         "engine": f"{engine} ({why_engine})",
         "scorer": f"{scorer} ({why_scorer})",
+        **({"remarks": "; ".join(detector.remarks)} if detector.remarks else {}),
         "device": settings.device,
         "threads": settings.threads or cores(),
         "arena": settings.arena,

@@ -177,6 +177,8 @@ def _bench_frames(
             pictures_are=what,
             step=step,
         )
+    for text in detector.remarks:
+        console.warn(text)
     if profile:
         with console.progress("profiling the scorer") as step:
             parts, how = split_scoring(detector, paths, frames=frames, settings=settings, step=step)

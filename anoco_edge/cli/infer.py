@@ -25,6 +25,7 @@ from anoco_edge.cli.options import (
 from anoco_edge.cli.verdicts import (
     json_line,
     remark_threshold,
+    remarker,
     show_frame,
     show_rows,
     show_summary,
@@ -233,7 +234,7 @@ def _run(
     from anoco_edge.service_manager import ServiceManager
 
     manager = ServiceManager.from_environment() if source.live else ServiceManager()
-    announce = announcer(watch)
+    announce, remark = announcer(watch), remarker(detector)
     kind = detector.threshold_kind
     remark_threshold(detector)
     rows: list[dict[str, Any]] = []
@@ -243,6 +244,7 @@ def _run(
         def on_row(row: dict[str, Any]) -> None:
             step()
             announce(row)
+            remark()
             if row["verdict"] is not None:  # frames that all fail are no sign of life
                 manager.alive()
             if source.live:

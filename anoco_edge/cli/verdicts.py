@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,19 @@ def remark_threshold(subject: Detector | Subject) -> None:
     elif subject.threshold_kind == "provisional":
         value = f"{subject.threshold:.4g}"
         note(f"threshold {value} is provisional: it rests on the references alone")
+
+
+def remarker(detector: Detector) -> Callable[[], None]:
+    """Says each of the detector's remarks once; call it after a picture."""
+    said: set[str] = set()
+
+    def say() -> None:
+        for text in detector.remarks:
+            if text not in said:
+                said.add(text)
+                warn(text)
+
+    return say
 
 
 def show_frame(row: Row, json_: bool) -> None:

@@ -131,6 +131,7 @@ def _stages(report: Report) -> list[str]:
         f"{report.frames['throughput']:.1f} frames a second; {settings['frames']} frames of "
         f"{settings['pictures']}, bank of {settings['bank']}; {memory['peak_mb']:.0f} MB at most.",
         "",
+        *([f"- {settings['remarks']}", ""] if settings.get("remarks") else []),
     ]
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, InputContract
 from anoco_edge.device_array import DeviceArray
+from anoco_edge.engines.launching import Launches
 from anoco_edge.errors import AnocoError, BundleError, UsageError
 from anoco_edge.plans.builder import refusal
 from anoco_edge.plans.cache import Fingerprint, PlanRecord, find_plan, read_plan
@@ -56,7 +57,7 @@ def why_not(flavour: str, bundle: Bundle | None = None) -> str:
 
 
 class TensorRtEngine:
-    """A plan in an execution context. Buffers are allocated once, for the largest batch."""
+    """A plan that is loaded. Buffers are allocated once, for the largest batch."""
 
     def __init__(
         self,
@@ -88,6 +89,12 @@ class TensorRtEngine:
         self._pixels = self._memory.allocate(self.max_batch * picture)
         self._features = self._memory.allocate(self.max_batch * self._plan.bytes_out)
         self._plan.bind(self._pixels, self._features)
+        self._launches = Launches(self._plan, self._memory)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """That it is slower than it could be, and why; known after the first picture."""
+        return (f"{self.name}: {self._launches.remark}",) if self._launches.remark else ()
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Patch features of a batch of prepared pictures; a large one is run in pieces."""
@@ -111,6 +118,7 @@ class TensorRtEngine:
 
     def close(self) -> None:
         """Give the GPU's memory back; the engine cannot be used after that."""
+        self._launches.close()
         self._plan.close()
         self._release()
 
@@ -121,7 +129,7 @@ class TensorRtEngine:
 
     def _queue(self, pixels: NDArray[np.uint8]) -> None:
         self._memory.copy_in(self._pixels, pixels)
-        self._plan.enqueue(pixels.shape, self._memory.stream)
+        self._launches.queue(pixels.shape)
 
     def _check(self, pixels: NDArray[np.uint8]) -> None:
         if pixels.shape[1:] != self._shape or pixels.dtype != np.uint8:
@@ -186,25 +194,33 @@ class _Plan:
         self._log = collecting_log(self._trt)
         self._runtime = self._trt.Runtime(self._log)
         self._engine = self._there(self._runtime.deserialize_cuda_engine(choice.read()))
-        self._context = self._there(self._engine.create_execution_context())
         self.shape_out = (contract.rows * contract.cols, contract.dim)
         self._check(choice.max_batch, contract)
         self.dtype_out = np.dtype(self._trt.nptype(self._engine.get_tensor_dtype(_OUTPUT)))
         self.bytes_out = int(np.prod(self.shape_out)) * self.dtype_out.itemsize
 
     def bind(self, pixels: int, features: int) -> None:
-        """Where input and output lie on the GPU."""
-        self._must(self._context.set_tensor_address(_INPUT, pixels), "set_tensor_address")
-        self._must(self._context.set_tensor_address(_OUTPUT, features), "set_tensor_address")
+        """Where input and output of all contexts lie on the GPU."""
+        self._addresses = {_INPUT: pixels, _OUTPUT: features}
 
-    def enqueue(self, shape: tuple[int, ...], stream: int) -> None:
+    def new_context(self) -> Any:
+        """To run it in."""
+        context = self._there(self._engine.create_execution_context())
+        for name, address in self._addresses.items():
+            self._must(context.set_tensor_address(name, address), "set_tensor_address")
+        return context
+
+    def set_shape(self, context: Any, shape: tuple[int, ...]) -> None:
+        """Of the pixels."""
+        self._must(context.set_input_shape(_INPUT, shape), "set_input_shape")
+
+    def enqueue(self, context: Any, stream: int) -> None:
         """Queue the run of a batch that lies in the input buffer."""
-        self._must(self._context.set_input_shape(_INPUT, shape), "set_input_shape")
-        self._must(self._context.execute_async_v3(stream), "execute_async_v3")
+        self._must(context.execute_async_v3(stream), "execute_async_v3")
 
     def close(self) -> None:
-        """In the order that TensorRT asks for: context, engine, runtime."""
-        self._context = self._engine = self._runtime = None
+        """In the order that TensorRT asks for: contexts, which are gone, engine, runtime."""
+        self._engine = self._runtime = None
 
     def _check(self, max_batch: int, contract: InputContract) -> None:
         engine = self._engine
@@ -224,10 +240,12 @@ class _Plan:
     def _there(self, value: Any) -> Any:
         if value is None:
             error = refusal(self._who, self._label, self._log.refusals)
+            self._log.refusals.clear()
             raise error if error.exit_code == 3 else BundleError(error.what, hint=error.hint)
         return value
 
     def _must(self, done: bool, call: str) -> None:
+        why = self._log.refusals.first() or "it gave no reason"
+        self._log.refusals.clear()  # what it said of this call is not the next one's fault
         if not done:
-            why = self._log.refusals.first() or "it gave no reason"
             raise AnocoError(f"{self._who} failed at {call}: {why}", hint="see anoco-edge doctor")

@@ -81,6 +81,10 @@ class Image(Struct):
     )
 
 
+LOG_WARNING = 2
+LOG = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+
+
 class DetectorOptions(Struct):
     _fields_ = (
         ("struct_size", c_uint32),
@@ -90,7 +94,7 @@ class DetectorOptions(Struct):
         ("device", c_char_p),
         ("library", c_char_p),
         ("threshold", c_double),
-        ("log", c_void_p),
+        ("log", LOG),
         ("log_user", c_void_p),
         ("allow_random", c_uint32),
         ("gpu", c_uint32),

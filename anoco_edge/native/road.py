@@ -117,10 +117,20 @@ class NativeRoad:
         self._subject = subject
         self._library = load_runtime()
         self._threads = settings.threads or cores()
-        self._detector = _open_detector(self._library, subject, settings, self.choices)
+        self._listener = Listener()
+        self._detector = _open_detector(
+            self._library, subject, settings, self.choices, self._listener
+        )
+        self._opened_with = len(self._listener.warnings)
         references = subject.product.references
         self._size = (max(r.width for r in references), max(r.height for r in references))
         self._idle = [self._new_context()]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the library warned of when it made contexts, which prepare the engine. Before that
+        it speaks of the product, as Python does itself."""
+        return tuple(dict.fromkeys(self._listener.warnings[self._opened_with :]))
 
     def inspect(self, pictures: Sequence[Loaded]) -> list[Inspection | AnocoError]:
         """One after the other: a batch gains nothing on a processor."""
@@ -153,8 +163,22 @@ class NativeRoad:
         return _Context(self._library, self._detector, self._threads, *self._size)
 
 
+class Listener:
+    """Keeps the warnings that the library logs; it must live as long as what logs."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.function = interface.LOG(self._hear)
+
+    def _hear(self, _: int | None, level: int, text: bytes) -> None:
+        if level >= interface.LOG_WARNING:
+            self.warnings.append(text.decode(errors="replace"))
+
+
 class _Handle:
     """What the library made, given back to it when nobody here holds it any longer."""
+
+    listener: Listener | None = None  # lives as long
 
     def __init__(self, make: Callable[..., int], destroy: Callable[[Any], None], *given: Any):
         self.value = ctypes.c_void_p()
@@ -176,6 +200,7 @@ def _open_detector(
     subject: Subject,
     settings: EngineSettings,
     choices: dict[str, tuple[str, str]],
+    listener: Listener,
 ) -> _Handle:
     (engine, _), (scorer, _) = choices["engine"], choices["scorer"]
     if engine == "tensorrt" and settings.device != "CPU":
@@ -194,8 +219,11 @@ def _open_detector(
         threshold=(subject.threshold or 0) if subject.threshold_kind == "manual" else 0,
         allow_random=1,  # whoever made the subject decided that
         scorer=_SCORERS[scorer],
+        log=listener.function,
     )
-    return _make(library, "detector", "open", bundle.value, options)
+    detector = _make(library, "detector", "open", bundle.value, options)
+    detector.listener = listener
+    return detector
 
 
 class _Context:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -51,6 +52,11 @@ class CudaPython:
             raise failure(name, word, _KINDS.get(word, ""))
         return tuple(values)
 
+    def quietly(self, name: str, handle: object) -> None:
+        """To give something back. A GPU that has failed fails here too, and that was said."""
+        with contextlib.suppress(AnocoError):
+            self(name, handle)
+
     def constant(self, name: str) -> Any:
         return getattr(self._runtime, name)
 
@@ -64,6 +70,7 @@ class CudaPythonMemory:
     def __init__(self, cuda: CudaPython) -> None:
         self._cuda = cuda
         self._buffers: dict[int, int] = {}
+        self._graphs: set[CudaPythonGraph] = set()
         # The default stream would wait for, and hold up, everything else on the GPU.
         (stream,) = cuda("cudaStreamCreateWithFlags", cuda.constant("cudaStreamNonBlocking"))
         self.stream = int(stream)
@@ -86,22 +93,64 @@ class CudaPythonMemory:
         """Until everything queued is done."""
         self._cuda("cudaStreamSynchronize", self.stream)
 
+    def capture(self, work: Callable[[], None]) -> CudaPythonGraph:
+        """What `work` queues, recorded and not done; an error where that cannot be."""
+        # Of this thread: what others do meanwhile does not matter.
+        mode = self._cuda.member("cudaStreamCaptureMode", "cudaStreamCaptureModeThreadLocal")
+        self._cuda("cudaStreamBeginCapture", self.stream, mode)
+        try:
+            work()
+        except BaseException:
+            with contextlib.suppress(AnocoError):  # a spoilt capture gives no graph
+                self._cuda.quietly(
+                    "cudaGraphDestroy", *self._cuda("cudaStreamEndCapture", self.stream)
+                )
+            raise
+        (recorded,) = self._cuda("cudaStreamEndCapture", self.stream)
+        try:
+            (made,) = self._cuda("cudaGraphInstantiate", recorded, 0)
+        finally:
+            self._cuda.quietly("cudaGraphDestroy", recorded)
+        return CudaPythonGraph(self._cuda, int(made), self.stream, self._graphs)
+
     def close(self) -> None:
-        """Give everything back. A GPU that has failed fails here too, and that was said before."""
+        """Give everything back."""
         stream, self.stream = self.stream, 0
-        calls: list[tuple[str, int]] = []
         if stream:  # what is queued still uses the buffers
-            calls = [("cudaStreamSynchronize", stream), ("cudaStreamDestroy", stream)]
-        calls[1:1] = [("cudaFree", pointer) for pointer in self._buffers]
+            self._cuda.quietly("cudaStreamSynchronize", stream)
+        for graph in tuple(self._graphs):
+            graph.close()
+        for pointer in self._buffers:
+            self._cuda.quietly("cudaFree", pointer)
         self._buffers.clear()
-        for call, handle in calls:
-            with contextlib.suppress(AnocoError):
-                self._cuda(call, handle)
+        if stream:
+            self._cuda.quietly("cudaStreamDestroy", stream)
 
     def _copy(self, to: int, of: int, array: NDArray[Any], pointer: int, kind: str) -> None:
         check_fits(array, self._buffers[pointer])
         direction = self._cuda.member("cudaMemcpyKind", kind)
         self._cuda("cudaMemcpyAsync", to, of, array.nbytes, direction, self.stream)
+
+
+class CudaPythonGraph:
+    """`CapturedGraph` by cuda-python; `open_ones` are those that are not closed yet."""
+
+    def __init__(
+        self, cuda: CudaPython, handle: int, stream: int, open_ones: set[CudaPythonGraph]
+    ) -> None:
+        self._cuda, self._handle, self._stream = cuda, handle, stream
+        self._open_ones = open_ones
+        open_ones.add(self)
+
+    def launch(self) -> None:
+        """Queue what was recorded."""
+        self._cuda("cudaGraphLaunch", self._handle, self._stream)
+
+    def close(self) -> None:
+        """Give it back; it must not be running."""
+        if self in self._open_ones:
+            self._open_ones.remove(self)
+            self._cuda.quietly("cudaGraphExecDestroy", self._handle)
 
 
 def load() -> CudaPython | None:

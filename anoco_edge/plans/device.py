@@ -7,6 +7,7 @@ this file. Arrays of other libraries need neither: see `anoco_edge.device_array`
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,6 +42,14 @@ class Device:
     driver: str
 
 
+class CapturedGraph(Protocol):
+    """Work that was recorded, to be queued at once; `close` it while it does not run."""
+
+    def launch(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class DeviceMemory(Protocol):
     """Buffers on a GPU and one stream of its own; copies are queued until `wait`."""
 
@@ -53,6 +62,10 @@ class DeviceMemory(Protocol):
     def copy_out(self, array: NDArray[Any], pointer: int) -> None: ...
 
     def wait(self) -> None: ...
+
+    def capture(self, work: Callable[[], None]) -> CapturedGraph:
+        """What `work` queues, recorded and not done; an error where that cannot be."""
+        ...
 
     def close(self) -> None: ...
 

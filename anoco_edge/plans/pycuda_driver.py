@@ -7,14 +7,21 @@ others. pycuda.autoinit makes a context of its own and is never imported.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 from numpy.typing import NDArray
 
-from anoco_edge.errors import EnvironmentMissingError
-from anoco_edge.plans.device import Device, check_fits, driver_name, failure, no_gpu
+from anoco_edge.errors import AnocoError, EnvironmentMissingError
+from anoco_edge.plans.device import (
+    CapturedGraph,
+    Device,
+    check_fits,
+    driver_name,
+    failure,
+    no_gpu,
+)
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING, which pycuda has no name for
 
@@ -89,6 +96,10 @@ class PycudaMemory:
         """Until everything queued is done."""
         with self._inside("cuStreamSynchronize"):
             self._stream.synchronize()
+
+    def capture(self, work: Callable[[], None]) -> CapturedGraph:
+        """Never: pycuda wraps none of CUDA's calls for graphs."""
+        raise AnocoError("pycuda has no CUDA graphs", hint="pip install 'anoco-edge[tensorrt]'")
 
     def close(self) -> None:
         """Give everything back. A GPU that has failed fails here too, and that was said before."""

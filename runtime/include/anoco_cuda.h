@@ -80,7 +80,8 @@ ANOCO_API anoco_status anoco_cuda_scorer_score(anoco_cuda_scorer* scorer, const 
                                                int64_t* anchor, float* similarity,
                                                int64_t* neighbors);
 
-/* Query patches on the scorer's device: rows x dim numbers without gaps, which are only read. */
+/* Query patches on the scorer's device, or in page-locked or managed memory that it reaches: rows x
+ * dim numbers without gaps, which are only read. */
 typedef struct anoco_device_patches {
   uint32_t struct_size;
   uint32_t type; /* ANOCO_FLOAT32 or ANOCO_FLOAT16 */
@@ -98,7 +99,8 @@ typedef struct anoco_device_patches {
 /* Where their scores go: a value for each row that is scored, NULL for what is not wanted. */
 typedef struct anoco_patch_scores {
   uint32_t struct_size;
-  uint32_t memory; /* ANOCO_HOST or ANOCO_DEVICE: what the four pointers lead to */
+  /* ANOCO_HOST or ANOCO_DEVICE (or what the device reaches): what the four pointers lead to */
+  uint32_t memory;
   float* energy;
   int32_t* anchor;
   float* similarity;

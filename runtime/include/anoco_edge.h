@@ -178,7 +178,9 @@ typedef struct anoco_image {
   const void* chroma;    /* NV12: the rows of U, V pairs; NULL: right after the luma's rows */
   int64_t chroma_stride; /* 0: as stride */
   /* ANOCO_HOST, or ANOCO_DEVICE: `data` and `chroma` lead to memory of the CUDA device that the
-   * detector scores on. The picture must be complete: wait for the stream that makes it. */
+   * detector scores on, or to page-locked (mapped) or managed memory, which it reads where it is:
+   * on a Jetson that saves the copy. The picture must be complete: wait for the stream that makes
+   * it. */
   uint32_t memory;
   uint32_t reserved;
 } anoco_image;

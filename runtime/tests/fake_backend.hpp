@@ -81,17 +81,22 @@ struct Picture {
   Picture(Picture&&) = default;
 };
 
-// Registers it as "fake"; `path` is the bundle's and must stay.
-inline anoco_status add(const char* path) {
+inline anoco_backend describe(const char* name, const char* path) {
   anoco_backend backend = {};
   backend.struct_size = sizeof backend;
-  backend.name = "fake";
+  backend.name = name;
   backend.user = const_cast<char*>(path);
   backend.open = open;
   backend.close = close;
   backend.create_request = create_request;
   backend.destroy_request = destroy_request;
   backend.run = run;
+  return backend;
+}
+
+// Registers it as "fake"; `path` is the bundle's and must stay.
+inline anoco_status add(const char* path) {
+  const anoco_backend backend = describe("fake", path);
   return anoco_register_backend(&backend);
 }
 

@@ -1,13 +1,15 @@
 // Inspecting takes no memory, nor does asking for what was found, also while products are changed
 // over; a context takes what anoco_query_memory says. argv[1] is a bundle with the products to
-// inspect; all of them are.
+// inspect; all of them are, on the CPU and on the simulated device, whose own memory does not
+// count. There a number of patches that comes for the first time is captured, so it is looked at
+// after.
 #include <atomic>
 #include <string>
 #include <vector>
 
-#include "anoco_edge.h"
+#include "anoco_cuda.h"
 #include "check.h"
-#include "fake_backend.hpp"
+#include "gpu/device_backend.hpp"
 
 namespace {
 
@@ -17,7 +19,7 @@ std::atomic<int> taken{0};
 std::atomic<int64_t> buffers{0};
 
 void count(size_t bytes = 0) {
-  if (!counting) return;
+  if (!counting || simcuda_inside() != 0) return;
   ++taken;
   buffers += int64_t(bytes);
 }
@@ -85,7 +87,7 @@ int allocations_of(anoco_context* context, const anoco_image& image, std::vector
 }
 
 // The picture in every format, with and without gaps.
-void inspect_every_format(anoco_context* context, int64_t width, int64_t height) {
+void inspect_every_format(anoco_context* context, int64_t width, int64_t height, bool device) {
   std::vector<uint8_t> pixels(size_t((width + 3) * height * 4));
   std::vector<float> map(size_t(width * height));
   for (size_t p = 0; p < pixels.size(); ++p) pixels[p] = uint8_t(p * p / 7);
@@ -100,8 +102,66 @@ void inspect_every_format(anoco_context* context, int64_t width, int64_t height)
         image.format = format;
         image.stride = stride;
         image.width = width - less;
+        if (device) allocations_of(context, image, map);
         CHECK(allocations_of(context, image, map) == 0);
       }
+}
+
+// A picture that lies on the device already.
+void inspect_there(anoco_context* context, int64_t width, int64_t height) {
+  const anoco::gpu::DeviceBuffer<uint8_t> pixels(anoco::gpu::Device::open(0), 3 * width * height);
+  std::vector<float> map(size_t(width * height));
+  anoco_image image = ANOCO_IMAGE_INIT;
+  image.data = pixels.data();
+  image.width = width;
+  image.height = height;
+  image.memory = ANOCO_DEVICE;
+  allocations_of(context, image, map);
+  CHECK(allocations_of(context, image, map) == 0);
+}
+
+// Patches of the host and of the device, with a Gram matrix and with a bank too large for one.
+void score_patches() {
+  constexpr int64_t kRows = 24, kDim = 8;
+  for (const int64_t refs : {40, 3000}) {
+    std::vector<float> features(size_t(refs * kDim));
+    for (size_t k = 0; k < features.size(); ++k) features[k] = float(k * k % 101) / 50 + 0.1f;
+    anoco_bank_options bank = ANOCO_BANK_OPTIONS_INIT;
+    bank.features = features.data();
+    bank.rows = refs;
+    bank.dim = kDim;
+    anoco_scorer_options options = ANOCO_SCORER_OPTIONS_INIT;
+    options.memory_mb = 4;
+    anoco_cuda_scorer* scorer = nullptr;
+    CHECK(anoco_cuda_scorer_create(&bank, &options, nullptr, &scorer) == ANOCO_OK);
+    const auto device = anoco::gpu::Device::open(0);
+    const anoco::gpu::DeviceBuffer<float> there(device, kRows * kDim);
+    {
+      const anoco::gpu::Current current(*device);
+      anoco::gpu::driver().cuMemsetD32Async(there.address(), 0x3f800000, kRows * kDim, nullptr);
+    }
+    const int32_t chosen[] = {3, 1, 20};
+    anoco_device_patches patches = ANOCO_DEVICE_PATCHES_INIT;
+    patches.features = there.data();
+    patches.rows = kRows;
+    patches.chosen_count = 3;
+    float energy[kRows];
+    anoco_patch_scores scores = ANOCO_PATCH_SCORES_INIT;
+    scores.energy = energy;
+    for (int round = 0; round < 3; ++round) {
+      taken = 0;
+      counting = round > 0;
+      anoco_status status = anoco_cuda_scorer_score(scorer, features.data(), ANOCO_FLOAT32, kRows,
+                                                    energy, nullptr, nullptr, nullptr);
+      for (const int32_t* some : {static_cast<const int32_t*>(nullptr), chosen}) {
+        patches.chosen = some;
+        if (status == ANOCO_OK) status = anoco_score_patches_device(scorer, &patches, &scores);
+      }
+      counting = false;
+      CHECK(status == ANOCO_OK && taken == 0);
+    }
+    anoco_cuda_scorer_destroy(scorer);
+  }
 }
 
 // But for rounding up: each of its buffers is a multiple of 64 bytes.
@@ -123,11 +183,43 @@ void a_context_takes_what_it_says(anoco_detector* detector) {
   }
 }
 
+void inspect_all(const char* path, const char* backend, const char* scorer) {
+  const bool device = scorer != nullptr;
+  anoco_bundle* bundle = nullptr;
+  CHECK(anoco_bundle_open(path, &bundle) == ANOCO_OK);
+  const int64_t products = anoco_bundle_product_count(bundle);
+  CHECK(products > 0);
+  anoco_detector_options options = ANOCO_DETECTOR_OPTIONS_INIT;
+  options.backend = backend;
+  options.scorer = scorer;
+  options.product = anoco_bundle_product(bundle, 0);
+  anoco_detector* detector = nullptr;
+  CHECK(anoco_detector_open(bundle, &options, &detector) == ANOCO_OK);
+  anoco_context* context = nullptr;
+  CHECK(anoco_context_create(detector, nullptr, &context) == ANOCO_OK);
+  regions_seen = 0;
+  for (int64_t k = 0; k < products; ++k) {
+    const char* name = anoco_bundle_product(bundle, k);
+    CHECK(anoco_detector_select(detector, name) == ANOCO_OK);
+    const auto made = anoco::Bundle::open(path).product(name).references[0];
+    inspect_every_format(context, made.width, made.height, device);
+    if (device)
+      inspect_there(context, made.width, made.height);
+    else
+      a_context_takes_what_it_says(detector);
+  }
+  CHECK(regions_seen > 0);  // or finding them was not looked at
+  anoco_context_destroy(context);
+  anoco_detector_destroy(detector);
+  anoco_bundle_destroy(bundle);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   CHECK(count == 2);
-  CHECK(fake::add(arguments[1]) == ANOCO_OK);
+  setenv("ANOCO_CUDA_DRIVER", SIMCUDA_PATH, 1);
+  CHECK(fake::add(arguments[1]) == ANOCO_OK && fake::add_device(arguments[1]) == ANOCO_OK);
   // The test must be able to see an allocation.
   counting = true;
   std::vector<int>* seen = new std::vector<int>(100);
@@ -135,28 +227,9 @@ int main(int count, char** arguments) {
   CHECK(taken >= 2);
   delete seen;
 
-  anoco_bundle* bundle = nullptr;
-  CHECK(anoco_bundle_open(arguments[1], &bundle) == ANOCO_OK);
-  const int64_t products = anoco_bundle_product_count(bundle);
-  CHECK(products > 0);
-  anoco_detector_options options = ANOCO_DETECTOR_OPTIONS_INIT;
-  options.backend = "fake";
-  options.product = anoco_bundle_product(bundle, 0);
-  anoco_detector* detector = nullptr;
-  CHECK(anoco_detector_open(bundle, &options, &detector) == ANOCO_OK);
-  anoco_context* context = nullptr;
-  CHECK(anoco_context_create(detector, nullptr, &context) == ANOCO_OK);
-
-  for (int64_t k = 0; k < products; ++k) {
-    const char* name = anoco_bundle_product(bundle, k);
-    CHECK(anoco_detector_select(detector, name) == ANOCO_OK);
-    const auto made = anoco::Bundle::open(arguments[1]).product(name);
-    inspect_every_format(context, made.references[0].width, made.references[0].height);
-    a_context_takes_what_it_says(detector);
-  }
-  CHECK(regions_seen > 0);  // or finding them was not looked at
-  anoco_context_destroy(context);
-  anoco_detector_destroy(detector);
-  anoco_bundle_destroy(bundle);
+  inspect_all(arguments[1], "fake", nullptr);
+  inspect_all(arguments[1], "fake", "cuda");
+  inspect_all(arguments[1], "device", "cuda");
+  score_patches();
   return 0;
 }

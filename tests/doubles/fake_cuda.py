@@ -23,6 +23,7 @@ class cudaError_t(IntEnum):
     cudaErrorInsufficientDriver = 35
     cudaErrorNoDevice = 100
     cudaErrorIllegalAddress = 700
+    cudaErrorStreamCaptureInvalidated = 901
 
 
 class cudaMemcpyKind(IntEnum):
@@ -30,14 +31,20 @@ class cudaMemcpyKind(IntEnum):
     cudaMemcpyDeviceToHost = 2
 
 
+class cudaStreamCaptureMode(IntEnum):
+    cudaStreamCaptureModeThreadLocal = 1
+
+
 class FakeCuda(ModuleType):
     """The module; `fail` makes a call return an error, `calls` are the names in their order.
 
-    `buffers` are sizes by pointer, `copied` the bytes that came back to the processor.
+    `buffers` are sizes by pointer, `copied` the bytes that came back to the processor, `graphs` and
+    `execs` what was captured. `spoil_capture` is for what may not be captured.
     """
 
     cudaError_t = cudaError_t
     cudaMemcpyKind = cudaMemcpyKind
+    cudaStreamCaptureMode = cudaStreamCaptureMode
     cudaStreamNonBlocking = 1
 
     def __init__(
@@ -46,11 +53,15 @@ class FakeCuda(ModuleType):
         super().__init__("cuda.bindings.runtime")
         self.gpu, self.capability, self.driver, self.count = gpu, capability, 12060, 1
         self.fail: dict[str, cudaError_t] = {}
+        self.refused: set[str] = set()
         self.calls: list[str] = []
         self.memory = memory
         self.buffers: dict[int, int] = {}
         self.streams: set[int] = set()
         self.copied: list[int] = []
+        self.graphs: set[int] = set()
+        self.execs: set[int] = set()
+        self.spoilt = False
         self.closed = False
 
     def __getattribute__(self, name: str) -> Any:
@@ -62,7 +73,11 @@ class FakeCuda(ModuleType):
             return lambda *_: (cudaError_t.cudaSuccess,)
         if name in self.fail:
             return lambda *_: (self.fail[name], None)
-        return lambda *arguments: (cudaError_t.cudaSuccess, *found(*arguments))
+        return lambda *arguments: _returned(found, arguments)
+
+    def refuse(self, call: str) -> None:
+        """As `fail`, for calls of a capture: what they would end is ended all the same."""
+        self.refused.add(call)
 
     def enqueue(self, stream: int, work: Callable[[], None]) -> None:
         """For kernels: the fake TensorRT's."""
@@ -71,11 +86,15 @@ class FakeCuda(ModuleType):
 
     def close(self) -> None:
         """What a test left behind, so that the next one starts with an empty GPU."""
+        assert not self.memory.captures and not self.graphs
         for stream in self.streams:
             self.memory("cuStreamSynchronize", stream)
             self.memory("cuStreamDestroy_v2", stream)
+        for graph in self.execs:
+            self.memory.destroy_graph(graph, "cuGraphExecDestroy")
         for pointer in self.buffers:
             self.memory.free(pointer)
+        self.execs.clear()
         self.streams.clear()
         self.buffers.clear()
         self.closed = True
@@ -133,6 +152,62 @@ class FakeCuda(ModuleType):
             self.copied.append(size)
             self.memory("cuMemcpyDtoHAsync_v2", to, of, size, stream)
         return ()
+
+    def spoil_capture(self) -> None:
+        """Somebody did what a capture does not allow: it gives no graph."""
+        assert self.memory.captures
+        self.spoilt = True
+
+    def cudaStreamBeginCapture(self, stream: int, mode: cudaStreamCaptureMode) -> tuple[()]:
+        assert stream in self.streams
+        if "cudaStreamBeginCapture" in self.refused:
+            raise Failed(cudaError_t.cudaErrorStreamCaptureInvalidated)
+        self.memory.begin_capture(stream, cudaStreamCaptureMode(mode))
+        return ()
+
+    def cudaStreamEndCapture(self, stream: int) -> tuple[int]:
+        graph = self.memory.end_capture(stream)
+        spoilt = self.spoilt or "cudaStreamEndCapture" in self.refused
+        self.spoilt = False
+        if spoilt:
+            self.memory.destroy_graph(graph, "cuGraphDestroy")
+            raise Failed(cudaError_t.cudaErrorStreamCaptureInvalidated)
+        self.graphs.add(graph)
+        return (graph,)
+
+    def cudaGraphInstantiate(self, graph: int, flags: int) -> tuple[int]:
+        assert graph in self.graphs and flags == 0
+        if "cudaGraphInstantiate" in self.refused:
+            raise Failed(cudaError_t.cudaErrorStreamCaptureInvalidated)
+        made = self.memory.instantiate(graph)
+        self.execs.add(made)
+        return (made,)
+
+    def cudaGraphDestroy(self, graph: int) -> tuple[()]:
+        self.graphs.remove(graph)
+        self.memory.destroy_graph(graph, "cuGraphDestroy")
+        return ()
+
+    def cudaGraphLaunch(self, graph: int, stream: int) -> tuple[()]:
+        assert graph in self.execs and stream in self.streams
+        self.memory("cuGraphLaunch", graph, stream)
+        return ()
+
+    def cudaGraphExecDestroy(self, graph: int) -> tuple[()]:
+        self.execs.remove(graph)
+        self.memory.destroy_graph(graph, "cuGraphExecDestroy")
+        return ()
+
+
+class Failed(Exception):
+    """A call gives this code."""
+
+
+def _returned(call: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    try:
+        return (cudaError_t.cudaSuccess, *call(*arguments))
+    except Failed as failed:
+        return (failed.args[0], None)
 
 
 def install_cuda(monkeypatch: pytest.MonkeyPatch, memory: SimulatedGpu, **options: Any) -> FakeCuda:

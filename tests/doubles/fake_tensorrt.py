@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+import weakref
 from enum import IntEnum
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -117,8 +118,10 @@ class OnnxParser:
 class Engine:
     num_io_tensors = 2
 
-    def __init__(self, trt: FakeTensorRt, plan: bytes) -> None:
+    def __init__(self, trt: FakeTensorRt, log: Any, plan: bytes) -> None:
         import onnxruntime
+
+        self.log = log
 
         profile, _, graph = plan.partition(b"\0")
         self.trt, self.profile = trt, json.loads(profile)
@@ -139,24 +142,36 @@ class Engine:
         return (-1, *self.session.get_outputs()[0].shape[1:])
 
     def create_execution_context(self) -> Context | None:
-        return Context(self)
+        if self.trt.contexts == self.trt.most_contexts:
+            self.log.log(Severity.ERROR, "Error Code 2: OutOfMemory")
+            return None
+        self.trt.contexts += 1
+        made = Context(self)
+        self.trt.living.add(made)
+        return made
 
 
 class Context:
+    """`changes` counts what would spoil a graph that was captured before."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._addresses: dict[str, int] = {}
         self._shape: tuple[int, ...] = ()
+        self._changes = 0
+        self._ran_at = -1  # changes at the last plain run
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         assert address in self._engine.trt.cuda.buffers
         self._addresses[name] = address
+        self._changes += 1
         return True
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         least, _, most = self._engine.get_tensor_profile_shape(name, 0)
         fits = all(a <= b <= c for a, b, c in zip(least, shape, most, strict=True))
         self._shape = shape if fits else ()
+        self._changes += 1
         return fits
 
     def execute_async_v3(self, stream: int) -> bool:
@@ -164,13 +179,32 @@ class Context:
         assert stream in trt.cuda.streams and set(self._addresses) == {"pixels", "features"}
         if trt.broken_run:
             return False
-        trt.batches.append(self._shape[0])
         shape = self._shape
-        trt.cuda.enqueue(stream, lambda: self._run(shape))
+        if not trt.cuda.memory.captures:
+            self._ran_at = self._changes
+            trt.enqueued += 1
+            trt.cuda.enqueue(stream, lambda: self._run(shape))
+            return True
+        assert self._ran_at == self._changes, "captured without a plain run before"
+        if trt.refuses_capture:
+            self._engine.log.log(Severity.ERROR, trt.refuses_capture)
+            trt.cuda.spoil_capture()
+            return False
+        there, changes = weakref.ref(self), self._changes
+
+        def launched() -> None:
+            context = there()
+            assert context is not None, "the graph outlives its context"
+            assert context._changes == changes, "the context was changed under its graph"
+            context._run(shape)
+
+        trt.captured.append(shape[0])
+        trt.cuda.enqueue(stream, launched)
         return True
 
     def _run(self, shape: tuple[int, ...]) -> None:
         trt = self._engine.trt
+        trt.batches.append(shape[0])
         size = int(np.prod(shape))
         assert size <= trt.cuda.buffers[self._addresses["pixels"]]
         source = ctypes.string_at(self._addresses["pixels"], size)
@@ -182,7 +216,11 @@ class Context:
 
 
 class FakeTensorRt(ModuleType):
-    """The module. `refusal` is what the builder complains of, `wrong_by` spoils the features."""
+    """The module. `refusal` is what the builder complains of, `wrong_by` spoils the features.
+
+    `batches` are those that ran, `captured` those that graphs were made of, `enqueued` counts runs
+    without one.
+    """
 
     ILogger = ILogger
     IProgressMonitor = IProgressMonitor
@@ -203,7 +241,12 @@ class FakeTensorRt(ModuleType):
         self.wrong_by: Any = np.float32(0)
         self.type_out = "float32"
         self.broken_run = False
+        self.refuses_capture = ""
         self.batches: list[int] = []
+        self.captured: list[int] = []
+        self.enqueued = 0
+        self.contexts, self.most_contexts = 0, 100
+        self.living: weakref.WeakSet[Context] = weakref.WeakSet()
         self.deserialised = 0
         self.steps = 0
 
@@ -216,7 +259,7 @@ class FakeTensorRt(ModuleType):
             if self.refusal:
                 log.log(Severity.ERROR, self.refusal)
                 return None
-            return Engine(self, plan)
+            return Engine(self, log, plan)
 
         return SimpleNamespace(deserialize_cuda_engine=deserialise)
 

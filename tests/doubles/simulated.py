@@ -28,6 +28,16 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuStreamCreate": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint),
     "cuStreamDestroy_v2": (ctypes.c_void_p,),
     "cuStreamSynchronize": (ctypes.c_void_p,),
+    "cuStreamBeginCapture_v2": (ctypes.c_void_p, ctypes.c_int),
+    "cuStreamEndCapture": (ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)),
+    "cuGraphInstantiateWithFlags": (
+        ctypes.POINTER(ctypes.c_void_p),
+        ctypes.c_void_p,
+        ctypes.c_uint64,
+    ),
+    "cuGraphLaunch": (ctypes.c_void_p, ctypes.c_void_p),
+    "cuGraphExecDestroy": (ctypes.c_void_p,),
+    "cuGraphDestroy": (ctypes.c_void_p,),
     "simcuda_enqueue": (ctypes.c_void_p, _WORK, ctypes.c_void_p),
 }
 
@@ -43,6 +53,8 @@ class SimulatedGpu:
         self._context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", self._context, 0)
         self._waiting: list[Any] = []  # what is queued must live until it ran
+        self._captured: list[Any] | None = None  # what a graph under way must keep alive
+        self._kept: dict[int, list[Any]] = {}  # the same by graph
         self._failures: list[BaseException] = []
 
     def allocate(self, size: int) -> int:
@@ -75,8 +87,36 @@ class SimulatedGpu:
                 self._failures.append(error)
 
         function = _WORK(run)
-        self._waiting.append(function)
+        (self._waiting if self._captured is None else self._captured).append(function)
         self("simcuda_enqueue", stream, function, None)
+
+    @property
+    def captures(self) -> bool:
+        return self._captured is not None
+
+    def begin_capture(self, stream: int, mode: int) -> None:
+        self("cuStreamBeginCapture_v2", stream, mode)
+        self._captured = []
+
+    def end_capture(self, stream: int) -> int:
+        found, kept = ctypes.c_void_p(), self._captured
+        assert kept is not None
+        self._captured = None
+        self("cuStreamEndCapture", stream, found)
+        assert found.value is not None
+        self._kept[found.value] = kept
+        return found.value
+
+    def instantiate(self, graph: int) -> int:
+        made = ctypes.c_void_p()
+        self("cuGraphInstantiateWithFlags", made, graph, 0)
+        assert made.value is not None
+        self._kept[made.value] = self._kept[graph]
+        return made.value
+
+    def destroy_graph(self, graph: int, call: str) -> None:
+        del self._kept[graph]
+        self(call, graph)
 
     def read(self, pointer: int, size: int) -> bytes:
         """For tests that look at what lies there."""

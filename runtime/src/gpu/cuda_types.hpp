@@ -50,7 +50,12 @@ enum : CUresult {
 enum : int { kCapabilityMajor = 75, kCapabilityMinor = 76 };  // device attributes
 enum : unsigned { kStreamNonBlocking = 1, kEventDefault = 0, kEventNoTiming = 2 };
 enum : int { kCaptureThreadLocal = 1 };
-enum : int { kPointerMemoryType = 2, kPointerDeviceOrdinal = 9 };  // pointer attributes
+enum : int {  // pointer attributes
+  kPointerMemoryType = 2,
+  kPointerDevicePointer = 3,
+  kPointerIsManaged = 8,
+  kPointerDeviceOrdinal = 9,
+};
 enum : unsigned { kMemoryHost = 1, kMemoryDevice = 2, kMemoryUnified = 4 };
 
 struct Memcpy2D {  // CUDA_MEMCPY2D

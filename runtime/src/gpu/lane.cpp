@@ -49,7 +49,7 @@ void EngineLane::capture(const Log& log) {
       if (address_of(found.address) != features_.address) fail(ANOCO_ENGINE, "its features moved");
     });
   } catch (const Failure& failure) {
-    log(ANOCO_LOG_INFO,
+    log(ANOCO_LOG_WARNING,
         request_.engine().label() +
             ": not captured into a CUDA graph, so it is enqueued for every picture (" +
             failure.text + ")");

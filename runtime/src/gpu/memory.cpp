@@ -1,20 +1,36 @@
 #include "gpu/memory.hpp"
 
 namespace anoco::gpu {
+namespace {
 
-void check_on_device(const Device& device, const void* pointer, const std::string& name) {
-  unsigned kind = 0;
+// Whether it has the attribute. What is none of CUDA's has none of them.
+template <class T>
+bool ask(T& value, int attribute, CUdeviceptr address) {
+  const auto& call = driver().cuPointerGetAttribute;
+  const CUresult code = call.quietly(&value, attribute, address);
+  if (code != kSuccess && code != kInvalidValue) fail_driver_call(call.name(), code);
+  return code == kSuccess;
+}
+
+}  // namespace
+
+CUdeviceptr reachable(const Device& device, const void* pointer, const char* name) {
+  unsigned kind = 0, managed = 0;
   int ordinal = -1;
-  const CUdeviceptr address = address_of(pointer);
-  const bool known =
-      driver().cuPointerGetAttribute.quietly(&kind, kPointerMemoryType, address) == kSuccess &&
-      driver().cuPointerGetAttribute.quietly(&ordinal, kPointerDeviceOrdinal, address) == kSuccess;
-  if (!known || kind != kMemoryDevice)
-    fail(ANOCO_INVALID_ARGUMENT, name + " does not lead to memory of a CUDA device");
-  if (ordinal != device.ordinal())
-    fail(ANOCO_INVALID_ARGUMENT, name + " leads to memory of CUDA device " +
+  const CUdeviceptr given = address_of(pointer);
+  CUdeviceptr there = 0;
+  const bool known = ask(kind, kPointerMemoryType, given);
+  ask(managed, kPointerIsManaged, given);
+  if (known && kind == kMemoryDevice && managed == 0 &&
+      ask(ordinal, kPointerDeviceOrdinal, given) && ordinal != device.ordinal())
+    fail(ANOCO_INVALID_ARGUMENT, std::string(name) + " leads to memory of CUDA device " +
                                      std::to_string(ordinal) + ", the scorer uses device " +
                                      std::to_string(device.ordinal()));
+  if (!known || !ask(there, kPointerDevicePointer, given))
+    fail(ANOCO_INVALID_ARGUMENT, std::string(name) +
+                                     " does not lead to memory of a CUDA device, nor to "
+                                     "page-locked or managed memory that it can reach");
+  return there;
 }
 
 }  // namespace anoco::gpu

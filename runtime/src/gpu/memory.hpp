@@ -48,9 +48,10 @@ inline CUdeviceptr address_of(const void* device_pointer) {
   return reinterpret_cast<CUdeviceptr>(device_pointer);
 }
 
-// Failure (ANOCO_INVALID_ARGUMENT) unless a pointer that came from outside leads to memory that
-// this device can use: what it would do with another is to fail for good.
-void check_on_device(const Device& device, const void* pointer, const std::string& name);
+// Where a device that is current finds what a pointer from outside leads to: its own memory,
+// managed memory, or page-locked memory of the host, which it may know by another address. Failure
+// (ANOCO_INVALID_ARGUMENT) where it cannot reach it: to try would make it fail for good.
+CUdeviceptr reachable(const Device& device, const void* pointer, const char* name);
 
 // Page-locked. What an asynchronous copy writes may be read after its stream was waited for.
 template <class T>

@@ -73,23 +73,38 @@ void PatchScorer::score_device(const anoco_device_patches& query, const anoco_pa
   check_chosen(query);
   if (rows == 0) return;
   const Current current(*bank_->device());
-  check_on_device(*bank_->device(), query.features, "features");
+  const Patches features{type, reachable(*bank_->device(), query.features, "features")};
+  const anoco_patch_scores there = out.memory == ANOCO_DEVICE ? on_device(out) : out;
   reserve(rows);
   Tidy tidy(stream_);
   wait_for(static_cast<CUstream>(query.stream));
-  fetch(query, rows);
+  fetch(query, features, rows);
   run(rows, Source::device);
   if (const int64_t bad = bad_row(); bad >= 0) {
     const int64_t row = query.chosen != nullptr ? query.chosen[bad] : bad;
-    read_row(query, row);
+    read_row(features, row);
     refuse_row("query patch " + std::to_string(row), room_->host_query.data(), type, bank_->dim());
   }
   check_energies(room_->energy.data(), rows);
   if (out.memory == ANOCO_HOST)
     give_here(out, rows);
   else
-    give_there(out, rows);
+    give_there(there, rows);
   tidy.done();
+}
+
+anoco_patch_scores PatchScorer::on_device(const anoco_patch_scores& given) const {
+  anoco_patch_scores out = given;
+  const auto find = [&](auto*& pointer, const char* name) {
+    if (pointer == nullptr) return;
+    pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(
+        reachable(*bank_->device(), pointer, name));
+  };
+  find(out.energy, "energy");
+  find(out.anchor, "anchor");
+  find(out.similarity, "similarity");
+  find(out.neighbors, "neighbors");
+  return out;
 }
 
 // For the first time without a graph: cuBLAS loads what it needs then, which a capture forbids.
@@ -142,10 +157,9 @@ void PatchScorer::wait_for(CUstream stream) {
 }
 
 // The caller's patches to where graphs expect them: gathered, copied, converted.
-void PatchScorer::fetch(const anoco_device_patches& query, int64_t rows) {
+void PatchScorer::fetch(const anoco_device_patches& query, Patches from, int64_t rows) {
   const CUstream stream = stream_.get();
   Room& room = *room_;
-  Patches from{operands_of(query.type), address_of(query.features)};
   const int64_t numbers = rows * bank_->dim();
   const bool fits = from.type == scored().type;
   if (query.chosen != nullptr) {
@@ -165,8 +179,7 @@ int64_t PatchScorer::bad_row() const {
   return room_->bad[0] == ANOCO_GPU_NO_BAD_ROW ? -1 : room_->bad[0];
 }
 
-void PatchScorer::read_row(const anoco_device_patches& query, int64_t row) {
-  const Patches all{operands_of(query.type), address_of(query.features)};
+void PatchScorer::read_row(Patches all, int64_t row) {
   const uint8_t* from = reinterpret_cast<const uint8_t*>(all.from(row, bank_->dim()).address);
   download(from, room_->host_query, bank_->dim() * bytes_of(all.type), stream_.get());
   stream_.wait();

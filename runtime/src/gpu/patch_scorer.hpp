@@ -46,10 +46,12 @@ class PatchScorer {
   void run(int64_t rows, Source source);
   const Graph* find(int64_t rows, Source source);  // NULL: it did not come yet
   void enqueue(int64_t rows, Source source);
-  void fetch(const anoco_device_patches& query, int64_t rows);
+  // The outputs by the addresses that the device knows.
+  anoco_patch_scores on_device(const anoco_patch_scores& given) const;
+  void fetch(const anoco_device_patches& query, Patches from, int64_t rows);
   void wait_for(CUstream stream);
-  int64_t bad_row() const;                                        // -1: none
-  void read_row(const anoco_device_patches& query, int64_t row);  // to host_query
+  int64_t bad_row() const;                  // -1: none
+  void read_row(Patches all, int64_t row);  // to host_query
   template <class Out>
   void give_here(const Out& out, int64_t rows) const;
   void give_there(const anoco_patch_scores& out, int64_t rows) const;

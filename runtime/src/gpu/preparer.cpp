@@ -78,10 +78,12 @@ Placement DevicePreparer::prepare(const anoco_image& image, uint8_t* out, CUstre
 DevicePreparer::Source DevicePreparer::fetch(const anoco_image& image, CUstream stream) {
   const bool chroma = image.format == ANOCO_NV12;
   if (image.memory == ANOCO_DEVICE) {
-    check_on_device(*device_, image.data, "the picture's data");
-    if (chroma) check_on_device(*device_, image.chroma, "the picture's chroma");
-    return {static_cast<const uint8_t*>(image.data), static_cast<const uint8_t*>(image.chroma),
-            int(image.format), image.stride, image.chroma_stride};
+    const auto pixels = [&](const void* given, const char* name) {
+      return reinterpret_cast<const uint8_t*>(reachable(*device_, given, name));
+    };
+    return {pixels(image.data, "the picture's data"),
+            chroma ? pixels(image.chroma, "the picture's chroma") : nullptr, int(image.format),
+            image.stride, image.chroma_stride};
   }
   const int64_t row = bytes_of_row(image), luma = row * image.height;
   pack_rows(image.data, image.stride, image.height, row, here_.data());

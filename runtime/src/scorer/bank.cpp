@@ -21,7 +21,9 @@ Bank::Bank(const anoco_bank_options& options)
     : features_(options.features),
       rows_(options.rows),
       dim_(options.dim),
-      half_(options.type == ANOCO_FLOAT16) {
+      half_(options.type == ANOCO_FLOAT16),
+      directions_(options.directions < 0 ? Projection::choose(options.rows, options.dim)
+                                         : options.directions) {
   const int64_t padded = (rows_ + kBlock - 1) / kBlock * kBlock;
   norms_ = Buffer<float>(padded);
   inverses_ = Buffer<float>(padded);
@@ -32,8 +34,14 @@ Bank::Bank(const anoco_bank_options& options)
     std::memcpy(copy_.data(), features_, size_t(bytes));
     features_ = copy_.data();
   }
-  projection_ = Projection(
-      *this, options.directions < 0 ? Projection::choose(rows_, dim_) : options.directions);
+}
+
+const Projection& Bank::projection() const {
+  std::call_once(once_, [&] {
+    projection_ = Projection(*this, directions_);
+    projected_ = true;
+  });
+  return projection_;
 }
 
 void Bank::check_rows() {

@@ -1,7 +1,9 @@
 // The reference patches: raw features in float32 or float16, read where they are.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 
 #include "anoco_edge.h"
 #include "buffer.hpp"
@@ -28,7 +30,9 @@ class Bank {
   // Of every row, and zeros up to a whole number of blocks.
   const float* inverse_norms() const { return inverses_.data(); }
 
-  const Projection& projection() const { return projection_; }
+  // Made when it is first asked for, which preparing a scorer does: a device needs none.
+  const Projection& projection() const;
+  bool projected() const { return projected_; }
 
   float dot(const float* x, int64_t row) const {
     return half_ ? k_.dot_half(x, halves(row), dim_) : k_.dot(x, floats(row), dim_);
@@ -67,7 +71,10 @@ class Bank {
   bool half_;
   Buffer<unsigned char> copy_;
   Buffer<float> norms_, inverses_;
-  Projection projection_;
+  int64_t directions_;
+  mutable std::once_flag once_;
+  mutable std::atomic<bool> projected_{false};
+  mutable Projection projection_;
 };
 
 }  // namespace anoco

@@ -54,6 +54,8 @@ ANOCO_SAME(anoco::gpu::kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 ANOCO_SAME(anoco::gpu::kEventNoTiming, CU_EVENT_DISABLE_TIMING);
 ANOCO_SAME(anoco::gpu::kCaptureThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 ANOCO_SAME(anoco::gpu::kPointerMemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+ANOCO_SAME(anoco::gpu::kPointerDevicePointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER);
+ANOCO_SAME(anoco::gpu::kPointerIsManaged, CU_POINTER_ATTRIBUTE_IS_MANAGED);
 ANOCO_SAME(anoco::gpu::kPointerDeviceOrdinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 ANOCO_SAME(anoco::gpu::kMemoryDevice, CU_MEMORYTYPE_DEVICE);
 

@@ -94,12 +94,7 @@ inline anoco_status run_device(void* given, const void* pixels, void* stream, co
 
 // Registers it as "device"; `path` is the bundle's and must stay.
 inline anoco_status add_device(const char* path) {
-  anoco_backend backend = {};
-  backend.struct_size = sizeof backend;
-  backend.name = "device";
-  backend.user = const_cast<char*>(path);
-  backend.open = open;
-  backend.close = close;
+  anoco_backend backend = describe("device", path);
   backend.create_request = create_device_request;
   backend.destroy_request = destroy_device_request;
   backend.run = run_on_host;

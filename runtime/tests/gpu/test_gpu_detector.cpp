@@ -8,12 +8,16 @@
 
 #include "anoco_cuda.h"
 #include "check.h"
+#include "detector/detector.hpp"
 #include "device_backend.hpp"
 #include "gpu/stream.hpp"
 #include "owners.hpp"
 
+extern "C" int cuMemAllocManaged(anoco::gpu::CUdeviceptr*, size_t, unsigned);  // of the driver
+
 namespace {
 
+using anoco::gpu::CUdeviceptr;
 using anoco::gpu::Device;
 using anoco::gpu::DeviceBuffer;
 using anoco::gpu::PinnedBuffer;
@@ -67,7 +71,7 @@ void compare(const Found& got, const Found& expected) {
   CHECK(different <= got.outline.size() / 500);
 }
 
-// A picture in memory of the host, and the same on the device.
+// A picture in memory of the host, and the same in memory that the device reads.
 class Picture {
  public:
   Picture(int64_t width, int64_t height, uint32_t format, int seed)
@@ -75,6 +79,21 @@ class Picture {
     for (size_t k = 0; k < pixels_.size(); ++k)
       pixels_[k] = uint8_t((k * (k + 13 * size_t(seed)) / size_t(seed + 5)) % 200 + 30);
     here = owners::image(pixels_.data(), width, height, format);
+  }
+
+  // Page-locked and mapped, or managed: the host writes, the device reads, nothing is copied.
+  anoco_image zero_copy(bool managed) {
+    shared_ = std::make_unique<Shared>(managed, pixels_.size());
+    std::copy(pixels_.begin(), pixels_.end(), shared_->data());
+    anoco_image image = here;
+    image.data = shared_->data();
+    if (image.format == ANOCO_NV12) {
+      image.stride = image.width;
+      image.chroma = shared_->data() + image.width * image.height;
+      image.chroma_stride = image.width;
+    }
+    image.memory = ANOCO_DEVICE;
+    return image;
   }
 
   anoco_image on_device() {
@@ -96,8 +115,34 @@ class Picture {
   anoco_image here;
 
  private:
+  class Shared {
+   public:
+    Shared(bool managed, size_t bytes) : managed_(managed) {
+      const anoco::gpu::Current current(*device_);
+      CUdeviceptr address = 0;
+      if (managed) CHECK(cuMemAllocManaged(&address, bytes, 1) == 0);
+      data_ = reinterpret_cast<void*>(address);
+      if (!managed) anoco::gpu::driver().cuMemHostAlloc(&data_, bytes, 2);
+    }
+    ~Shared() {
+      anoco::gpu::freeing(*device_, [&] {
+        if (managed_)
+          anoco::gpu::driver().cuMemFree_v2(anoco::gpu::address_of(data_));
+        else
+          anoco::gpu::driver().cuMemFreeHost(data_);
+      });
+    }
+    uint8_t* data() const { return static_cast<uint8_t*>(data_); }
+
+   private:
+    bool managed_;
+    std::shared_ptr<const Device> device_ = Device::open(0);
+    void* data_ = nullptr;
+  };
+
   std::vector<uint8_t> pixels_;
   DeviceBuffer<uint8_t> there_;
+  std::unique_ptr<Shared> shared_;
 };
 
 std::string logged;
@@ -153,6 +198,8 @@ void one_product(const char* path, const Bundle& bundle, const std::string& prod
     const Found expected = copy(inspect(on_cpu, picture.here));
     compare(copy(inspect(on_gpu, picture.here)), expected);
     compare(copy(inspect(on_gpu, picture.on_device())), expected);
+    for (const bool managed : {false, true})
+      compare(copy(inspect(on_gpu, picture.zero_copy(managed))), expected);
     std::vector<float> maps[2] = {std::vector<float>(size_t(width * height)),
                                   std::vector<float>(size_t(width * height))};
     owners::check(anoco_result_map(on_cpu.get(), maps[0].data()));
@@ -256,6 +303,20 @@ void memory_is_told(const Bundle& bundle, const std::string& product) {
   CHECK(taken <= told && told <= 2 * taken);
 }
 
+// What prunes on the CPU is not made for a device.
+void only_the_cpu_projects(const char* path, const std::string& product) {
+  for (const char* scorer : {"cpu", "cuda"}) {
+    anoco::DetectorSettings settings;
+    settings.engine.backend = "fake";
+    settings.product = product;
+    settings.scorer = scorer;
+    const auto detector = std::make_shared<anoco::Detector>(
+        std::make_shared<const anoco::Bundle>(anoco::Bundle::open(path)), settings);
+    const anoco::Context context(detector, anoco::ContextSettings());
+    CHECK(detector->product()->bank()->projected() == (std::string(scorer) == "cpu"));
+  }
+}
+
 void what_is_refused(const char* path, const Bundle& bundle, const std::string& product) {
   const Size size = size_of(path, product);
   Picture picture(size.width, size.height, ANOCO_RGB, 1);
@@ -270,6 +331,10 @@ void what_is_refused(const char* path, const Bundle& bundle, const std::string& 
   anoco_image wrong = picture.here;
   wrong.memory = ANOCO_DEVICE;
   refused(ANOCO_INVALID_ARGUMENT, "does not lead to memory of a CUDA device",
+          [&] { inspect(on_gpu, wrong); });
+  PinnedBuffer<uint8_t> unmapped(Device::open(0), 4 * size.width * size.height);
+  wrong.data = unmapped.data();
+  refused(ANOCO_INVALID_ARGUMENT, "nor to page-locked or managed memory that it can reach",
           [&] { inspect(on_gpu, wrong); });
   wrong.memory = 7;
   refused(ANOCO_INVALID_ARGUMENT, "memory is 7", [&] { inspect(on_gpu, wrong); });
@@ -291,6 +356,7 @@ int main(int count, char** arguments) {
       two_graphs_a_picture(path, bundle, product);
       engines_of_all_kinds(path, bundle, product);
       memory_is_told(bundle, product);
+      only_the_cpu_projects(path, product);
       what_is_refused(path, bundle, product);
     }
     products_change(path, bundle);

@@ -1,5 +1,6 @@
 // anoco_cuda.hpp as a program of C++ uses it, and anoco_cuda.h with it: the shared library, and the
 // simulated driver by the calls that such a program makes itself.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,8 @@ int cuCtxPushCurrent_v2(void*);
 int cuCtxPopCurrent_v2(void**);
 int cuMemAlloc_v2(unsigned long long*, size_t);
 int cuMemFree_v2(unsigned long long);
+int cuMemHostAlloc(void**, size_t, unsigned);
+int cuMemFreeHost(void*);
 int cuMemcpyHtoD_v2(unsigned long long, const void*, size_t);
 int cuMemcpyDtoH_v2(void*, unsigned long long, size_t);
 }
@@ -118,6 +121,42 @@ void patches_there_are_scored() {
   CHECK(cuCtxPopCurrent_v2(&context) == 0 && cuDevicePrimaryCtxRelease_v2(0) == 0);
 }
 
+// Page-locked memory that is mapped: written and read by the host, scored where it is.
+void patches_in_shared_memory_are_scored() {
+  void *context = nullptr, *memory = nullptr;
+  CHECK(cuDevicePrimaryCtxRetain(&context, 0) == 0 && cuCtxPushCurrent_v2(context) == 0);
+  CHECK(cuMemHostAlloc(&memory, (kQuery.size() + kRows) * 4, 2) == 0);
+  CHECK(cuCtxPopCurrent_v2(&context) == 0);
+  auto* query = static_cast<float*>(memory);
+  std::copy(kQuery.begin(), kQuery.end(), query);
+  const Scored expected = on_cpu();
+  {
+    anoco::CudaScorer scorer(bank());
+    anoco_device_patches patches = ANOCO_DEVICE_PATCHES_INIT;
+    patches.features = query;
+    patches.rows = kRows;
+    anoco_patch_scores scores = ANOCO_PATCH_SCORES_INIT;
+    scores.memory = ANOCO_DEVICE;
+    scores.energy = query + kQuery.size();
+    scorer.score_device(patches, scores);
+    compare(scores.energy, expected);
+    const int32_t chosen[] = {4};
+    patches.chosen = chosen;
+    patches.chosen_count = 1;
+    scorer.score_device(patches, scores);
+    CHECK(scores.energy[0] == scores.energy[4]);
+    query[4 * kDim] = std::nanf("");  // found where it is, too
+    try {
+      scorer.score_device(patches, scores);
+      CHECK(false);
+    } catch (const anoco::Error& error) {
+      CHECK(error.status() == ANOCO_BAD_FEATURES && std::strstr(error.what(), "query patch 4"));
+    }
+  }
+  CHECK(cuCtxPushCurrent_v2(context) == 0 && cuMemFreeHost(memory) == 0);
+  CHECK(cuCtxPopCurrent_v2(&context) == 0 && cuDevicePrimaryCtxRelease_v2(0) == 0);
+}
+
 template <class Work>
 void refused(const char* text, Work&& work) {
   try {
@@ -144,6 +183,11 @@ void bad_arguments_are_refused() {
   refused("features is null", [&] { scorer.score_device(patches, scores); });
   patches.rows = -1;
   refused("rows is -1", [&] { scorer.score_device(patches, scores); });
+  patches.rows = 1;
+  float plain[kDim] = {1};
+  patches.features = plain;
+  refused("features does not lead to memory of a CUDA device",
+          [&] { scorer.score_device(patches, scores); });
   patches.rows = 0;
   scores.memory = 5;
   refused("memory is 5", [&] { scorer.score_device(patches, scores); });
@@ -159,6 +203,7 @@ int main() {
   devices_are_described();
   patches_here_are_scored();
   patches_there_are_scored();
+  patches_in_shared_memory_are_scored();
   bad_arguments_are_refused();
   simcuda_numbers numbers;
   simcuda_count(&numbers);

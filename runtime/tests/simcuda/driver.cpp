@@ -261,7 +261,18 @@ CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   if (entry.code() != kSuccess) return entry.code();
   forbid_capture(entry);
   if (bytes == 0) return kInvalidValue;
-  const uintptr_t made = world().allocate(entry.context(), bytes, false);
+  const uintptr_t made = world().allocate(entry.context(), bytes, World::Place::device);
+  if (made == 0) return kOutOfMemory;
+  *address = made;
+  return kSuccess;
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
+  const Entry entry("cuMemAllocManaged");
+  if (entry.code() != kSuccess) return entry.code();
+  forbid_capture(entry);
+  if (bytes == 0 || flags != 1) return kInvalidValue;  // CU_MEM_ATTACH_GLOBAL
+  const uintptr_t made = world().allocate(entry.context(), bytes, World::Place::managed);
   if (made == 0) return kOutOfMemory;
   *address = made;
   return kSuccess;
@@ -275,12 +286,14 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   return entry.code();
 }
 
-CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
   const Entry entry("cuMemHostAlloc");
   if (entry.code() != kSuccess) return entry.code();
   forbid_capture(entry);
   if (bytes == 0) return kInvalidValue;
-  *memory = reinterpret_cast<void*>(world().allocate(entry.context(), bytes, true));
+  const bool mapped = (flags & 2) != 0;  // CU_MEMHOSTALLOC_DEVICEMAP
+  *memory = reinterpret_cast<void*>(
+      world().allocate(entry.context(), bytes, mapped ? World::Place::mapped : World::Place::host));
   return *memory == nullptr ? kOutOfMemory : kSuccess;
 }
 
@@ -305,8 +318,16 @@ CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr address) 
   if (entry.code() != kSuccess) return entry.code();
   const Allocation* found = world().find(address);
   if (found == nullptr) return kInvalidValue;
-  if (attribute == kPointerMemoryType)
-    *static_cast<unsigned*>(value) = found->host ? kMemoryHost : kMemoryDevice;
+  const bool of_host = found->host || found->here != 0;
+  if (attribute == kPointerMemoryType)  // CUDA says either of managed memory
+    *static_cast<unsigned*>(value) = of_host || found->managed ? kMemoryHost : kMemoryDevice;
+  else if (attribute == kPointerIsManaged)
+    *static_cast<unsigned*>(value) = found->managed ? 1 : 0;
+  else if (attribute == kPointerDevicePointer && found->host && found->there == 0)
+    return kInvalidValue;
+  else if (attribute == kPointerDevicePointer)
+    *static_cast<CUdeviceptr*>(value) =
+        found->host ? found->there + (address - found->address) : address;
   else if (attribute == kPointerDeviceOrdinal)
     *static_cast<int*>(value) = found->context->device;
   else

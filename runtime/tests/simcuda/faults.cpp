@@ -56,11 +56,18 @@ CUresult likely(const std::string& call) {
   return call.compare(0, 6, "cublas") == 0 ? 13 : kInvalidValue;  // CUBLAS_STATUS_EXECUTION_FAILED
 }
 
+// Of the calls that this thread is in. Asked by programs that count allocations, in their malloc:
+// another model of thread-local memory would allocate there.
+thread_local int depth __attribute__((tls_model("initial-exec"))) = 0;
+
 bool is_sticky(CUresult code) {
   return code >= kIllegalAddress && code <= kLaunchFailed && code != 701;
 }
 
 }  // namespace
+
+Entry::Inside::Inside() { ++depth; }
+Entry::Inside::~Inside() { --depth; }
 
 Entry::Entry(const char* call, bool needs_context) : lock_(World::get().mutex), call_(call) {
   World& world = World::get();
@@ -106,6 +113,8 @@ void simcuda_lose(int64_t count) {
   const std::lock_guard<std::recursive_mutex> lock(World::get().mutex);
   faults().lose = count;
 }
+
+int simcuda_inside(void) { return simcuda::depth > 0 ? 1 : 0; }
 
 int64_t simcuda_calls(void) { return faults().calls; }
 

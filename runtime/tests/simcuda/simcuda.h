@@ -37,6 +37,9 @@ void simcuda_lose(int64_t count);
 /* Calls that were made so far. */
 int64_t simcuda_calls(void);
 
+/* Whether this thread is inside one of its calls: what they allocate is no real driver's. */
+int simcuda_inside(void);
+
 /* Bytes that a device has. */
 void simcuda_set_memory(uint64_t bytes);
 

@@ -141,31 +141,63 @@ void World::forget(Context* context) {
 
 // Memory.
 
-uintptr_t World::allocate(Context* context, size_t bytes, bool host) {
-  if (!host && device_bytes_ + bytes > memory) return 0;
-  const size_t body = rounded(rounded(bytes, host ? kHostAlignment : kDeviceAlignment), page());
+// Address space, with a page on either side that nobody may touch.
+Allocation World::reserve(Context* context, size_t bytes, Place place) {
   Allocation made{};
-  made.map_size = body + 2 * page();
-  made.map = mmap(nullptr, made.map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (made.map == MAP_FAILED) return 0;
-  made.pages = reinterpret_cast<uintptr_t>(made.map) + page();
-  made.pages_size = body;
-  // At the end of its pages: what runs over it is found at once.
-  made.address = made.pages + body - rounded(bytes, host ? kHostAlignment : kDeviceAlignment);
-  made.number = next_number_++;
-  made.size = bytes;
-  made.host = host;
+  made.host = place == Place::host || place == Place::mapped;
+  made.managed = place == Place::managed;
   made.context = context;
-  mprotect(reinterpret_cast<void*>(made.pages), body, PROT_READ | PROT_WRITE);
+  made.size = bytes;
+  const size_t whole = rounded(bytes, made.host ? kHostAlignment : kDeviceAlignment);
+  made.pages_size = rounded(whole, page());
+  made.map_size = made.pages_size + 2 * page();
+  made.map = mmap(nullptr, made.map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (made.map == MAP_FAILED) return made;
+  made.pages = reinterpret_cast<uintptr_t>(made.map) + page();
+  // At the end of its pages: what runs over it is found at once.
+  made.address = made.pages + made.pages_size - whole;
+  return made;
+}
+
+uintptr_t World::add(const Allocation& made) {
+  const auto [it, added] = live_.emplace(made.address, made);
+  it->second.number = next_number_++;
+  account(made, 1);
+  protect(it->second);
+  return made.address;
+}
+
+void World::account(const Allocation& allocation, int sign) {
+  if (allocation.here != 0) return;  // it is page-locked memory, and counts as that
+  uint64_t& bytes = allocation.host ? host_bytes_ : device_bytes_;
+  bytes = sign > 0 ? bytes + allocation.size : bytes - allocation.size;
+  peak_ = std::max(peak_, device_bytes_);
+}
+
+uintptr_t World::allocate(Context* context, size_t bytes, Place place) {
+  if (place != Place::host && place != Place::mapped && device_bytes_ + bytes > memory) return 0;
+  Allocation made = reserve(context, bytes, place);
+  if (made.map == MAP_FAILED) return 0;
+  const auto body = reinterpret_cast<void*>(made.pages);
+  if (place == Place::mapped) {
+    const int file = memfd_create("simcuda", 0);
+    if (file < 0 || ftruncate(file, off_t(made.pages_size)) != 0) misuse("memfd_create failed");
+    Allocation there = reserve(context, made.pages_size, Place::device);
+    for (const uintptr_t pages : {made.pages, there.pages})
+      mmap(reinterpret_cast<void*>(pages), made.pages_size, PROT_NONE, MAP_SHARED | MAP_FIXED, file,
+           0);
+    close(file);
+    there.size = bytes;
+    there.address = there.pages + (made.address - made.pages);
+    there.here = made.address;
+    made.there = add(there);
+  }
+  mprotect(body, made.pages_size, PROT_READ | PROT_WRITE);
   // Of a large one only the beginning, to be quick.
   std::memset(reinterpret_cast<void*>(made.address), kFresh, std::min(bytes, kMostFresh));
   const uintptr_t end = made.address + bytes;
-  std::memset(reinterpret_cast<void*>(end), kBeyond, made.pages + body - end);
-  protect(made);
-  live_.emplace(made.address, made);
-  (host ? host_bytes_ : device_bytes_) += bytes;
-  peak_ = std::max(peak_, device_bytes_);
-  return made.address;
+  std::memset(reinterpret_cast<void*>(end), kBeyond, made.pages + made.pages_size - end);
+  return add(made);
 }
 
 void World::free(uintptr_t address, bool host, const char* call) {
@@ -174,9 +206,15 @@ void World::free(uintptr_t address, bool host, const char* call) {
     misuse(std::string(call) +
            (was_freed(address) ? ": it was freed before" : ": nothing was allocated there"));
   const Allocation& gone = it->second;
-  if (gone.host != host) misuse(std::string(call) + ": memory of the other kind");
+  if (gone.host != host || gone.here != 0) misuse(std::string(call) + ": memory of the other kind");
   if (gone.reading + gone.writing > 0)
     misuse(std::string(call) + ": work that uses it is still under way");
+  if (gone.there != 0) {
+    const Allocation& there = live_.at(gone.there);
+    if (there.reading + there.writing > 0)
+      misuse(std::string(call) + ": a kernel that uses it is still under way");
+    unmap(there);
+  }
   unmap(gone);
 }
 
@@ -184,7 +222,7 @@ void World::free(uintptr_t address, bool host, const char* call) {
 void World::unmap(const Allocation& allocation) {
   const Allocation gone = allocation;
   mmap(gone.map, gone.map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-  (gone.host ? host_bytes_ : device_bytes_) -= gone.size;
+  account(gone, -1);
   freed_.emplace(gone.address, gone.size);
   graveyard_.push_back(gone);
   live_.erase(gone.address);
@@ -196,11 +234,12 @@ void World::unmap(const Allocation& allocation) {
 
 void World::protect(const Allocation& allocation) const {
   int rights = PROT_READ | PROT_WRITE;
-  if (allocation.host)
+  const bool open = open_.count(allocation.address) != 0;
+  if (allocation.host || (allocation.managed && !open))
     rights = allocation.writing > 0   ? PROT_NONE
              : allocation.reading > 0 ? PROT_READ
                                       : PROT_READ | PROT_WRITE;
-  else if (open_.count(allocation.address) == 0)
+  else if (!open)
     rights = PROT_NONE;
   mprotect(reinterpret_cast<void*>(allocation.pages), allocation.pages_size, rights);
 }
@@ -223,7 +262,7 @@ Use World::use(const char* call, uintptr_t address, size_t bytes, bool host, boo
   if (found == nullptr)
     misuse(where + (was_freed(address) ? "a pointer to memory that was freed"
                                        : "a pointer that leads nowhere"));
-  if (found->host != host)
+  if (found->host != host && !found->managed)
     misuse(where + (host ? "a pointer to the device" : "a pointer to the host") +
            " in the wrong place");
   if (!found->holds(address, bytes))
@@ -296,7 +335,7 @@ void World::begin(const Work& work) {
     if (used == nullptr)
       misuse(work.call + ": memory that was freed since this graph was captured");
     ++(use.write ? used->writing : used->reading);
-    if (used->host) protect(*used);
+    if (used->host || used->managed) protect(*used);
   }
 }
 
@@ -305,7 +344,7 @@ void World::end(const Work& work) {
     Allocation* used = owner(use);
     if (used == nullptr) continue;
     --(use.write ? used->writing : used->reading);
-    if (used->host) protect(*used);
+    if (used->host || used->managed) protect(*used);
   }
 }
 

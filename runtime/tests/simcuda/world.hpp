@@ -33,7 +33,11 @@ struct Allocation {
   uint64_t number;
   uintptr_t address;
   size_t size;
-  bool host;
+  bool host;     // page-locked
+  bool managed;  // of both
+  // Of page-locked memory that is mapped: where the device finds it, which is elsewhere, so that
+  // whoever does not ask is found. It is an allocation of the device, and has the host's address.
+  uintptr_t there, here;
   Context* context;
   void* map;  // with the pages around it that nobody may touch
   size_t map_size;
@@ -125,7 +129,8 @@ class World {
   std::vector<Context*>& stack();
 
   // Memory. 0: there is none left.
-  uintptr_t allocate(Context* context, size_t bytes, bool host);
+  enum class Place { device, host, mapped, managed };
+  uintptr_t allocate(Context* context, size_t bytes, Place place);
   void free(uintptr_t address, bool host, const char* call);
   const Allocation* find(uintptr_t address) const;
   bool was_freed(uintptr_t address) const;
@@ -174,6 +179,9 @@ class World {
   World();
   Handle* checked(const char* call, const void* handle, Kind kind) const;
   void forget(Context* context);
+  Allocation reserve(Context* context, size_t bytes, Place place);
+  uintptr_t add(const Allocation& made);
+  void account(const Allocation& allocation, int sign);
   void unmap(const Allocation& allocation);
   void protect(const Allocation& allocation) const;
   void open(const Work& work);
@@ -209,6 +217,11 @@ class Entry {
   Context* context() const { return context_; }
 
  private:
+  // The first member, so that it counts all that the others do.
+  struct Inside {
+    Inside();
+    ~Inside();
+  } inside_;
   std::unique_lock<std::recursive_mutex> lock_;
   const char* call_;
   Context* context_ = nullptr;
