@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ from native_build import build_once
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import Bundle
+
+# A shell ignores Ctrl-C for what it runs in the background, and our programs would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

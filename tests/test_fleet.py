@@ -40,6 +40,7 @@ from anoco_edge.fleet.journal import NAME, Journal
 from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
 from anoco_edge.sources.files import find_pictures
 
+pytestmark = pytest.mark.xdist_group("ray")  # two heads on a machine want the same ports
 MARK = "ANOCO_FLEET_TEST"
 PATIENCE = 240.0  # seconds, for a machine that is busy with other things; a few are usual
 
@@ -191,7 +192,8 @@ def page_pictures(folder: Path) -> list[str]:
 
 
 @pytest.mark.full
-def test_work_that_ends_every_worker_is_given_up() -> None:
+def test_work_that_ends_every_worker_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # workers import fleet_job
     said: list[str] = []
     heard: list[int] = []
     texts = ["a", "b", "poison", "c", "d", "e"]
@@ -255,12 +257,22 @@ def test_a_cluster_that_runs_already_does_the_same(
     same(template / "cluster", template / "local")
 
 
+# Before all other finders: one that an editable install has left would find the package.
+LACKING = """
+import sys
+class Nowhere:
+    def find_spec(self, name, path=None, target=None):
+        if name == "anoco_edge":
+            raise ModuleNotFoundError("no such package", name=name)
+sys.meta_path.insert(0, Nowhere())
+"""
+
+
 @pytest.mark.full
 def test_a_worker_without_the_package_is_one_line(
     template: Path, head: Callable[..., str], tmp_path: Path
 ) -> None:
-    lacking = 'raise ModuleNotFoundError("no such package", name="anoco_edge")\n'
-    (tmp_path / "anoco_edge.py").write_text(lacking)
+    (tmp_path / "sitecustomize.py").write_text(LACKING)
     run = start(*ON[:6], head(PYTHONPATH=str(tmp_path)), "--out", "lacking", cwd=template)
     _, complaint = run.communicate(timeout=PATIENCE)
     assert run.returncode == 3 and "Traceback" not in complaint

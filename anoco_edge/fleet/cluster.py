@@ -140,10 +140,22 @@ def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int)
     except ImportError as error:  # Ray without what its client needs
         raise missing(str(error.name), "fleet", "to reach a Ray cluster") from None
     except Exception as error:  # noqa: BLE001 - gRPC's, Ray's and the system's own kinds
-        raise _no_answer(on, " ".join(str(error).split()) or type(error).__name__) from None
+        raise _no_answer(on, reason_of(error)) from None
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray takes it, and would end us at once
+
+
+def reason_of(error: Exception) -> str:
+    """What Ray says, in one line. Its servers send tracebacks, of which the end says it.
+
+    >>> reason_of(OSError("Traceback (most recent call last):\\n  File...\\nRuntimeError: no"))
+    'RuntimeError: no'
+    """
+    text = str(error).strip() or type(error).__name__
+    if "Traceback (most recent call last)" in text:
+        text = text.splitlines()[-1]
+    return " ".join(text.split())
 
 
 def _no_answer(on: str, reason: str) -> EnvironmentMissingError:

@@ -19,7 +19,7 @@ from typing import Any
 
 from anoco_edge import __version__
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
-from anoco_edge.fleet.cluster import Cluster
+from anoco_edge.fleet.cluster import Cluster, reason_of
 
 ATTEMPTS = 3
 WAITING = 2  # tasks of one worker: the next one is there when one is done
@@ -252,9 +252,8 @@ class Pool:
             self._ray.kill(worker.actor)
 
     def _lost(self, error: Exception) -> AnocoError:
-        reason = " ".join(str(error).split())[:200]
         return AnocoError(
-            f"the connection to {self._cluster.name} was lost: {reason}",
+            f"the connection to {self._cluster.name} was lost: {reason_of(error)[:200]}",
             hint="run the same command again: it continues",
         )
 
