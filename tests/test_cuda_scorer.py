@@ -7,6 +7,7 @@ rules of CUDA that the simulated driver checks; it ends the process where one is
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from anoco_edge.bench.features import Size, clustered
+from anoco_edge.bench.scoring import bench_scoring
 from anoco_edge.device_array import DeviceArray
 from anoco_edge.errors import AnocoError, ScoringError, UsageError
 from anoco_edge.scoring import (
@@ -137,6 +140,22 @@ def test_tiles_change_nothing_and_stay_in_their_budget(half: bool, driver: ctype
     assert extra <= MB + bank.nbytes + 4 * len(bank) + queries + 5000
     assert extra > 0.5 * MB  # tiles have whole sixteens of rows
     del tiled
+
+
+def test_bench_shows_the_memory_of_the_device(driver: ctypes.CDLL) -> None:
+    size = Size(queries=4, references=20, dim=4)
+    query, bank = clustered(size)
+    before = count(driver).device_bytes
+    scorer = CudaScorer(References.of(bank)[0], Parameters())
+    assert scorer.device_mb() == 0, "nothing is known of the queries yet"
+    scorer.score(query)
+    taken = count(driver).device_bytes - before - bank.nbytes - 4 * len(bank)
+    assert scorer.device_mb() == taken / 1e6
+    del scorer
+    (row, _) = bench_scoring([size], scorers=["cuda"], repeat=1).rows
+    assert (row.name, row.extra_mb, row.budget_mb) == ("cuda", round(taken / 1e6, 1), 256.0)
+    assert 4 < taken / 1e6 < 5  # which cuBLAS takes
+    gc.collect()
 
 
 def test_one_graph_is_launched_for_a_frame_and_captured_once(driver: ctypes.CDLL) -> None:

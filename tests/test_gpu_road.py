@@ -25,7 +25,8 @@ from anoco_edge.detector import Detector
 from anoco_edge.device_report import device_table, read_report
 from anoco_edge.device_report.table import NONE_YET
 from anoco_edge.energy import EnergyReader
-from anoco_edge.engines import DeviceEngine, EngineSettings
+from anoco_edge.engines import EngineSettings
+from anoco_edge.engines.ort_gpu import NAMES
 from anoco_edge.engines.tensorrt import TensorRtEngine, why_not
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
 from anoco_edge.plans.ahead import build_ahead
@@ -164,14 +165,18 @@ def test_a_picture_without_signal_does_not_stop_the_others(
     assert not isinstance(third, AnocoError) and third.score == first.score
 
 
+@pytest.mark.parametrize("name", NAMES)
 def test_onnxruntimes_gpu_engines_keep_features_too(
-    tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+    name: str, cuda: FakeCuda, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install_ort_gpu(monkeypatch)
-    from anoco_edge.engines.ort_gpu import OnnxRuntimeGpuEngine
-
-    engine = OnnxRuntimeGpuEngine("onnxruntime-cuda", tiny_bundle, EngineSettings())
-    assert isinstance(engine, DeviceEngine)
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")  # taken back afterwards
+    wanted = ok("infer", "line.anoco", "parts", "--engine", "onnxruntime", "--json").json
+    gpu = install_ort_gpu(monkeypatch, cuda.memory)
+    args = ("infer", "line.anoco", "parts", "--engine", name, "--scorer", "cuda", "--json")
+    ok(*args)  # with the self-test, which looks at features
+    gpu.fetched = 0
+    np.testing.assert_allclose(scores(ok(*args).json), scores(wanted), rtol=1e-4)
+    assert gpu.fetched == 0 and gpu.runs > 0, "no feature came back to the processor"
 
 
 # ---- arrays of other libraries

@@ -18,7 +18,8 @@ from anoco_edge.bench.real import RealFeatures
 from anoco_edge.bench.rivals import RIVALS, YARDSTICK, Run, parse_rivals, same_threads, settle
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge.machine import cores, machine, versions
-from anoco_edge.scoring import SCORERS, References, Scores, choose_scorer, open_scorer
+from anoco_edge.scoring import SCORERS, References, Scorer, Scores, choose_scorer, open_scorer
+from anoco_edge.scoring.types import DeviceScorer
 
 __all__ = ["ScoringBench", "Size", "bench_scoring", "parse_scorers", "parse_sizes"]
 
@@ -142,6 +143,7 @@ class _Match:
         self._query, self._references = source(size)
         self._bank, _ = References.of(self._references)
         self._shares: dict[str, list[float]] = {}
+        self._opened: dict[str, Scorer] = {}
         self._runs: dict[str, Run] = {}
         for name in [*scorers, *rivals]:
             try:
@@ -169,6 +171,7 @@ class _Match:
 
     def _scorer(self, name: str) -> Run:
         scorer = open_scorer(name, self._bank, threads=self._threads)
+        self._opened[name] = scorer
         shares = self._shares[name] = []
 
         def run() -> Features:
@@ -209,10 +212,7 @@ class _Match:
         oracle: Scores,
         agreement: Agreement | None,
     ) -> ScoringRow:
-        extra = None
-        if name in self._scorers and name != "cuda":  # which uses the device's
-            self._step(f"memory of {name}")
-            extra = extra_memory_mb(name, self._query, self._references, self._threads)
+        extra = self._extra_memory_mb(name) if name in self._scorers else None
         middle, most, all_of_them = np.percentile(oracle.neighbors, [50, 95, 100])
         return ScoringRow(
             features=self._features,
@@ -230,6 +230,13 @@ class _Match:
             undecided=None if agreement is None else agreement.undecided,
             disagree=None if agreement is None else agreement.disagree,
         )
+
+    def _extra_memory_mb(self, name: str) -> float:
+        self._step(f"memory of {name}")
+        opened = self._opened[name]
+        if isinstance(opened, DeviceScorer):  # the device's, which it knows itself
+            return opened.device_mb()
+        return extra_memory_mb(name, self._query, self._references, self._threads)
 
 
 def _budget_mb(name: str) -> float | None:

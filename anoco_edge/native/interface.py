@@ -279,6 +279,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
         (_to(BankOptions), _to(ScorerOptions), _to(CudaOptions), _MADE),
     ),
     ("anoco_cuda_scorer_destroy", None, (c_void_p,)),
+    ("anoco_cuda_scorer_memory", _STATUS, (c_void_p, ctypes.POINTER(ctypes.c_uint64))),
     (
         "anoco_cuda_scorer_score",
         _STATUS,

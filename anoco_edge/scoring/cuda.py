@@ -148,6 +148,12 @@ class CudaScorer:
         self._check(status)
         return Scores(energy, anchor, similarity, neighbors)
 
+    def device_mb(self) -> float:
+        """Megabytes of the device that it holds beside the bank; the first call takes them."""
+        taken = ctypes.c_uint64()
+        self._check(self._library.anoco_cuda_scorer_memory(self._scorer, taken))
+        return taken.value / 1e6
+
     def score_rows(self, query: Floats | OnDevice, rows: NDArray[np.int64]) -> Scores:
         """Score some rows of a query that lies on the device; the others may be anything."""
         if isinstance(query, np.ndarray):

@@ -74,6 +74,8 @@ class DeviceScorer(Scorer, Protocol):
 
     def score_rows(self, query: Floats | DeviceArray, rows: NDArray[np.int64]) -> Scores: ...
 
+    def device_mb(self) -> float: ...
+
 
 @dataclass(frozen=True)
 class References:

@@ -73,6 +73,10 @@ ANOCO_API anoco_status anoco_cuda_scorer_create(const anoco_bank_options* bank,
 
 ANOCO_API void anoco_cuda_scorer_destroy(anoco_cuda_scorer* scorer);
 
+/* Bytes of the device that it holds now beside its bank: room for similarities, and for the most
+ * query patches that came so far. */
+ANOCO_API anoco_status anoco_cuda_scorer_memory(anoco_cuda_scorer* scorer, uint64_t* bytes);
+
 /* As anoco_scorer_score, for patches in the caller's memory of the given type (ANOCO_FLOAT32 or
  * ANOCO_FLOAT16). */
 ANOCO_API anoco_status anoco_cuda_scorer_score(anoco_cuda_scorer* scorer, const void* query,

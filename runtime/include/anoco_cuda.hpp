@@ -46,6 +46,13 @@ class CudaScorer {
     check(anoco_score_patches_device(get(), &query, &out));
   }
 
+  // Bytes of the device beside the bank.
+  uint64_t memory() const {
+    uint64_t bytes = 0;
+    check(anoco_cuda_scorer_memory(get(), &bytes));
+    return bytes;
+  }
+
   anoco_cuda_scorer* get() const noexcept { return handle_.get(); }
 
  private:

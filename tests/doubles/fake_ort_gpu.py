@@ -1,11 +1,20 @@
-"""ONNX Runtime's GPU providers, played by its CPU provider; values "on the GPU" are counted."""
+"""ONNX Runtime's GPU providers, played by its CPU provider; values "on the GPU" are counted.
+
+With the simulated driver they lie in managed memory, which both the processor and our scorer read.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
+
+from doubles.simulated import SimulatedGpu
 
 GPU = ("CUDAExecutionProvider", "TensorrtExecutionProvider")
 
@@ -18,14 +27,25 @@ class FakeOrtGpu:
         self.options: dict[str, dict[str, str]] = {}
         self.allocated: list[tuple[int, ...]] = []
         self.runs = 0
+        self.fetched = 0  # values that came back to the processor
         self.broken_run = ""
 
 
-def install_ort_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeOrtGpu:
+def managed_array(memory: SimulatedGpu, shape: list[int], dtype: Any) -> Any:
+    """It is given back with the test's process: ONNX Runtime may hold it until then."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = (ctypes.c_char * size).from_address(memory.allocate_managed(size))
+    return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def install_ort_gpu(
+    monkeypatch: pytest.MonkeyPatch, memory: SimulatedGpu | None = None
+) -> FakeOrtGpu:
     """From now on onnxruntime is its GPU build, on a machine that has a GPU."""
     fake = FakeOrtGpu()
     real_session = onnxruntime.InferenceSession
     real_value = onnxruntime.OrtValue.ortvalue_from_shape_and_type
+    real_numpy: Callable[[Any], Any] = onnxruntime.OrtValue.numpy
 
     class Session(real_session):  # type: ignore[misc, valid-type]
         def __init__(self, model: Any, options: Any = None, *, providers: Any, **more: Any) -> None:
@@ -48,10 +68,17 @@ def install_ort_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeOrtGpu:
     def allocate(shape: list[int], dtype: Any, device: str, number: int) -> Any:
         assert (device, number) == ("cuda", 0)
         fake.allocated.append(tuple(shape))
+        if memory is not None:
+            return onnxruntime.OrtValue.ortvalue_from_numpy(managed_array(memory, shape, dtype))
         return real_value(shape, dtype, "cpu", 0)
+
+    def fetch(value: Any) -> Any:
+        fake.fetched += 1
+        return real_numpy(value)
 
     listed = [*reversed(GPU), "CPUExecutionProvider"]
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: listed)
     monkeypatch.setattr(onnxruntime.OrtValue, "ortvalue_from_shape_and_type", allocate)
+    monkeypatch.setattr(onnxruntime.OrtValue, "numpy", fetch)
     return fake

@@ -20,6 +20,9 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuCtxSetCurrent": (ctypes.c_void_p,),
     "cuCtxGetCurrent": (ctypes.POINTER(ctypes.c_void_p),),
     "cuMemAlloc_v2": (ctypes.POINTER(_POINTER), _SIZE),
+    "cuMemAllocManaged": (ctypes.POINTER(_POINTER), _SIZE, ctypes.c_uint),
+    "cuMemHostAlloc": (ctypes.POINTER(ctypes.c_void_p), _SIZE, ctypes.c_uint),
+    "cuMemFreeHost": (ctypes.c_void_p,),
     "cuMemFree_v2": (_POINTER,),
     "cuMemcpyHtoDAsync_v2": (_POINTER, ctypes.c_void_p, _SIZE, ctypes.c_void_p),
     "cuMemcpyDtoHAsync_v2": (ctypes.c_void_p, _POINTER, _SIZE, ctypes.c_void_p),
@@ -61,6 +64,22 @@ class SimulatedGpu:
         pointer = _POINTER()
         self("cuMemAlloc_v2", pointer, size)
         return pointer.value
+
+    def allocate_managed(self, size: int) -> int:
+        """That the processor may touch, too, while no work is under way that uses it."""
+        pointer = _POINTER()
+        self("cuMemAllocManaged", pointer, size, 1)
+        return pointer.value
+
+    def allocate_host(self, size: int) -> int:
+        """Page-locked: the host may not touch what a copy under way uses."""
+        pointer = ctypes.c_void_p()
+        self("cuMemHostAlloc", pointer, size, 0)
+        assert pointer.value is not None
+        return pointer.value
+
+    def free_host(self, pointer: int) -> None:
+        self("cuMemFreeHost", pointer)
 
     def free(self, pointer: int) -> None:
         self("cuMemFree_v2", pointer)

@@ -120,6 +120,14 @@ anoco_status anoco_cuda_scorer_create(const anoco_bank_options* bank,
 
 void anoco_cuda_scorer_destroy(anoco_cuda_scorer* scorer) { delete scorer; }
 
+anoco_status anoco_cuda_scorer_memory(anoco_cuda_scorer* scorer, uint64_t* bytes) {
+  return guarded([&] {
+    need(scorer, "scorer");
+    need(bytes, "bytes");
+    *bytes = scorer->scorer.device_bytes();
+  });
+}
+
 anoco_status anoco_cuda_scorer_score(anoco_cuda_scorer* scorer, const void* query, uint32_t type,
                                      int64_t rows, float* energy, int64_t* anchor,
                                      float* similarity, int64_t* neighbors) {

@@ -107,6 +107,13 @@ anoco_patch_scores PatchScorer::on_device(const anoco_patch_scores& given) const
   return out;
 }
 
+uint64_t PatchScorer::device_bytes() {
+  const std::lock_guard<std::mutex> lock(one_at_a_time_);
+  if (!room_) return 0;
+  return room_->scorer.device_bytes() + room_->raw.bytes() + room_->query.bytes() +
+         room_->chosen.bytes();
+}
+
 // For the first time without a graph: cuBLAS loads what it needs then, which a capture forbids.
 void PatchScorer::run(int64_t rows, Source source) {
   Tidy tidy(stream_);

@@ -19,6 +19,7 @@ class PatchScorer {
   // Throws Failure; nothing is written in that case, unless its status is ANOCO_CORRUPT.
   void score(const void* query, Operands type, int64_t rows, const Outputs& out);
   void score_device(const anoco_device_patches& query, const anoco_patch_scores& out);
+  uint64_t device_bytes();  // beside the bank
 
  private:
   // All that depends on how many rows there can be. Replaced as a whole when there are more.

@@ -65,6 +65,9 @@ class DeviceScorer {
 
   const DeviceBank& bank() const { return *bank_; }
   int64_t max_rows() const { return max_rows_; }
+  uint64_t device_bytes() const {
+    return uint64_t(layout_.bytes + max_rows_ * layout_.row_bytes) + bad_.bytes();
+  }
 
  private:
   void compute_gram();

@@ -336,6 +336,10 @@ void what_is_refused(const char* path, const Bundle& bundle, const std::string& 
   wrong.data = unmapped.data();
   refused(ANOCO_INVALID_ARGUMENT, "nor to page-locked or managed memory that it can reach",
           [&] { inspect(on_gpu, wrong); });
+  const anoco_image there = picture.on_device();
+  simcuda_fail("cuPointerGetAttribute", 1, anoco::gpu::kInvalidContext);
+  refused(ANOCO_ENGINE, "cuPointerGetAttribute", [&] { inspect(on_gpu, there); });
+  inspect(on_gpu, there);
   wrong.memory = 7;
   refused(ANOCO_INVALID_ARGUMENT, "memory is 7", [&] { inspect(on_gpu, wrong); });
   inspect(on_gpu, picture.here);  // and it goes on

@@ -1,6 +1,7 @@
 // Every call to the driver and to cuBLAS fails in turn, and the device is lost at every one of
 // them: the error names the call, nothing is left behind, and what can go on goes on. argv[1] is a
-// bundle with two products that take pictures of one size; argv[2] 5: every fifth call is enough.
+// bundle with two products that take pictures of one size; argv[2] 5: every fifth call is enough;
+// argv[3] the same for losing the device.
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -201,8 +202,7 @@ int64_t fail_each(const Scenario& scenario, const Outcome& expected, int64_t ste
   }
 }
 
-// The same with the device lost from a call on, every seventh: all that follows fails, and says
-// why.
+// The same with the device lost from a call on: all that follows fails, and says why.
 int64_t lose_at_each(const Scenario& scenario, const Outcome& expected, int64_t calls,
                      int64_t step) {
   int64_t lost = 0;
@@ -221,8 +221,8 @@ int64_t lose_at_each(const Scenario& scenario, const Outcome& expected, int64_t 
 }  // namespace
 
 int main(int count, char** arguments) {
-  CHECK(count == 2 || count == 3);
-  const int64_t step = count == 3 ? std::atoll(arguments[2]) : 1;
+  CHECK(count == 4);
+  const int64_t step = std::atoll(arguments[2]), losing = std::atoll(arguments[3]);
   setenv("ANOCO_CUDA_DRIVER", SIMCUDA_PATH, 1);
   CHECK(fake::add(arguments[1]) == ANOCO_OK && fake::add_device(arguments[1]) == ANOCO_OK);
   const std::pair<const char*, Scenario> scenarios[] = {
@@ -237,14 +237,17 @@ int main(int count, char** arguments) {
     CHECK(expected.errors.empty() && !expected.energies.empty());
     CHECK(objects() == 0);
     const int64_t failed = fail_each(scenario, expected, step);
-    const int64_t lost = lose_at_each(scenario, expected, failed * step, 7 * step);
+    const int64_t lost = lose_at_each(scenario, expected, failed * step, losing);
     std::printf("%s: %lld calls failed in turn, device lost %lld times\n", name, (long long)failed,
                 (long long)lost);
     std::fflush(stdout);
     calls += failed;
     losses += lost;
   }
-  std::printf("fault injection: %lld failed calls and %lld lost devices in %zu scenarios\n",
-              (long long)calls, (long long)losses, std::size(scenarios));
+  std::printf(
+      "fault injection: %lld failed calls (1 of %lld) and %lld lost devices (1 of %lld) in "
+      "%zu scenarios\n",
+      (long long)calls, (long long)step, (long long)losses, (long long)losing,
+      std::size(scenarios));
   return 0;
 }

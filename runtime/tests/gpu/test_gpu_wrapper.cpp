@@ -86,6 +86,9 @@ void patches_here_are_scored() {
   scorer.score(kQuery.data(), kRows, found.energy.data(), found.anchor.data());
   compare(found.energy.data(), expected);
   CHECK(found.anchor == expected.anchor);
+  simcuda_numbers numbers;
+  simcuda_count(&numbers);
+  CHECK(scorer.memory() == numbers.device_bytes - kBank.size() * 4 - kRefs * 4);  // and its norms
   anoco::CudaScorer moved = std::move(scorer);
   moved.score(kQuery.data(), 0, nullptr);
 }
@@ -193,6 +196,7 @@ void bad_arguments_are_refused() {
   refused("memory is 5", [&] { scorer.score_device(patches, scores); });
   CHECK(anoco_cuda_scorer_score(nullptr, nullptr, ANOCO_FLOAT32, 1, nullptr, nullptr, nullptr,
                                 nullptr) == ANOCO_INVALID_ARGUMENT);
+  CHECK(anoco_cuda_scorer_memory(scorer.get(), nullptr) == ANOCO_INVALID_ARGUMENT);
   anoco_cuda_scorer_destroy(nullptr);
 }
 
