@@ -124,7 +124,7 @@ def test_buffers_are_allocated_once_and_given_back(
     assert cuda.calls.count("cudaMalloc") == 2
     assert cuda.calls.count("cudaStreamCreateWithFlags") == 1 == len(cuda.streams)
     engine.close()
-    assert not cuda.buffers and not cuda.streams
+    assert not cuda.buffers and not cuda.streams and not cuda.host
     engine.close()  # twice does no harm
 
 

@@ -231,6 +231,7 @@ def test_pycuda_gives_everything_back(pycuda: FakePycuda, tiny_bundle: Bundle) -
     assert pycuda.retained == 1 and len(pycuda.buffers) == 2
     engine.close()
     assert (pycuda.retained, pycuda.buffers, pycuda.streams) == (0, {}, set())
+    assert not pycuda.host
     engine.close()  # twice does no harm
 
 
@@ -240,6 +241,7 @@ def test_pycuda_gives_everything_back(pycuda: FakePycuda, tiny_bundle: Bundle) -
         ("cuInit", "no CUDA-capable device is detected", "there is no NVIDIA GPU (cuInit"),
         ("cuMemAlloc", OutOfMemory("cuMemAlloc failed"), "not enough memory (cuMemAlloc"),
         ("cuStreamCreate", "illegal", "the CUDA call cuStreamCreate failed: illegal"),
+        ("cuMemHostAlloc", OutOfMemory("cuMemHostAlloc"), "not enough memory (cuMemHostAlloc"),
         ("cuMemcpyHtoDAsync", "lost", "the CUDA call cuMemcpyHtoDAsync failed: lost"),
         ("cuMemcpyDtoHAsync", "lost", "the CUDA call cuMemcpyDtoHAsync failed: lost"),
         ("cuStreamSynchronize", "lost", "the CUDA call cuStreamSynchronize failed: lost"),

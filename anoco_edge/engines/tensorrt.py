@@ -88,6 +88,8 @@ class TensorRtEngine:
         picture = int(np.prod(self._shape))
         self._pixels = self._memory.allocate(self.max_batch * picture)
         self._features = self._memory.allocate(self.max_batch * self._plan.bytes_out)
+        self._pixels_here = self._memory.allocate_host(self.max_batch * picture)
+        self._features_here = self._memory.allocate_host(self.max_batch * self._plan.bytes_out)
         self._plan.bind(self._pixels, self._features)
         self._launches = Launches(self._plan, self._memory)
 
@@ -103,7 +105,7 @@ class TensorRtEngine:
         with self._lock:
             for start in range(0, len(pixels), self.max_batch):
                 batch = slice(start, start + self.max_batch)
-                self._run(np.ascontiguousarray(pixels[batch]), found[batch])
+                self._run(pixels[batch], found[batch])
         return found.astype(np.float32, copy=False)
 
     @contextlib.contextmanager
@@ -111,7 +113,7 @@ class TensorRtEngine:
         """The same of at most `max_batch` pictures, where the GPU left them; only inside `with`."""
         self._check(pixels)
         with self._lock:
-            self._queue(np.ascontiguousarray(pixels))
+            self._queue(pixels)
             self._memory.wait()
             shape = (len(pixels), *self._plan.shape_out)
             yield DeviceArray(self._features, shape, self._plan.dtype_out, owner=self)
@@ -124,11 +126,15 @@ class TensorRtEngine:
 
     def _run(self, pixels: NDArray[np.uint8], found: NDArray[Any]) -> None:
         self._queue(pixels)
-        self._memory.copy_out(found, self._features)
+        here = self._features_here[: found.nbytes]
+        self._memory.copy_out(here, self._features)
         self._memory.wait()
+        found[...] = here.view(found.dtype).reshape(found.shape)
 
     def _queue(self, pixels: NDArray[np.uint8]) -> None:
-        self._memory.copy_in(self._pixels, pixels)
+        here = self._pixels_here[: pixels.size]
+        here.reshape(pixels.shape)[...] = pixels
+        self._memory.copy_in(self._pixels, here)
         self._launches.queue(pixels.shape)
 
     def _check(self, pixels: NDArray[np.uint8]) -> None:

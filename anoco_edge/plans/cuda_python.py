@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
@@ -70,6 +72,7 @@ class CudaPythonMemory:
     def __init__(self, cuda: CudaPython) -> None:
         self._cuda = cuda
         self._buffers: dict[int, int] = {}
+        self._host: list[int] = []
         self._graphs: set[CudaPythonGraph] = set()
         # The default stream would wait for, and hold up, everything else on the GPU.
         (stream,) = cuda("cudaStreamCreateWithFlags", cuda.constant("cudaStreamNonBlocking"))
@@ -80,6 +83,12 @@ class CudaPythonMemory:
         (pointer,) = self._cuda("cudaMalloc", size)
         self._buffers[int(pointer)] = size
         return int(pointer)
+
+    def allocate_host(self, size: int) -> NDArray[np.uint8]:
+        """So many bytes of page-locked memory, until `close`."""
+        (pointer,) = self._cuda("cudaHostAlloc", size, self._cuda.constant("cudaHostAllocDefault"))
+        self._host.append(int(pointer))
+        return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(int(pointer)))
 
     def copy_in(self, pointer: int, array: NDArray[Any]) -> None:
         """Queue a copy to the GPU; the array must live until `wait`."""
@@ -122,7 +131,10 @@ class CudaPythonMemory:
             graph.close()
         for pointer in self._buffers:
             self._cuda.quietly("cudaFree", pointer)
+        for pointer in self._host:
+            self._cuda.quietly("cudaFreeHost", pointer)
         self._buffers.clear()
+        self._host.clear()
         if stream:
             self._cuda.quietly("cudaStreamDestroy", stream)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, missing
@@ -51,11 +52,16 @@ class CapturedGraph(Protocol):
 
 
 class DeviceMemory(Protocol):
-    """Buffers on a GPU and one stream of its own; copies are queued until `wait`."""
+    """Buffers on a GPU and one stream of its own; copies are queued until `wait`.
+
+    Copies are to and from page-locked memory, which the GPU reaches by itself: `allocate_host`.
+    """
 
     stream: int
 
     def allocate(self, size: int) -> int: ...
+
+    def allocate_host(self, size: int) -> NDArray[np.uint8]: ...
 
     def copy_in(self, pointer: int, array: NDArray[Any]) -> None: ...
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
@@ -65,6 +66,7 @@ class PycudaMemory:
     def __init__(self, cuda: Pycuda) -> None:
         self._cuda = cuda
         self._buffers: dict[int, tuple[Any, int]] = {}
+        self._host: list[Any] = []
         with cuda.named("cuDevicePrimaryCtxRetain"):
             self._context = cuda.driver.Device(0).retain_primary_context()
         with self._inside("cuStreamCreate"):
@@ -77,6 +79,13 @@ class PycudaMemory:
             buffer = self._cuda.driver.mem_alloc(size)
         self._buffers[int(buffer)] = (buffer, size)
         return int(buffer)
+
+    def allocate_host(self, size: int) -> NDArray[np.uint8]:
+        """So many bytes of page-locked memory, until `close`."""
+        with self._inside("cuMemHostAlloc"):
+            made: NDArray[np.uint8] = self._cuda.driver.pagelocked_empty(size, np.uint8)
+        self._host.append(made.base)
+        return made
 
     def copy_in(self, pointer: int, array: NDArray[Any]) -> None:
         """Queue a copy to the GPU; the array must live until `wait`."""
@@ -114,7 +123,11 @@ class PycudaMemory:
                 for buffer, _ in self._buffers.values():
                     with contextlib.suppress(self._cuda.driver.Error):
                         buffer.free()
+                for host in self._host:
+                    with contextlib.suppress(self._cuda.driver.Error):
+                        host.free()
                 self._buffers.clear()
+                self._host.clear()
                 del stream  # pycuda destroys it here, where its context is current
             finally:
                 self._cuda.driver.Context.pop()

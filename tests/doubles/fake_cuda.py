@@ -38,14 +38,15 @@ class cudaStreamCaptureMode(IntEnum):
 class FakeCuda(ModuleType):
     """The module; `fail` makes a call return an error, `calls` are the names in their order.
 
-    `buffers` are sizes by pointer, `copied` the bytes that came back to the processor, `graphs` and
-    `execs` what was captured. `spoil_capture` is for what may not be captured.
+    `buffers` and `host` are sizes by pointer, `copied` the bytes that came back to the processor,
+    `graphs` and `execs` what was captured. `spoil_capture` is for what may not be captured.
     """
 
     cudaError_t = cudaError_t
     cudaMemcpyKind = cudaMemcpyKind
     cudaStreamCaptureMode = cudaStreamCaptureMode
     cudaStreamNonBlocking = 1
+    cudaHostAllocDefault = 0
 
     def __init__(
         self, memory: SimulatedGpu, gpu: str = "Orin", capability: tuple[int, int] = (8, 7)
@@ -58,6 +59,7 @@ class FakeCuda(ModuleType):
         self.memory = memory
         self.buffers: dict[int, int] = {}
         self.streams: set[int] = set()
+        self.host: dict[int, int] = {}
         self.copied: list[int] = []
         self.graphs: set[int] = set()
         self.execs: set[int] = set()
@@ -71,6 +73,8 @@ class FakeCuda(ModuleType):
         self.calls.append(name)
         if self.closed:  # an engine that a failed test kept: its memory is gone already
             return lambda *_: (cudaError_t.cudaSuccess,)
+        if name == "cudaStreamSynchronize" and name in self.fail:  # the work is over all the same
+            return lambda stream: (self.fail[name], *found(stream))
         if name in self.fail:
             return lambda *_: (self.fail[name], None)
         return lambda *arguments: _returned(found, arguments)
@@ -94,6 +98,9 @@ class FakeCuda(ModuleType):
             self.memory.destroy_graph(graph, "cuGraphExecDestroy")
         for pointer in self.buffers:
             self.memory.free(pointer)
+        for pointer in self.host:
+            self.memory.free_host(pointer)
+        self.host.clear()
         self.execs.clear()
         self.streams.clear()
         self.buffers.clear()
@@ -135,6 +142,23 @@ class FakeCuda(ModuleType):
         self.buffers[pointer] = size
         return (pointer,)
 
+    def cudaHostAlloc(self, size: int, flags: int) -> tuple[int]:
+        assert size > 0 and flags == self.cudaHostAllocDefault
+        pointer = self.memory.allocate_host(size)
+        self.host[pointer] = size
+        return (pointer,)
+
+    def cudaFreeHost(self, pointer: int) -> tuple[()]:
+        del self.host[pointer]
+        self.memory.free_host(pointer)
+        return ()
+
+    def check_page_locked(self, pointer: int, size: int) -> None:
+        """Others CUDA would copy aside first, and not until then return."""
+        assert any(
+            start <= pointer and pointer + size <= start + n for start, n in self.host.items()
+        )
+
     def cudaFree(self, pointer: int) -> tuple[()]:
         del self.buffers[pointer]
         self.memory.free(pointer)
@@ -146,6 +170,7 @@ class FakeCuda(ModuleType):
         inward = kind is cudaMemcpyKind.cudaMemcpyHostToDevice
         device, host = (to, of) if inward else (of, to)
         assert host not in self.buffers and 0 < size <= self.buffers[device]
+        self.check_page_locked(host, size)
         if inward:
             self.memory("cuMemcpyHtoDAsync_v2", to, of, size, stream)
         else:

@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from doubles.fake_cuda import FakeCuda
@@ -37,6 +38,26 @@ class Allocation:
         self._fake.memory.free(self._pointer)
 
 
+class HostAllocation:
+    """Page-locked; what is an array's `base`."""
+
+    def __init__(self, fake: FakePycuda, size: int) -> None:
+        self._fake = fake
+        self._pointer = fake.memory.allocate_host(size)
+        fake.host[self._pointer] = size
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (self._pointer, False),
+        }
+
+    def free(self) -> None:
+        self._fake.check("cuMemFreeHost")
+        del self._fake.host[self._pointer]
+        self._fake.memory.free_host(self._pointer)
+
+
 class Stream:
     def __init__(self, fake: FakePycuda) -> None:
         self._fake = fake
@@ -44,12 +65,14 @@ class Stream:
         fake.streams.add(self.handle)
 
     def synchronize(self) -> None:
+        if not self._fake.cuda.closed:
+            self._fake.memory.wait(self.handle)  # also where it is to fail
         self._fake.check("cuStreamSynchronize")
-        self._fake.memory.wait(self.handle)
 
     def __del__(self) -> None:
         if self.handle in self._fake.streams:
-            assert self._fake.stack, "destroyed outside of its context"
+            # An error keeps the frames that it came through, and they keep the stream.
+            assert self._fake.stack or self._fake.raised, "destroyed outside of its context"
             self._fake.streams.remove(self.handle)
             self._fake.memory("cuStreamDestroy_v2", self.handle)
 
@@ -76,8 +99,9 @@ class FakePycuda(ModuleType):
         super().__init__("pycuda.driver")
         self.cuda = cuda
         self.memory, self.buffers, self.streams = cuda.memory, cuda.buffers, cuda.streams
-        self.copied = cuda.copied
+        self.copied, self.host = cuda.copied, cuda.host
         self.fail: dict[str, Exception] = {}
+        self.raised = False
         self.stack: list[PrimaryContext] = []
         self.retained = 0
         self.count = 1
@@ -115,6 +139,7 @@ class FakePycuda(ModuleType):
             raise Error("the test is over")
         assert not current or self.stack, f"{call} without a current context"
         if call in self.fail:
+            self.raised = True
             raise self.fail[call]
 
     def init(self) -> None:
@@ -133,14 +158,21 @@ class FakePycuda(ModuleType):
         self.check("cuMemAlloc")
         return Allocation(self, size)
 
+    def pagelocked_empty(self, shape: int, dtype: Any) -> Any:
+        assert dtype is np.uint8
+        self.check("cuMemHostAlloc")
+        return np.asarray(HostAllocation(self, shape))
+
     def memcpy_htod_async(self, to: Allocation, array: Any, stream: Stream) -> None:
         self.check("cuMemcpyHtoDAsync")
         assert array.nbytes <= self.buffers[int(to)]
+        self.cuda.check_page_locked(array.ctypes.data, array.nbytes)
         self.memory("cuMemcpyHtoDAsync_v2", int(to), array.ctypes.data, array.nbytes, stream.handle)
 
     def memcpy_dtoh_async(self, array: Any, of: Allocation, stream: Stream) -> None:
         self.check("cuMemcpyDtoHAsync")
         assert array.nbytes <= self.buffers[int(of)]
+        self.cuda.check_page_locked(array.ctypes.data, array.nbytes)
         self.copied.append(array.nbytes)
         self.memory("cuMemcpyDtoHAsync_v2", array.ctypes.data, int(of), array.nbytes, stream.handle)
 
