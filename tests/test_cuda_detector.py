@@ -105,7 +105,8 @@ def test_infer_bench_and_doctor(stretched: Path, tmp_path: Path) -> None:
     ran = ok("bench", "--scoring", "12x40x8", "--scorers", "cuda,native", "--repeat", 1, "--json")
     found = {row["name"]: row for row in json.loads(ran.out)["rows"]}
     assert found["cuda"]["disagree"] == 0 and found["cuda"]["budget_mb"] == 256
-    assert found["cuda"]["extra_mb"] is None and found["cuda"]["retrieval"] is None
+    assert found["cuda"]["extra_mb"] > 4, "the device's, of which cuBLAS has most"
+    assert found["cuda"]["retrieval"] is None  # its kernels are not timed one by one
 
     (finding,) = (f for f in doctor.scorer_findings() if f.name == "cuda")
     assert finding.state == "ok" and "Simulated device" in finding.detail
