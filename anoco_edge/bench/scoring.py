@@ -173,9 +173,10 @@ class _Match:
         scorer = open_scorer(name, self._bank, threads=self._threads)
         self._opened[name] = scorer
         shares = self._shares[name] = []
+        query = self._query
 
-        def run() -> Features:
-            scores = scorer.score(self._query)
+        def run() -> Features:  # which must not hold the match: a GPU's memory goes with it
+            scores = scorer.score(query)
             if name != "cuda":  # whose kernels are not timed one by one
                 shares.append(scores.retrieval)
             return scores.energy.astype(np.float32)
