@@ -92,6 +92,11 @@ Entry::Entry(const char* call, bool needs_context) : lock_(World::get().mutex), 
   if (context_ != nullptr && is_sticky(code_)) context_->lost = code_;
 }
 
+void Entry::forbid_capture() const {
+  if (World::get().captures())
+    misuse(std::string(call_) + ": not allowed while this thread captures a stream");
+}
+
 }  // namespace simcuda
 
 using simcuda::faults;

@@ -10,11 +10,6 @@ namespace {
 
 World& world() { return World::get(); }
 
-void forbid_capture(const Entry& entry) {
-  if (world().captures())
-    misuse(std::string(entry.call()) + ": not allowed while this thread captures a stream");
-}
-
 // Arguments that lead into an allocation are pointers; those into one that was freed are mistakes.
 // How much of it a kernel touches is known when it runs.
 std::vector<Use> find_uses(const std::string& name, const std::vector<size_t>& sizes,
@@ -40,7 +35,7 @@ extern "C" {
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
   const Entry entry("cuStreamCreate");
   if (entry.code() != kSuccess) return entry.code();
-  forbid_capture(entry);
+  entry.forbid_capture();
   *stream = reinterpret_cast<CUstream>(world().make<Stream>(Kind::stream, entry.context()));
   return kSuccess;
 }
@@ -58,7 +53,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamSynchronize(CUstream handle) {
   const Entry entry("cuStreamSynchronize");
   if (entry.lost()) return entry.code();
-  forbid_capture(entry);
+  entry.forbid_capture();
   world().finish(world().stream(entry.call(), handle));
   return entry.code();
 }
@@ -66,7 +61,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
 CUresult cuCtxSynchronize(void) {
   const Entry entry("cuCtxSynchronize");
   if (entry.lost()) return entry.code();
-  forbid_capture(entry);
+  entry.forbid_capture();
   world().finish_all(entry.context());
   return entry.code();
 }
@@ -74,7 +69,7 @@ CUresult cuCtxSynchronize(void) {
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
   const Entry entry("cuStreamWaitEvent");
   if (entry.code() != kSuccess) return entry.code();
-  forbid_capture(entry);
+  entry.forbid_capture();
   const auto* waited = world().check<Event>(entry.call(), event, Kind::event);
   world().enqueue(world().stream(entry.call(), handle), {entry.call(), {}, {}, waited->mark, {}});
   return kSuccess;
@@ -134,7 +129,7 @@ CUresult cuEventDestroy_v2(CUevent event) {
 CUresult cuEventRecord(CUevent handle, CUstream stream) {
   const Entry entry("cuEventRecord");
   if (entry.code() != kSuccess) return entry.code();
-  forbid_capture(entry);
+  entry.forbid_capture();
   auto* event = world().check<Event>(entry.call(), handle, Kind::event);
   Stream* recorded = world().stream(entry.call(), stream);
   event->mark = std::make_shared<Mark>();
@@ -146,7 +141,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
 CUresult cuEventSynchronize(CUevent handle) {
   const Entry entry("cuEventSynchronize");
   if (entry.lost()) return entry.code();
-  forbid_capture(entry);
+  entry.forbid_capture();
   const auto* event = world().check<Event>(entry.call(), handle, Kind::event);
   if (event->mark) world().finish(event->mark->stream, event->mark.get());
   return entry.code();

@@ -214,6 +214,7 @@ class Entry {
   CUresult code() const { return code_; }  // not 0: return it
   bool lost() const { return lost_; }      // and do nothing
   const char* call() const { return call_; }
+  void forbid_capture() const;  // misuse where this thread captures a stream
   Context* context() const { return context_; }
 
  private:
