@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -19,12 +20,14 @@ from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.engines import open_engine
 from anoco_edge.onnx_session import open_session
 from anoco_edge.plans.flavours import is_installed
-from anoco_edge.selftest import LIMITS, check_engine
+from anoco_edge.selftest import LIMITS, check_engine, selftest_energies
 from anoco_edge.teaching import NewPicture
 from anoco_edge_calibration.ranges import collect_ranges
-from anoco_edge_export import export_backbone, load_recipe
+from anoco_edge_export import export_backbone, int8, load_recipe
 from anoco_edge_export.half import convert
 from anoco_edge_export.islands import tensor_types
+from anoco_edge_export.onnx_graph import INPUT, OUTPUT
+from anoco_edge_export.parity import DiffersError
 from anoco_edge_export.quantise import (
     SWITCHES,
     named_products,
@@ -277,6 +280,35 @@ def test_more_than_the_recipe_allows_is_no_bundle(
     assert "even with 1 layers left in FP16 (ONNX Runtime, CPU): min cosine is" in line
     assert "the worst layers" in line and "blocks.0." in line and "no bundle was written" in line
     assert [path.name for path in tmp_path.iterdir()] == ["good"]
+
+
+def test_what_would_fail_its_self_test_on_a_device_does_not_pass_here(tmp_path: Path) -> None:
+    """The gate looks at many patches, the self-test of a bundle at the worst of one picture."""
+    graph = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18]>\n'
+        f"small (uint8[batch, n, 1, 3] {INPUT}) => (float[b, n, 3] {OUTPUT})\n"
+        f"<int64[3] shape = {{0, 0, 3}}> {{ y = Cast <to = 1> ({INPUT})\n"
+        f" {OUTPUT} = Reshape (y, shape) }}"
+    )
+    path = tmp_path / "it.onnx"
+    path.write_bytes(graph.SerializeToString())
+    pixels = np.random.default_rng(0).integers(1, 255, (1, 40, 1, 3), dtype=np.uint8)
+    features = pixels.reshape(1, 40, 3).astype(np.float32)
+
+    def check(expected: NDArray[np.float32]) -> None:
+        gate = SimpleNamespace(
+            pixels=pixels, expected=SimpleNamespace(features=expected, picture=0)
+        )
+        int8._check_selftest(path, cast(Any, gate))
+
+    check(features)
+    moved = features.copy()
+    worst = selftest_energies(features[0]).argmax()
+    moved[0, 1::2][worst] *= 1.5
+    with pytest.raises(
+        DiffersError, match=r"self-test energies are off by \d+\.\d%, 20% is allowed"
+    ):
+        check(moved)
 
 
 # The command line

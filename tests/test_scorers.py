@@ -385,6 +385,11 @@ MADE: dict[str, Callable[[Near], Scorer]] = {
 
 
 @pytest.mark.parametrize("name", MADE)
+def test_a_name_makes_the_scorer_of_that_name(name: str) -> None:
+    assert MADE[name](bank_of(features(30, 8, 0))).name == name
+
+
+@pytest.mark.parametrize("name", MADE)
 def test_blocks_and_pairs_do_not_change_the_result(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
