@@ -90,6 +90,33 @@ def test_a_ray_that_does_not_start_says_where_its_logs_are(
         pass
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_head_that_lost_its_server_is_asked_once_more(
+    monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    ray = pytest.importorskip("ray")
+    asked: list[object] = []
+
+    def init(url: str, **_: object) -> None:
+        asked.append(url)
+        if len(asked) <= failures:
+            text = "Traceback (most recent call last):\n  File ...\nZombieProcess: it is gone"
+            raise ConnectionAbortedError(f"Initialization failure from server:\n{text}")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr("anoco_edge.fleet.cluster._knock", lambda *_: None)
+    opened = open_cluster("ray://head:20001", workers=0, threads=1, gpu=False)
+    if failures == 1:
+        with opened as cluster:
+            assert cluster.workers == 2
+    else:
+        with pytest.raises(EnvironmentMissingError, match="20001: ZombieProcess: it is gone; "):
+            opened.__enter__()
+    assert asked == ["ray://head:20001"] * 2
+
+
 def test_ray_that_is_not_installed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert "pip install 'anoco-edge[fleet]'" in fails(3, *ON, "ray", "--out", "out")

@@ -128,7 +128,7 @@ def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int)
         if address is not None:
             with warnings.catch_warnings():  # the error below says it
                 warnings.simplefilter("ignore")
-                ray.init(f"ray://{address[0]}:{address[1]}", **quiet)
+                _connect(ray, f"ray://{address[0]}:{address[1]}", quiet)
         else:
             ray.init(
                 "local",
@@ -144,6 +144,14 @@ def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int)
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray takes it, and would end us at once
+
+
+def _connect(ray: ModuleType, url: str, quiet: dict[str, Any]) -> None:
+    """A head starts a server for each of us, and a busy one may lose it: it is asked once more."""
+    try:
+        ray.init(url, **quiet)
+    except ConnectionAbortedError:
+        ray.init(url, **quiet)
 
 
 def reason_of(error: Exception) -> str:
