@@ -93,7 +93,7 @@ std::unique_ptr<const Cublas> load_cublas(const Driver& driver) {
   auto table = std::make_unique<Cublas>();
   // A driver library that brings cuBLAS along: the simulated one.
   if (bind(*table, driver.library) == nullptr) return table;
-  const std::string name = driver.version >= 13000 ? "libcublas.so.13" : "libcublas.so.12";
+  const std::string name = cublas_file(driver.version);
   const Library library = open_library(name);
   if (library == nullptr)
     fail(ANOCO_NO_BACKEND, "cuBLAS cannot be loaded: " + dl_error() +
@@ -159,6 +159,10 @@ const Cublas& cublas() {
   const std::lock_guard<std::mutex> lock(all.loading);
   if (all.cublas == nullptr) all.cublas = load_cublas(below).release();
   return *all.cublas;
+}
+
+const char* cublas_file(int driver_version) {
+  return driver_version >= 13000 ? "libcublas.so.13" : "libcublas.so.12";
 }
 
 bool is_sticky(CUresult code) {

@@ -34,4 +34,7 @@ struct Cublas {
 const Driver& driver();
 const Cublas& cublas();
 
+// The library that goes with a driver: CUDA 13 has one that JetPack 6 (driver 12.6) cannot run.
+const char* cublas_file(int driver_version);
+
 }  // namespace anoco::gpu

@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "gpu/device.hpp"
+#include "gpu/driver.hpp"
 #include "gpu/scorer.hpp"
 #include "simt.hpp"
 
@@ -39,6 +40,12 @@ void code_is_chosen_by_device_and_driver() {
   chosen(70, 12060, "none");
   chosen(87, 11080, "none");
   CHECK(choose_code({nullptr, 0}, 87, 13000) == nullptr);
+}
+
+void cublas_goes_with_the_driver() {
+  CHECK(std::strcmp(cublas_file(12060), "libcublas.so.12") == 0);
+  CHECK(std::strcmp(cublas_file(12090), "libcublas.so.12") == 0);
+  CHECK(std::strcmp(cublas_file(13000), "libcublas.so.13") == 0);
 }
 
 void layout(int64_t refs, int64_t dim, Operands type, int64_t rows, int64_t memory, bool gram) {
@@ -97,6 +104,7 @@ void kernels_take_what_they_are_given() {
 
 int main() {
   code_is_chosen_by_device_and_driver();
+  cublas_goes_with_the_driver();
   memory_stays_in_its_budget();
   no_energy_is_nan();
   kernels_take_what_they_are_given();
