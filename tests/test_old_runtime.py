@@ -163,7 +163,8 @@ def test_without_python_310_the_run_says_so(
 
 
 def test_what_was_not_executed_is_printed_by_name(tmp_path: Path) -> None:
-    """With workers too: the property of a test travels to the process that prints."""
+    """With workers too: the property of a test travels to the process that prints. A temporary folder
+    of its own keeps it from clearing away what earlier runs left, gigabytes of it, as it ends."""
     (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"
@@ -173,7 +174,8 @@ def test_what_was_not_executed_is_printed_by_name(tmp_path: Path) -> None:
     )
     here = os.pathsep.join([environment()["PYTHONPATH"], str(Path(__file__).parent)])
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider", tmp_path],
+        [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider"]
+        + ["--basetemp", tmp_path / "temporary", tmp_path / "test_it.py"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
