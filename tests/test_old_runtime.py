@@ -163,8 +163,11 @@ def test_without_python_310_the_run_says_so(
 
 
 def test_what_was_not_executed_is_printed_by_name(tmp_path: Path) -> None:
-    """With workers too: the property of a test travels to the process that prints. A temporary folder
-    of its own keeps it from clearing away what earlier runs left, gigabytes of it, as it ends."""
+    """With workers too: the property of a test travels to the process that prints.
+
+    Without a temporary folder of its own it would clear away gigabytes of earlier runs as it ends.
+    """
+    own = ["-p", "no:cacheprovider", "--basetemp", tmp_path / "temporary"]
     (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"
@@ -174,8 +177,7 @@ def test_what_was_not_executed_is_printed_by_name(tmp_path: Path) -> None:
     )
     here = os.pathsep.join([environment()["PYTHONPATH"], str(Path(__file__).parent)])
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider"]
-        + ["--basetemp", tmp_path / "temporary", tmp_path / "test_it.py"],
+        [sys.executable, "-m", "pytest", "-q", "-n", "1", *own, tmp_path / "test_it.py"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
