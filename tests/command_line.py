@@ -1,4 +1,4 @@
-"""Running `anoco-edge` the way users do, and a network camera for it to look at."""
+"""Running `anoco-edge` the way users do, and videos and a network camera for it to look at."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import cv2
+import numpy as np
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
@@ -106,6 +108,11 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
+def names(folder: str) -> list[str]:
+    """What lies in it."""
+    return sorted(path.name for path in Path(folder).glob("*"))
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     """Every file with its content, to see that nothing was changed or left behind."""
     return {
@@ -129,6 +136,19 @@ def refused(code: int, *args: object) -> str:
     line = fails(code, *args)
     assert tree(Path()) == before
     return line
+
+
+def write_video(path: Path | str, pictures: Iterable[Any]) -> str:
+    """RGB pictures of one size, 25 a second."""
+    writer = None
+    for rgb in pictures:
+        if writer is None:
+            kind = cv2.VideoWriter.fourcc(*"MJPG")
+            writer = cv2.VideoWriter(str(path), kind, 25, rgb.shape[1::-1])
+        writer.write(np.ascontiguousarray(rgb[..., ::-1]))
+    assert writer is not None
+    writer.release()
+    return str(path)
 
 
 def defective_picture(seed: int = 77) -> Any:

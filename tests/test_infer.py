@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from command_line import (
@@ -15,10 +14,12 @@ from command_line import (
     defective_picture,
     fails,
     make_line,
+    names,
     ok,
     rows_of,
     run_cli,
     run_process,
+    write_video,
 )
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
@@ -35,19 +36,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = make_line(tmp_path_factory.mktemp("template"))
     Image.fromarray(defective_picture()).save(folder / "parts" / "good0-scratched.png")
     return folder
-
-
-def video(path: str, pictures: list[np.ndarray]) -> str:
-    size = pictures[0].shape[1::-1]
-    writer = cv2.VideoWriter(path, cv2.VideoWriter.fourcc(*"MJPG"), 25, size)
-    for rgb in pictures:
-        writer.write(np.ascontiguousarray(rgb[..., ::-1]))
-    writer.release()
-    return path
-
-
-def names(folder: str) -> list[str]:
-    return sorted(path.name for path in Path(folder).glob("*"))
 
 
 # --- pictures -------------------------------------------------------------------------------------
@@ -119,7 +107,7 @@ def test_overlays_by_policy(here: Path, policy: str, kept: list[int]) -> None:
 
 
 def test_keep_deletes_the_oldest(here: Path) -> None:
-    clip = video("clip.avi", [textured_picture(k) for k in range(5)])
+    clip = write_video("clip.avi", [textured_picture(k) for k in range(5)])
     ok("infer", "line.anoco", clip, "--out", "out", "--save", "all", "--keep", "2")
     rows = rows_of(Path("out"))
     assert len(rows) == 5 and all("overlay" in row and "picture" in row for row in rows)
@@ -262,7 +250,9 @@ def test_engine_settings_arrive(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_video(here: Path) -> None:
-    clip = video("clip.avi", [textured_picture(60), defective_picture(), textured_picture(61)])
+    clip = write_video(
+        "clip.avi", [textured_picture(60), defective_picture(), textured_picture(61)]
+    )
     ran = ok("infer", "line.anoco", clip, "--json", "--out", "out", "--threshold", "1")
     rows = ran.json["results"]
     assert [row["source"] for row in rows] == [f"clip.avi#{k}" for k in range(3)]
@@ -275,7 +265,7 @@ def test_a_video(here: Path) -> None:
 def test_teach_from_a_video_and_inspect_the_rest(tmp_path: Path) -> None:
     bundle = make_tiny_bundle(tmp_path / "new.anoco").path
     frames = [*(textured_picture(k) for k in range(5)), defective_picture()]
-    clip = video(str(tmp_path / "clip.avi"), frames)
+    clip = write_video(tmp_path / "clip.avi", frames)
     ran = ok("infer", bundle, clip, "--teach", "3", "--json")
     assert [row["source"] for row in ran.json["results"]] == [f"{clip}#{k}" for k in (3, 4, 5)]
     assert ran.json["results"][2]["verdict"] == "anomalous"
@@ -286,7 +276,7 @@ def test_teach_from_a_video_and_inspect_the_rest(tmp_path: Path) -> None:
 
 def test_teaching_needs_enough_frames(tmp_path: Path) -> None:
     bundle = make_tiny_bundle(tmp_path / "new.anoco").path
-    clip = video(str(tmp_path / "clip.avi"), [textured_picture(k) for k in range(2)])
+    clip = write_video(tmp_path / "clip.avi", [textured_picture(k) for k in range(2)])
     assert "gave only 2 of 3 frames" in fails(1, "infer", bundle, clip, "--teach", "3")
     assert ok("product", "list", bundle, "--json").json == []
 
@@ -305,7 +295,7 @@ def test_a_rejected_picture_becomes_a_reference(here: Path) -> None:
 
 
 def test_a_rejected_frame_becomes_a_reference(here: Path) -> None:
-    clip = video("clip.avi", [textured_picture(60), defective_picture()])
+    clip = write_video("clip.avi", [textured_picture(60), defective_picture()])
     ok("infer", "line.anoco", clip, "--out", "out", "--threshold", "1")
     enroll = ("enroll", "line.anoco", "--from-results", "out/results.jsonl", "--id")
     line = fails(2, *enroll, "0")

@@ -12,34 +12,21 @@ import time
 from pathlib import Path
 from typing import Any
 
-import cv2
-import numpy as np
 import pytest
 from command_line import (
     Ran,
+    names,
     network_camera,
     ok,
     rows_of,
     start,
+    write_video,
 )
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.results.signals import signals_held
 
 KEYS = {"source", "score", "threshold", "ratio", "verdict", "regions", "evidence", "timings"}
-
-
-def video(path: str, pictures: list[np.ndarray]) -> str:
-    size = pictures[0].shape[1::-1]
-    writer = cv2.VideoWriter(path, cv2.VideoWriter.fourcc(*"MJPG"), 25, size)
-    for rgb in pictures:
-        writer.write(np.ascontiguousarray(rgb[..., ::-1]))
-    writer.release()
-    return path
-
-
-def names(folder: str) -> list[str]:
-    return sorted(path.name for path in Path(folder).glob("*"))
 
 
 def lines_of(text: str) -> list[dict[str, Any]]:
@@ -115,7 +102,7 @@ def test_a_live_run_is_stopped_cleanly(here: Path, number: int) -> None:
 
 
 def test_a_finite_run_that_is_stopped_says_so(here: Path) -> None:
-    clip = video("clip.avi", [textured_picture(k) for k in range(3000)])
+    clip = write_video("clip.avi", [textured_picture(k) for k in range(3000)])
     ran = interrupted(signal.SIGINT, "infer", "line.anoco", clip, "--save", "none", "--json")
     assert ran.code == 130 and "stopped before the end" in ran.err
     assert ran.json["summary"]["interrupted"] is True

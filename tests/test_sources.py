@@ -16,6 +16,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from command_line import write_video
 from PIL import Image
 
 from anoco_edge.errors import (
@@ -177,11 +178,8 @@ def shade(number: int) -> tuple[int, int, int]:
 
 
 def video(path: Path, count: int) -> str:
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 25, SIZE)
-    for number in range(count):
-        writer.write(np.full((SIZE[1], SIZE[0], 3), shade(number)[::-1], np.uint8))
-    writer.release()
-    return str(path)
+    shape = (SIZE[1], SIZE[0], 3)
+    return write_video(path, (np.full(shape, shade(n), np.uint8) for n in range(count)))
 
 
 def number_of(frame: Frame) -> int:
@@ -241,11 +239,8 @@ def test_what_is_no_video(tmp_path: Path) -> None:
 
 
 def test_a_video_too_small_to_inspect_is_an_error_per_frame(tmp_path: Path) -> None:
-    path = tmp_path / "tiny.avi"
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 25, (8, 8))
-    writer.write(np.zeros((8, 8, 3), np.uint8))
-    writer.release()
-    (frame,) = open_source([str(path)])
+    tiny = write_video(tmp_path / "tiny.avi", [np.zeros((8, 8, 3), np.uint8)])
+    (frame,) = open_source([tiny])
     assert frame.rgb is None and "8x8" in str(frame.error)
 
 
