@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import pytest
 from command_line import (
+    PATIENCE,
     defective_picture,
     environment,
     fails,
@@ -42,7 +43,6 @@ from anoco_edge.sources.files import find_pictures
 
 pytestmark = pytest.mark.xdist_group("ray")  # two heads on a machine want the same ports
 MARK = "ANOCO_FLEET_TEST"
-PATIENCE = 240.0  # seconds, for a machine that is busy with other things; a few are usual
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import ROOT, environment
+from command_line import PATIENCE, ROOT, environment
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 HEAVY = {"torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "cv2", "tensorrt"}
@@ -26,7 +26,7 @@ def loaded_after(code: str, *args: object) -> set[str]:
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert ran.returncode == 0, ran.stderr
     return set(json.loads(ran.stderr.rpartition("LOADED")[2]))
@@ -70,7 +70,7 @@ def test_import_time() -> None:
             capture_output=True,
             text=True,
             env=environment(),
-            timeout=60,
+            timeout=PATIENCE,
         )
         found = re.search(r"\|\s*(\d+) \| anoco_edge$", ran.stderr, re.MULTILINE)
         assert found, ran.stderr

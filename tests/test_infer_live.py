@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from command_line import (
+    PATIENCE,
     Ran,
     names,
     network_camera,
@@ -74,14 +75,14 @@ def test_teach_from_a_live_stream(tmp_path: Path) -> None:
 def interrupted(number: int, *args: object) -> Ran:
     """The command, sent a signal once results.jsonl has a few rows."""
     process = start(*args, "--out", "out")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     results = Path("out/results.jsonl")
     while not results.exists() or results.read_bytes().count(b"\n") < 3:
         assert time.monotonic() < deadline and process.poll() is None, process.communicate()
         time.sleep(0.02)
     process.send_signal(number)
     try:
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

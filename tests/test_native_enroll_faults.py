@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import PATIENCE
 from native_controller import (
     Controller,
     Open,
@@ -263,7 +264,7 @@ def test_kill_at_random_moments_leaves_the_old_or_the_new_state(taught: Path) ->
         assert process.stdout.readline() == "go\n"
         time.sleep(moment * duration)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         assert process.returncode == -signal.SIGKILL
         after = assert_whole(taught)
         # Two come together: never one of them alone, and none of the others is lost.

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import environment
+from command_line import PATIENCE, environment
 from numpy.typing import NDArray
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
@@ -372,7 +372,7 @@ def service(
         assert line.startswith("listening on "), process.stderr.read()
         yield line.split()[-1], request.param
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
         said = process.stderr.read()
         assert said.startswith("inspecting in Python: ") == (request.param == "python")
     finally:

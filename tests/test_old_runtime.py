@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import old_runtime
 import pytest
-from command_line import environment
+from command_line import PATIENCE, environment
 from exported_families import CASES, export_case
 from old_runtime import NotAvailableError, OldRuntime, expect, make_old_runtime, run_graphs
 from tiny_bundle import make_tiny_bundle, textured_picture, tiny_backbone, write_good_pictures
@@ -121,7 +121,9 @@ def test_the_package_itself_runs_there(old: OldRuntime, tmp_path: Path) -> None:
 
     def run(*arguments: object) -> str:
         command = [old.python, "-m", "anoco_edge", *map(str, arguments)]
-        ran = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+        ran = subprocess.run(
+            command, capture_output=True, text=True, env=environment(), timeout=PATIENCE
+        )
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
@@ -182,7 +184,7 @@ def test_what_was_not_executed_is_printed_by_name(tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         env={**environment(), "PYTHONPATH": here},
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     _, _, said = ran.stdout.partition("not executed here")

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import PATIENCE
 from PIL import Image
 
 from anoco_edge.errors import StorageError
@@ -304,7 +305,7 @@ class Browser:
         request = urllib.request.Request(self.base + path, data=data, method=method)
         # A proxy of the environment must not come between this machine and itself.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=60) as answer:
+        with opener.open(request, timeout=PATIENCE) as answer:
             return json.load(answer)["value"]
 
     def open(self, url: str) -> None:
@@ -323,7 +324,7 @@ class Browser:
         self.call("POST", "/actions", {"actions": [{"type": "key", "id": "k", "actions": keys}]})
 
     def until(self, script: str, expected: object) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while (seen := self.run(script)) != expected:
             assert time.monotonic() < deadline, f"{script}: {seen!r} instead of {expected!r}"
             time.sleep(0.05)

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from command_line import PATIENCE
 
 from anoco_edge.machine import cores
 from anoco_edge.scoring import Metric, Parameters, References, Scores, open_scorer, score_patches
@@ -122,7 +123,7 @@ def test_making_the_graph_needs_no_torch() -> None:
         "import sys; from anoco_edge_export.scoring_graph import scoring_graph; scoring_graph();"
         "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 
 
 def run_whole(query: np.ndarray, bank: np.ndarray, metric: str) -> Scores:

@@ -16,7 +16,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from command_line import write_video
+from command_line import PATIENCE, write_video
 from PIL import Image
 
 from anoco_edge.errors import (
@@ -319,7 +319,7 @@ def test_a_slow_consumer_gets_the_newest_and_the_rest_is_counted() -> None:
 
 def test_what_waited_is_replaced_by_what_is_newest() -> None:
     with camera(60, silent=True) as served, open_source([served.url], timeout=2) as source:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while source.skipped < 59 and time.monotonic() < deadline:
             time.sleep(0.01)
         newest = next(iter(source))
@@ -437,7 +437,9 @@ def test_an_address_may_be_given_as_the_camera() -> None:
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE
+    )
 
 
 def test_opencv_says_nothing_of_its_own(tmp_path: Path) -> None:

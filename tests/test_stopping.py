@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import environment, run_cli, tree
+from command_line import PATIENCE, environment, run_cli, tree
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.disk import TEMPORARY
@@ -62,7 +62,7 @@ def stopped_when(stuck: str, *args: object) -> Iterator[None]:
             assert process.stdout.readline() == "stuck\n", process.communicate()
             yield
             process.terminate()
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=PATIENCE)
             assert (process.returncode, out) == (130, ""), err
             assert err == "anoco-edge: stopped\n"
         finally:

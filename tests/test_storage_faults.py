@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import PATIENCE
 from other_process import finish, powerless, run_apart, snapshot
 from tiny_bundle import make_tiny_bundle, textured_picture
 
@@ -194,7 +195,7 @@ def test_kill_at_ten_random_moments_leaves_the_old_or_the_new_state(taught: Path
         assert process.stdout.readline() == "go\n"
         time.sleep(moment * duration)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         assert process.returncode == -signal.SIGKILL
         after = assert_whole(taught)
         # Two come and go together: never one of them alone, and none of the others is lost.
