@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -139,15 +139,12 @@ def refused(code: int, *args: object) -> str:
     return line
 
 
-def write_video(path: Path | str, pictures: Iterable[Any]) -> str:
+def write_video(path: Path | str, pictures: Sequence[Any]) -> str:
     """RGB pictures of one size, 25 a second."""
-    writer = None
+    size = pictures[0].shape[1::-1]
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 25, size)
     for rgb in pictures:
-        if writer is None:
-            kind = cv2.VideoWriter.fourcc(*"MJPG")
-            writer = cv2.VideoWriter(str(path), kind, 25, rgb.shape[1::-1])
         writer.write(np.ascontiguousarray(rgb[..., ::-1]))
-    assert writer is not None
     writer.release()
     return str(path)
 

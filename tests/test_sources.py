@@ -179,7 +179,7 @@ def shade(number: int) -> tuple[int, int, int]:
 
 def video(path: Path, count: int) -> str:
     shape = (SIZE[1], SIZE[0], 3)
-    return write_video(path, (np.full(shape, shade(n), np.uint8) for n in range(count)))
+    return write_video(path, [np.full(shape, shade(n), np.uint8) for n in range(count)])
 
 
 def number_of(frame: Frame) -> int:

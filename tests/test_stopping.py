@@ -18,6 +18,8 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.disk import TEMPORARY
 from anoco_edge.detector import Detector
 
+# Both outlast PATIENCE: a stop that waited for them would be no stop.
+
 # A graph that is never written to its end. Tracing it takes seconds and is not what is stopped.
 STUCK_EXPORT = """
 import time
@@ -26,7 +28,7 @@ from anoco_edge_export import export
 def save(graph, path):
     path.write_bytes(b"half a graph")
     print("stuck", flush=True)
-    time.sleep(60)
+    time.sleep(100_000)
 
 export.trace, export.save = lambda *_: None, save
 """
@@ -39,7 +41,7 @@ fsync = os.fsync
 def sync(handle):
     if "MOMENT" in os.readlink(f"/proc/self/fd/{handle}"):
         print("stuck", flush=True)
-        time.sleep(60)
+        time.sleep(100_000)
     fsync(handle)
 
 os.fsync = sync
