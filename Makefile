@@ -11,7 +11,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 CXX_FILES := find runtime examples -path runtime/cmake/editable -prune -o -type f \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0
 SOURCES = $(shell find runtime/src runtime/include runtime/cuda runtime/backends runtime/cmake/*.cmake runtime/abi -type f)
 
-.PHONY: demo test test-full native fuzz lint format clean
+.PHONY: demo test test-full attack native fuzz lint format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -43,8 +43,13 @@ format: $(STAMP)
 test: lint $(NATIVE)
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not full' tests anoco_edge export calibration
 
-test-full: lint $(NATIVE)
+test-full: lint $(NATIVE) attack
 	$(BIN)/python -m pytest -q -n 2 --dist loadgroup tests anoco_edge export calibration
+
+# Kills, failing disks, mutated bundles, pictures and streams: one table of what was tried and held.
+ATTACK_SEED ?= 0
+attack: $(NATIVE)
+	$(BIN)/python -m tests.attack --seed $(ATTACK_SEED)
 
 # The C++ side alone: build/runtime-release
 native: $(STAMP)

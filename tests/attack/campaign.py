@@ -1,0 +1,77 @@
+"""What a campaign is given, what it yields, and how campaigns are found."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, cast
+
+import numpy as np
+
+import tests.attack
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run of one campaign."""
+
+    folder: Path  # empty, for this campaign alone
+    seed: int
+    short: bool  # the version of `make test`: seconds, not minutes
+
+    def rng(self) -> np.random.Generator:
+        """The source of every random choice, so that a seed repeats a run."""
+        return np.random.default_rng(self.seed)
+
+    def choose(self, full: int, short: int) -> int:
+        """How many cases to try."""
+        return short if self.short else full
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that was tried; `broken` says what went wrong, or is empty when it held."""
+
+    name: str
+    broken: str = ""
+
+
+class Campaign(Protocol):
+    """A module of this package."""
+
+    __doc__: str | None
+    cases: Callable[[Plan], Iterator[Case]]
+
+
+def campaigns() -> dict[str, Campaign]:
+    """Every campaign by its name, in alphabetical order."""
+    found = {}
+    for info in pkgutil.iter_modules(tests.attack.__path__):
+        if info.name != "__main__":
+            module = importlib.import_module(f"tests.attack.{info.name}")
+            if hasattr(module, "cases"):
+                found[info.name] = cast(Campaign, module)
+    return found
+
+
+@dataclass
+class Tally:
+    """The row of a campaign in the table."""
+
+    tried: int = 0
+    broken: int = 0
+    first: str = ""
+
+    def count(self, case: Case) -> None:
+        """One more case."""
+        self.tried += 1
+        if case.broken:
+            self.broken += 1
+            self.first = self.first or f"{case.name}: {case.broken}"
+
+    @property
+    def held(self) -> int:
+        return self.tried - self.broken
