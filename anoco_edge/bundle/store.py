@@ -30,6 +30,7 @@ from anoco_edge.bundle.schema import (
 )
 from anoco_edge.errors import AnocoError, BundleError, StorageError, UsageError
 from anoco_edge.storage.beneath import Directory, read_below
+from anoco_edge.storage.durability import NOT_DURABLE
 from anoco_edge.storage.staging import Staging, complete_replacement, staging, sweep_stagings
 
 SUFFIX = ".anoco"
@@ -489,12 +490,14 @@ def _write_durably(target: Path, data: bytes | Path) -> None:
 
 @contextlib.contextmanager
 def _named_as(building: Path, path: Path) -> Iterator[None]:
-    """Errors name the place that the user gave, not the one where the bundle is built."""
+    """Errors name the place that the user gave, not the one where the bundle is built; and what was
+    committed there is gone with it."""
     try:
         yield
     except AnocoError as error:
         error.what = error.what.replace(str(building), str(path))
         error.hint = error.hint.replace(str(building), str(path))
+        error.hint = error.hint.replace(NOT_DURABLE, "nothing was changed")
         error.args = (f"{error.what}; {error.hint}" if error.hint else error.what,)
         raise
 
