@@ -272,7 +272,6 @@ def test_the_native_library_teaches_through_no_link_and_waits_for_no_fifo(
 ) -> None:
     native = controller(taught)
     path, behind = taught / name, taught.parent / "outside"
-    wanted = "a folder" if path.is_dir() else "a file"
     path.rename(behind)
     path.symlink_to(behind)
     before = everything(taught.parent)
@@ -283,10 +282,8 @@ def test_the_native_library_teaches_through_no_link_and_waits_for_no_fifo(
     assert everything(taught.parent) == before
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(BundleError) as caught:
+    with pytest.raises(BundleError, match=f"{path} is a FIFO, not a (file|folder); remove it"):
         native.enroll([textured_picture(7)], ["frame7"])
-    text = f"is a FIFO, not {wanted}; remove it, or copy the bundle again"
-    assert str(caught.value) == f"{path} {text}"
 
 
 @pytest.mark.usefixtures("use_native")

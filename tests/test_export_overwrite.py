@@ -26,6 +26,7 @@ from anoco_edge.errors import BundleError, StorageError
 from anoco_edge.storage import staging as staging_module
 from anoco_edge.storage.staging import complete_replacement, staging, sweep_stagings
 from anoco_edge.teaching import NewPicture, Teacher
+from anoco_edge_export.triton import write_triton_repository
 
 Exchange = Callable[[Path, Path], bool]
 
@@ -166,6 +167,31 @@ def test_a_kill_at_every_call_of_a_first_export_leaves_nothing_or_everything(
         assert left == ([] if states[-1] == "none" else [target]), call
         call += 1
     assert states == sorted(states, reverse=True) and set(states) == {"none", "new"}
+
+
+@pytest.mark.parametrize("exchange", [staging_module.exchange, no_exchange])
+def test_a_kill_at_every_call_leaves_the_old_triton_model_or_the_new_one(
+    master: Path, tmp_path: Path, exchange: Exchange
+) -> None:
+    contract = Bundle.open(master / "new.anoco").manifest.input
+    folder = tmp_path / "models"
+
+    def write(content: bytes, batch: int) -> None:
+        write_triton_repository(folder, content, name="nut", contract=contract, max_batch=batch)
+
+    code, call, states = -signal.SIGKILL, 0, []
+    while code:
+        shutil.rmtree(folder, ignore_errors=True)
+        write(b"old", 1)
+        code = in_a_process_that_dies_at(call, lambda: write(b"new", 8), exchange)
+        sweep_stagings(folder)
+        assert [path.name for path in folder.iterdir()] == ["nut"]
+        content = (folder / "nut/1/model.onnx").read_bytes()
+        config = (folder / "nut/config.pbtxt").read_text()
+        assert ("max_batch_size: 8" in config) == (content == b"new")
+        states.append(content)
+        call += 1
+    assert states == sorted(states, reverse=True) and set(states) == {b"old", b"new"}
 
 
 def test_a_failure_at_every_sync_says_what_is_true(

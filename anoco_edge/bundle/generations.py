@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from anoco_edge.bundle.checksum import is_sealed
 from anoco_edge.bundle.disk import LOCK, TEMPORARY, writing
 from anoco_edge.bundle.schema import Product
 from anoco_edge.bundle.store import (
@@ -21,7 +22,7 @@ from anoco_edge.bundle.store import (
     read_sealed,
     sealed_document,
 )
-from anoco_edge.errors import BundleError, UsageError
+from anoco_edge.errors import UsageError
 from anoco_edge.storage.beneath import Directory
 from anoco_edge.storage.durability import NotDurableError, committed
 
@@ -32,6 +33,8 @@ _WRITTEN = re.compile(
     r"|(references|calibration)/[0-9a-f]{16}(\.[^/]*)?|mask-[0-9a-f]{16}\.png"
     r"|baseline-[0-9]+\.safetensors"
 )
+_HISTORY = re.compile(r"history/product-[0-9]+\.json")
+_PATH = re.compile(rb'"path"\s*:\s*"([^"]*)"')  # of a file, in a document
 
 
 def next_generation(bundle: Bundle, name: str) -> int:
@@ -57,7 +60,7 @@ def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None
             if not folder.exists(before):  # a kill right after the very first commit
                 history[before] = folder.read(_CURRENT, MOST_TEXT)
             history[history_path(product.generation)] = document
-        _sweep(bundle, product.name, folder)
+        _sweep(folder)
         fresh = [name for name in (*history, *files) if not folder.exists(name)]
         try:
             _put(folder, files)
@@ -105,29 +108,31 @@ def _is_current(folder: Directory, document: bytes) -> bool:
     return folder.exists(_CURRENT) and folder.read(_CURRENT, MOST_TEXT) == document
 
 
-def _sweep(bundle: Bundle, name: str, folder: Directory) -> None:
+def _sweep(folder: Directory) -> None:
     """Remove what a killed process left: half-written files, and files that no generation names.
 
-    Nobody writes while the lock is held. Where a generation cannot be read, nobody knows what it
-    names, and only half-written files go.
+    Nobody writes while the lock is held. Where a generation is damaged, nobody knows what it names,
+    and only half-written files go.
     """
-    try:
-        kept = _named_by_any(bundle, name)
-    except BundleError:
-        kept = None
-    for file in folder.files():
+    files = folder.files()
+    kept = _named_by_any(folder, files)
+    for file in files:
         orphan = kept is not None and _WRITTEN.fullmatch(file) is not None and file not in kept
         if orphan or PurePosixPath(file).name.startswith(TEMPORARY):
             folder.remove(file)
 
 
-def _named_by_any(bundle: Bundle, name: str) -> set[str]:
-    """Every file that a generation of the product relies on, and the generations themselves."""
-    generations = bundle.generations(name)
-    if name in bundle.products():
-        generations.append(bundle.product(name))
-    kept = {history_path(generation.generation) for generation in generations}
-    return kept | {record.path for g in generations for record in product_files(g)}
+def _named_by_any(folder: Directory, files: list[str]) -> set[str] | None:
+    """Every file that a generation relies on, and the generations themselves; None if one is
+    damaged. Their text is searched, not parsed: there may be hundreds."""
+    kept: set[str] = set()
+    for file in files:
+        if file == _CURRENT or _HISTORY.fullmatch(file):
+            raw = folder.read(file, MOST_TEXT)
+            if not is_sealed(raw):
+                return None
+            kept |= {file, *(path.decode("utf-8", "replace") for path in _PATH.findall(raw))}
+    return kept
 
 
 def undo(bundle: Bundle, name: str) -> Product:
@@ -143,7 +148,7 @@ def undo(bundle: Bundle, name: str) -> Product:
         previous = read_sealed(folder / before, Product, bundle.path)
         for record in product_files(previous):
             bundle.locate(record, folder)
-        _sweep(bundle, name, place.folder)
+        _sweep(place.folder)
         place.folder.put(_CURRENT, place.folder.read(before, MOST_TEXT))
         with committed():
             place.folder.sync()

@@ -61,6 +61,8 @@ class Staging:
         self._keep = False
 
     def _replace_in_two_steps(self) -> None:
+        _sync(self.folder)  # where the old folder goes must be on the disk before it goes there
+        _sync(self.folder.parent)
         self.target.rename(self.folder / _REPLACED)
         try:
             self.building.rename(self.target)
@@ -76,15 +78,17 @@ class Staging:
 
 
 @contextmanager
-def staging(target: Path) -> Iterator[Staging]:
+def staging(target: Path, *, follow_link: bool = True) -> Iterator[Staging]:
     """A staging folder for `target`, removed at the end whatever happens.
 
-    A target that is a link stands for the folder that it names, which is replaced.
+    A target that is a link stands for the folder that it names, which is replaced; without
+    `follow_link` it is the link that is replaced.
     """
-    place = Path(os.path.realpath(target)) if target.is_symlink() else target
+    place = Path(os.path.realpath(target)) if follow_link and target.is_symlink() else target
     absent = [parent for parent in (place.parent, *place.parent.parents) if not parent.exists()]
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        if absent:
+            place.parent.mkdir(parents=True, exist_ok=True)
         for parent in absent:
             _sync(parent.parent)
         sweep_stagings(place.parent)

@@ -19,6 +19,8 @@
 #include <string>
 
 #include "bundle/commit.hpp"
+#include "bundle/json.hpp"
+#include "bundle/sealed.hpp"
 #include "check.h"
 #include "failure.hpp"
 
@@ -255,18 +257,15 @@ static void a_disk_that_fails_after_the_rename_loses_nothing() {
   CHECK(kept && lost);
 }
 
-static std::string document(int generation, const std::string& bank) {
-  return "{\"generation\": " + std::to_string(generation) + ", \"bank\": {\"path\": \"" + bank +
-         "\"}}";
+static std::string document(const std::string& bank) {
+  return anoco::seal(anoco::Json::Object{{"bank", anoco::Json::Object{{"path", bank}}}});
 }
 
 static void files_that_no_generation_names_are_swept() {
   const Place place;
   const std::string picture = "references/0123456789abcdef.png";
-  const Generation one{
-      1, {}, document(1, "bank-1.safetensors"), {{"bank-1.safetensors", bytes("A")}}};
-  const Generation five{
-      5, 1, document(5, "bank-5.safetensors"), {{"bank-5.safetensors", bytes("B")}}};
+  const Generation one{1, {}, document("bank-1.safetensors"), {{"bank-1.safetensors", bytes("A")}}};
+  const Generation five{5, 1, document("bank-5.safetensors"), {{"bank-5.safetensors", bytes("B")}}};
   commit_locked(place.part(), one);
   const auto before = snapshot(place.folder());
   fs::create_directories(place.folder() / "references");
@@ -281,7 +280,7 @@ static void files_that_no_generation_names_are_swept() {
   // Where a generation cannot be read, nobody knows what it names.
   std::ofstream(place.folder() / "history" / "product-1.json") << "damaged";
   std::ofstream(place.folder() / "bank-7.safetensors") << "of a kill?";
-  commit_locked(place.part(), {8, 5, document(8, "bank-5.safetensors"), {}});
+  commit_locked(place.part(), {8, 5, document("bank-5.safetensors"), {}});
   CHECK(snapshot(place.folder()).count("bank-7.safetensors") == 1);
 }
 

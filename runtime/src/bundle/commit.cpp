@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "bundle/document_parts.hpp"
 #include "bundle/files.hpp"
 #include "bundle/json.hpp"
 #include "failure.hpp"
@@ -114,18 +115,16 @@ std::set<std::string> named_by_any(const Directory& folder, const std::vector<st
   std::set<std::string> named;
   for (const std::string& name : files) {
     if (name != kCurrent && number_in(name, "history/product-", ".json") == 0) continue;
-    const Json document = parse_json(view(read_text(folder, name)), name);
-    add_paths(document, named);
+    const Bytes text = read_text(folder, name);
+    check_seal(view(text), name);
+    add_paths(parse_json(view(text), name), named);
     named.insert(name);
-    const Json* number = document.find("generation");
-    const int64_t* generation = number != nullptr ? number->as<int64_t>() : nullptr;
-    if (generation != nullptr) named.insert(history_path(*generation));
   }
   return named;
 }
 
 // Half-written files, and files that no generation names; nobody writes while the lock is held.
-// Where a generation cannot be read, nobody knows what it names, and only half-written files go.
+// Where a generation is damaged, nobody knows what it names, and only half-written files go.
 void sweep(const Directory& folder) {
   const std::vector<std::string> files = folder.files();
   std::set<std::string> named(files.begin(), files.end());
