@@ -185,14 +185,14 @@ def test_a_link_to_the_outside_is_refused(taught: Path, name: str) -> None:
     elsewhere = taught.parent / f"elsewhere-{name}"
     (taught / name).rename(elsewhere)
     (taught / name).symlink_to(elsewhere)
-    with pytest.raises(BundleError, match="points outside the bundle"):
+    with pytest.raises(BundleError, match=f"{name} is a link; a bundle contains no links: copy"):
         Bundle.open(taught)
 
 
-def test_a_link_that_leads_nowhere_is_a_missing_file(taught: Path) -> None:
+def test_a_link_that_leads_nowhere_is_refused(taught: Path) -> None:
     (taught / "backbone.onnx").unlink()
     (taught / "backbone.onnx").symlink_to("backbone.onnx")
-    with pytest.raises(BundleError, match=r"backbone.onnx is missing"):
+    with pytest.raises(BundleError, match=r"backbone.onnx is a link"):
         Bundle.open(taught)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge import __version__
-from anoco_edge.bundle import Bundle
+from anoco_edge.bundle import Bundle, create_bundle
 from anoco_edge.demo.render import render
 from anoco_edge.detector import Detector
 from anoco_edge.errors import ParityError
@@ -306,28 +307,51 @@ def test_a_graph_that_differs_from_torch_leaves_nothing_behind(
 def test_references_that_do_not_fit_together(
     exported: tuple[Path, Ran], parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The export itself is good, so it stays, and the user is told."""
-    import anoco_edge.cli.export as command
+    """A bundle that was asked for with references does not come without them."""
+    import anoco_edge_export
 
     target = tmp_path / "new.anoco"
 
-    def without_torch(backbone: str, path: Path, **options: object) -> ExportedBundle:
-        shutil.copytree(exported[0], path)
-        shutil.rmtree(path / "products")
-        bundle = Bundle.open(path)
-        manifest = bundle.manifest
+    def without_torch(
+        backbone: str,
+        path: Path,
+        *,
+        prepare: Callable[[Bundle], None],
+        overwrite: bool,
+        **options: object,
+    ) -> ExportedBundle:
+        known = Bundle.open(exported[0])
+        manifest = known.manifest
+        bundle = create_bundle(
+            path,
+            backbone=manifest.backbone,
+            contract=manifest.input,
+            parity=manifest.parity,
+            tools={},
+            files={f.path: known.read(f) for f in manifest.files},
+            overwrite=overwrite,
+            prepare=prepare,
+        )
         made = ExportedBackbone(
             manifest.backbone, manifest.input, manifest.parity, {}, {}, "", "", (5, 7)
         )
         return ExportedBundle(bundle, made, ())
 
-    monkeypatch.setattr(command, "export_bundle", without_torch)
+    monkeypatch.setattr(anoco_edge_export, "export_bundle", without_torch)
     Image.new("RGB", (400, 100)).save(tmp_path / "wide.png")
     refs = ("--refs", parts / "good", "--refs", tmp_path / "wide.png")
     ran = run_cli("export", *BACKBONE, *refs, "--out", target)
     assert ran.code == 1 and "wide.png is 400x100" in ran.complaint
-    assert f"{target} was written, but without references" in ran.err
-    assert Bundle.open(target).products() == []
+    assert "new.anoco was not written" in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["wide.png"]
+    refs = ("--refs", parts / "good")
+    assert ok("export", *BACKBONE, *refs, "--out", target, "--json").json["bundle"] == str(target)
+    before = tree(target)
+    assert Bundle.open(target).product().generation == 1
+    refs = ("--refs", tmp_path / "wide.png", "--refs", parts / "good")
+    ran = run_cli("export", *BACKBONE, *refs, "--out", target, "--overwrite")
+    assert ran.code == 1 and str(target.name) in ran.err and ".tmp-" not in ran.err
+    assert tree(target) == before
 
 
 def test_one_file_and_a_repository_of_a_bundle(

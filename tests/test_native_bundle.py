@@ -414,15 +414,13 @@ def test_a_link_to_the_outside_is_refused(read: Read, taught: Path, name: Path) 
     elsewhere = taught.parent / "elsewhere"
     (taught / name).rename(elsewhere)
     (taught / name).symlink_to(elsewhere)
-    assert "points outside the bundle" in refusal(read, taught, Path(name).name)
+    assert "is a link; a bundle contains no links: copy" in refusal(read, taught, taught / name)
     (taught / name).unlink()
     (taught / name).symlink_to(Path(name).name)
-    assert "is missing" in refusal(read, taught, Path(name).name)
+    assert "is a link" in refusal(read, taught, taught / name)
 
 
-def test_a_bundle_behind_a_link_and_links_inside_it_are_fine(read: Read, taught: Path) -> None:
-    (taught / "backbone.onnx").rename(taught / "graph")
-    (taught / "backbone.onnx").symlink_to("graph")
+def test_a_bundle_behind_a_link_is_fine(read: Read, taught: Path) -> None:
     link = taught.parent / "link"
     link.symlink_to(taught)
     assert json.loads(read("bundle", link)) == contents(link)

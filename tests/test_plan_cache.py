@@ -182,3 +182,11 @@ def test_stale_plans_go_and_others_stay() -> None:
 
 def _key(record: cache.PlanRecord) -> str:
     return record.key
+
+
+def test_a_fifo_in_the_cache_is_refused_and_not_waited_for() -> None:
+    record = stored()
+    fifo = record.path.with_name("0.json")
+    os.mkfifo(fifo, 0o600)
+    with pytest.raises(BundleError, match=r"0\.json is not a regular file; remove it"):
+        cache.list_plans()

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _ZEROS = b"0" * 64
 _FIELD = re.compile(rb'"checksum": "([0-9a-f]{64})"')
@@ -27,10 +27,20 @@ def sha256_bytes(data: bytes) -> str:
 
 def sha256_file(path: Path) -> str:
     """Hex digest of a file, read in pieces."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
+        return sha256_stream(stream)
+
+
+def sha256_stream(stream: BinaryIO) -> str:
+    """Hex digest of the rest of an open file.
+
+    >>> import io
+    >>> sha256_stream(io.BytesIO(b""))[:8]
+    'e3b0c442'
+    """
+    digest = hashlib.sha256()
+    while chunk := stream.read(1 << 20):
+        digest.update(chunk)
     return digest.hexdigest()
 
 

@@ -11,8 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from anoco_edge.errors import StorageError
+from anoco_edge.storage.beneath import TEMPORARY, Directory
+from anoco_edge.storage.durability import NOT_DURABLE, NotDurableError, committed
+from anoco_edge.storage.staging import sweep_stagings
 
-TEMPORARY = ".tmp-"
+__all__ = ["LOCK", "TEMPORARY", "locked", "sync_folder", "write_atomic", "writing"]
+
 LOCK = ".lock"
 
 _HINTS = {
@@ -32,43 +36,40 @@ def writing(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         hint = _HINTS.get(error.errno or 0, "nothing was changed")
+        if isinstance(error, NotDurableError):
+            hint = NOT_DURABLE
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise StorageError(f"cannot write {what}: {reason}", hint=hint) from None
 
 
 def write_atomic(path: Path, data: bytes) -> None:
     """The file is there whole, and on the disk, or not at all."""
-    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    with Directory.open(path.parent) as folder:
+        folder.put(path.name, data)
+        with committed():
+            folder.sync()
 
 
 def sync_folder(folder: Path) -> None:
     """Make renames inside `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with Directory.open(folder) as opened:
+        opened.sync()
 
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: float, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder's lock; another holder is waited for, up to `wait` seconds.
+    """Hold the lock of a product's folder, `BUNDLE/products/NAME`, which is made if need be.
 
-    The lock belongs to the open file, so it falls with the process, however that ends.
+    Another holder is waited for, up to `wait` seconds. The lock belongs to the open file, so it
+    falls with the process, however that ends.
     """
-    with writing(str(folder)):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    root = folder.parent.parent
+    with (
+        writing(str(folder)),
+        Directory.open(root) as bundle,
+        bundle.folder(f"{folder.parent.name}/{folder.name}", create=True) as opened,
+    ):
+        handle = opened.open_lock(LOCK)
     try:
         deadline, told = time.monotonic() + wait, False
         while True:
@@ -89,6 +90,7 @@ def locked(folder: Path, wait: float, on_wait: Callable[[str], None]) -> Iterato
                     f"cannot lock {folder}: {error.strerror or error}",
                     hint="copy the bundle to a local disk to change it",
                 ) from None
+        sweep_stagings(root.parent)
         yield
     finally:
         os.close(handle)

@@ -7,17 +7,18 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from anoco_edge.bundle.bank import Bank
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.bundle.checksum import is_sealed, seal, sha256_bytes, sha256_file
-from anoco_edge.bundle.disk import LOCK, TEMPORARY, sync_folder, writing
+from anoco_edge.bundle.checksum import is_sealed, seal, sha256_bytes, sha256_file, sha256_stream
+from anoco_edge.bundle.disk import LOCK, writing
 from anoco_edge.bundle.schema import (
     SCHEMA_VERSION,
     Backbone,
@@ -27,12 +28,16 @@ from anoco_edge.bundle.schema import (
     Plan,
     Product,
 )
-from anoco_edge.errors import BundleError, StorageError, UsageError
+from anoco_edge.errors import AnocoError, BundleError, StorageError, UsageError
+from anoco_edge.storage.beneath import Directory, read_below
+from anoco_edge.storage.durability import NOT_DURABLE
+from anoco_edge.storage.staging import Staging, complete_replacement, staging, sweep_stagings
 
 SUFFIX = ".anoco"
 GRAPH = "backbone.onnx"
 LARGE_GRAPH = 256 * 2**20  # bytes; larger ones are not held in memory beside the engine's own copy
 DEFAULT_PRODUCT = "default"
+MOST_TEXT = 2**28  # bytes of a document, far above any real one
 _NUMBERED = re.compile(r"(?:product|bank)-([0-9]+)\.(?:json|safetensors)")
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -54,13 +59,16 @@ class Bundle:
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
         """Read the manifest and check that every file it names is there with its size."""
         root = Path(path)
-        if not (root / "manifest.json").is_file():
-            if root.is_dir():
-                raise BundleError(f"{root} has no manifest.json, so it is not a bundle")
+        if not root.exists():
+            complete_replacement(root)  # where a process was killed while it replaced a bundle
+        if not root.is_dir():
             raise BundleError(
                 f"there is no bundle at {root}", hint="make one with: anoco-edge export"
             )
-        bundle = cls(root, read_sealed(root / "manifest.json", Manifest))
+        with _reading(root), Directory.open(root) as top:
+            if not top.exists("manifest.json"):
+                raise BundleError(f"{root} has no manifest.json, so it is not a bundle")
+        bundle = cls(root, read_sealed(root / "manifest.json", Manifest, root))
         for record in bundle.manifest.files:
             bundle.locate(record)
         return bundle
@@ -70,29 +78,50 @@ class Bundle:
         return self.path.name.removesuffix(SUFFIX)
 
     def locate(self, record: FileRecord, folder: Path | None = None) -> Path:
-        """The path of a recorded file; outside, missing or of another size is an error."""
-        path = (folder or self.path) / record.path
-        with _reading(path):
-            if not path.is_file():
-                raise _missing(path)
-            if not path.resolve().is_relative_to(self.path.resolve()):
-                raise BundleError(f"{path} points outside the bundle")
-            size = path.stat().st_size
-        if size != record.size:
-            raise BundleError(
-                f"{path} has {size} bytes instead of {record.size}",
-                hint="the bundle is damaged: copy or make it again",
-            )
-        return path
+        """The path of a recorded file; a link, or a missing file, or another size is an error."""
+        with self._opened(record, folder):
+            return (folder or self.path) / record.path
 
     def read(self, record: FileRecord, folder: Path | None = None) -> bytes:
         """The content of a recorded file, its hash checked."""
-        path = self.locate(record, folder)
-        with _reading(path):
-            data = path.read_bytes()
+        with self._opened(record, folder) as stream:
+            data = stream.read()
         if sha256_bytes(data) != record.sha256:
-            raise _changed(path)
+            raise _changed((folder or self.path) / record.path)
         return data
+
+    @contextlib.contextmanager
+    def _opened(self, record: FileRecord, folder: Path | None) -> Iterator[BinaryIO]:
+        """A recorded file, opened without following links, of its recorded size."""
+        path = (folder or self.path) / record.path
+        with _reading(path), Directory.open(self.path) as top:
+            try:
+                stream = top.open_file(self._below(path))
+            except FileNotFoundError:
+                raise _missing(path) from None
+            with stream:
+                size = os.fstat(stream.fileno()).st_size
+                if size != record.size:
+                    raise BundleError(
+                        f"{path} has {size} bytes instead of {record.size}",
+                        hint="the bundle is damaged: copy or make it again",
+                    )
+                yield stream
+
+    def _below(self, path: Path) -> str:
+        return path.relative_to(self.path).as_posix()
+
+    @contextlib.contextmanager
+    def _folder(self, path: Path) -> Iterator[Directory | None]:
+        """A folder of the bundle, opened to be read; None where there is none."""
+        with _reading(path), Directory.open(self.path) as top:
+            try:
+                opened = top.folder(self._below(path))
+            except FileNotFoundError:
+                yield None
+                return
+            with opened:
+                yield opened
 
     def file(self, name: str) -> FileRecord:
         """The record of one of the bundle's immutable files."""
@@ -127,10 +156,11 @@ class Bundle:
 
     def products(self) -> list[str]:
         """Names of the products, sorted."""
-        folder = self.path / "products"
-        if not folder.is_dir():
-            return []
-        return sorted(p.name for p in folder.iterdir() if (p / "product.json").is_file())
+        with self._folder(self.path / "products") as folder:
+            if folder is None:
+                return []
+            there = [name for name in folder.names() if folder.holds_folder(name)]
+            return [name for name in there if folder.exists(f"{name}/product.json")]
 
     def product(self, name: str | None = None) -> Product:
         """A product by name; without one, the only product there is."""
@@ -150,7 +180,7 @@ class Bundle:
         if name not in names:
             known = f"it has: {', '.join(names)}" if names else "it has none yet"
             raise UsageError(f"{self.path} has no product {name!r}", hint=known)
-        product = read_sealed(self.product_folder(name) / "product.json", Product)
+        product = read_sealed(self.product_folder(name) / "product.json", Product, self.path)
         if product.name != name:
             path = self.product_folder(name) / "product.json"
             raise BundleError(f"{path} belongs to product {product.name!r}")
@@ -198,15 +228,24 @@ class Bundle:
 
     def generations(self, name: str) -> list[Product]:
         """Every generation that is still there, oldest first."""
-        folder = self.product_folder(name) / "history"
-        found = {p: generation_of(p) for p in folder.glob("product-*.json")}
-        numbers = {p: number for p, number in found.items() if number is not None}
-        return [read_sealed(path, Product) for path in sorted(numbers, key=numbers.__getitem__)]
+        path = self.product_folder(name) / "history"
+        with self._folder(path) as folder:
+            names = folder.names() if folder is not None else []
+        found = {n: generation_of(Path(n)) for n in names if n.startswith("product-")}
+        numbers = {n: number for n, number in found.items() if number is not None}
+        ordered = sorted(numbers, key=numbers.__getitem__)
+        return [read_sealed(path / n, Product, self.path) for n in ordered]
+
+    def product_contents(self, name: str) -> list[str]:
+        """Every file in the folder of a product, relative to it, whether or not it is known."""
+        with self._folder(self.product_folder(name)) as folder:
+            return folder.files() if folder is not None else []
 
     # ---- verification
 
     def verify(self) -> Iterator[Path]:
         """Re-hash everything, yielding each path that is right; the first wrong one raises."""
+        self._files()  # a link anywhere is refused
         yield self.path / "manifest.json"
         for record in self.manifest.files:
             yield self._verified(record, self.path)
@@ -230,10 +269,17 @@ class Bundle:
 
     def _check_lost_products(self) -> None:
         """History is first written when there is a product.json: without one it was lost."""
-        for history in sorted(self.path.glob("products/*/history")):
-            name = history.parent.name
-            if name not in self.products() and self.generations(name):
-                raise _missing(history.parent / "product.json")
+        with self._folder(self.path / "products") as folder:
+            names = folder.names() if folder is not None else []
+            there = [n for n in names if folder is not None and folder.holds_folder(n)]
+        known = self.products()
+        for name in there:
+            if name not in known and self.generations(name):
+                raise _missing(self.product_folder(name) / "product.json")
+
+    def _files(self) -> list[Path]:
+        with _reading(self.path), Directory.open(self.path) as top:
+            return [self.path / name for name in top.files()]
 
     def strangers(self) -> list[Path]:
         """Files that nothing in the bundle speaks of (left by a kill, or put there by hand)."""
@@ -245,16 +291,45 @@ class Bundle:
             for product in (self.product(name), *self.generations(name)):
                 known.add(folder / history_path(product.generation))
                 known |= {folder / record.path for record in product_files(product)}
-        files = (p for p in self.path.rglob("*") if p.is_file() and p.name != LOCK)
-        return sorted(p for p in files if p not in known)
+        return sorted(p for p in self._files() if p.name != LOCK and p not in known)
 
     def _verified(self, record: FileRecord, folder: Path) -> Path:
-        path = self.locate(record, folder)
-        with _reading(path):
-            digest = sha256_file(path)
+        path = folder / record.path
+        with self._opened(record, folder) as stream:
+            digest = sha256_stream(stream)
         if digest != record.sha256:
             raise _changed(path)
         return path
+
+    # ---- changes
+
+    @contextlib.contextmanager
+    def changing(self, name: str) -> Iterator[ProductPlace]:
+        """The folder of a product, opened to be changed; the caller holds its lock.
+
+        A bundle that another process replaced meanwhile (`export --overwrite`) is an error: the
+        change belongs to the old one.
+        """
+        with Directory.open(self.path) as top:
+            if _checksum(top.read("manifest.json", MOST_TEXT)) != self.manifest.checksum:
+                raise _replaced(self.path)
+            with (
+                top.folder("products", create=True) as products,
+                products.folder(name, create=True) as folder,
+            ):
+                yield ProductPlace(top, products, folder)
+            with Directory.open(self.path) as now_there:
+                if now_there.identity() != top.identity():
+                    raise _replaced(self.path)
+
+
+@dataclass(frozen=True)
+class ProductPlace:
+    """The open folder of a product, and the two above it."""
+
+    bundle: Directory
+    products: Directory
+    folder: Directory
 
 
 def product_files(product: Product) -> Iterator[FileRecord]:
@@ -292,12 +367,14 @@ def _reading(path: Path) -> Iterator[None]:
         raise BundleError(f"{path} cannot be read: {reason}") from None
 
 
-def read_sealed(path: Path, model: type[_Model]) -> _Model:
-    """Read one of the two kinds of JSON document; anything odd is a BundleError."""
+def read_sealed(path: Path, model: type[_Model], root: Path) -> _Model:
+    """Read one of the two kinds of JSON document of the bundle at `root`; anything odd is a
+    BundleError."""
+    with _reading(path):
+        raw = read_below(root, path, MOST_TEXT)
     try:
-        raw = path.read_bytes()
         document = json.loads(raw)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise BundleError(f"{path} cannot be read: {error}") from None
     version = document.get("schema_version") if isinstance(document, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
@@ -328,6 +405,22 @@ def _changed(path: Path) -> BundleError:
     )
 
 
+def _checksum(raw: bytes) -> str:
+    """The checksum that a document carries; empty for what is no document."""
+    try:
+        document = json.loads(raw)
+    except ValueError:
+        return ""
+    return str(document.get("checksum", "")) if isinstance(document, dict) else ""
+
+
+def _replaced(path: Path) -> StorageError:
+    return StorageError(
+        f"{path} was replaced by another process meanwhile",
+        hint="the new bundle was not changed: do it again if it still holds",
+    )
+
+
 def sealed_document(model: BaseModel) -> bytes:
     """The bytes to write for a manifest or a product."""
     document: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
@@ -349,10 +442,14 @@ def create_bundle(
     files: Mapping[str, bytes | Path],
     plans: Sequence[Plan] = (),
     overwrite: bool = False,
+    prepare: Callable[[Bundle], object] | None = None,
+    stage: Staging | None = None,
 ) -> Bundle:
-    """Write a new bundle without products: built beside its place, moved there by one rename.
+    """Write a new bundle: built beside its place, moved there by one rename.
 
     `files` are contents, or paths of files to move in: those too large to hold in memory.
+    `prepare` is given the new bundle before it is moved, to teach it products. `stage` is where it
+    is built, for callers that have a staging folder already.
     """
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists already", hint="choose another --out, or pass --overwrite")
@@ -365,24 +462,49 @@ def create_bundle(
         files=tuple(_record(name, data) for name, data in sorted(files.items())),
         plans=tuple(plans),
     )
-    building = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
-    try:
+    contents = {**files, "manifest.json": sealed_document(manifest)}
+    with contextlib.ExitStack() as stack:
         with writing(str(path)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            for name, data in {**files, "manifest.json": sealed_document(manifest)}.items():
-                target = building / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if isinstance(data, Path):
-                    shutil.move(data, target)
-                with target.open("ab") as stream:
-                    if isinstance(data, bytes):
-                        stream.write(data)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-            _replace_folder(building, path)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+            stage = stage or stack.enter_context(staging(path))
+            for name, data in contents.items():
+                _write_durably(stage.building / name, data)
+        if prepare is not None:
+            with _named_as(stage.building, path):
+                prepare(Bundle.open(stage.building))
+        _check_replaceable(path)
+        with writing(str(path)):
+            stage.publish()
     return Bundle.open(path)
+
+
+def _write_durably(target: Path, data: bytes | Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(data, Path):
+        shutil.move(data, target)
+    with target.open("ab") as stream:
+        if isinstance(data, bytes):
+            stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+@contextlib.contextmanager
+def _named_as(building: Path, path: Path) -> Iterator[None]:
+    """Errors name the place that the user gave, not the one where the bundle is built; and what was
+    committed there is gone with it."""
+    try:
+        yield
+    except AnocoError as error:
+        error.what = error.what.replace(str(building), str(path))
+        error.hint = error.hint.replace(str(building), str(path))
+        error.hint = error.hint.replace(NOT_DURABLE, "nothing was changed")
+        error.args = (f"{error.what}; {error.hint}" if error.hint else error.what,)
+        raise
+
+
+def _check_replaceable(path: Path) -> None:
+    if path.is_dir() and not (path / "manifest.json").exists() and any(path.iterdir()):
+        raise StorageError(f"{path} is not a bundle, so it is not overwritten")
 
 
 def _record(name: str, data: bytes | Path) -> FileRecord:
@@ -391,21 +513,9 @@ def _record(name: str, data: bytes | Path) -> FileRecord:
     return FileRecord(path=name, sha256=sha256_file(data), size=data.stat().st_size)
 
 
-def _replace_folder(building: Path, path: Path) -> None:
-    if path.exists():
-        if not (path / "manifest.json").exists() and any(path.iterdir()):
-            raise StorageError(f"{path} is not a bundle, so it is not overwritten")
-        old = path.with_name(f"{TEMPORARY}old-{path.name}-{os.getpid()}")
-        path.rename(old)
-        building.rename(path)
-        shutil.rmtree(old)
-    else:
-        building.rename(path)
-    sync_folder(path.parent)
-
-
 def find_bundle(folder: Path = Path()) -> Path:
     """The one bundle in the current directory."""
+    sweep_stagings(folder)  # one of a killed process may hold the bundle that it was replacing
     found = sorted(p for p in folder.glob(f"*{SUFFIX}") if (p / "manifest.json").is_file())
     if len(found) == 1:
         return found[0]

@@ -18,6 +18,7 @@ from anoco_edge.errors import missing
 if TYPE_CHECKING:
     from PIL import Image
 
+    from anoco_edge.bundle import Bundle
     from anoco_edge.demo.line import Shift
 
 GOOD_PARTS, DEFECTIVE_PARTS = 12, 16
@@ -55,10 +56,14 @@ def demo(
         parts = {m: make_parts(m, GOOD_PARTS, DEFECTIVE_PARTS, seed, step) for m in MATERIALS}
     for material, (references, line) in parts.items():
         save_parts(out_ / "parts" / material, references, line)
-    export_bundle(backbone, bundle, size=(size, size), overwrite=True)
+
+    def teach_all(new: Bundle) -> None:
+        for material, (references, _) in parts.items():
+            teach(new.path, material, references)
+
+    export_bundle(backbone, bundle, size=(size, size), overwrite=True, prepare=teach_all)
     with progress("inspecting", len(MATERIALS) * per_material) as step:
-        for material, (references, line) in parts.items():
-            teach(bundle, material, references)
+        for material, (_, line) in parts.items():
             shifts.append(run_shift(bundle, material, line, out_ / material, step))
     figures = [_figures(shift, auroc) for shift in shifts]
     sheet = contact_sheet(

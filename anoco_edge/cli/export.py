@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,6 +29,7 @@ from anoco_edge.errors import AnocoError, UsageError, missing
 from anoco_edge.teaching import NO_CHANGE, NewPicture, Settings, Taught, Teacher
 
 if TYPE_CHECKING:
+    from anoco_edge.bundle import Bundle
     from anoco_edge_export import ExportedBundle
 
 DEFAULT_BACKBONE = "dinov3-l"
@@ -145,6 +147,7 @@ def export(
     tapped = parse_layers(layer, layers)
     pictures = _pictures(refs, shots, seed)  # bad references should cost seconds, not an export
     calibration = _pictures(calib, None, seed)
+    after = _AfterExport(engine, batch, pictures, product, settings)
     exported = export_bundle(
         chosen,
         path,
@@ -160,19 +163,19 @@ def export(
         targets=targets,
         batch=batch,
         overwrite=overwrite,
+        prepare=after.run,
     )
     report = _report(exported)
     if not json_:
         _show(exported)
-    if engine == "tensorrt":
-        report["plan"] = build_report(path, "tensorrt", None, batch, None, force=False)
+    if after.plan is not None:
+        report["plan"] = {**after.plan, "bundle": str(path)}
         if not json_:
             show_plan(report["plan"])
-    if pictures:
-        taught = _enroll(path, pictures, product, settings)
-        report["taught"] = taught_report(taught)
+    if after.taught is not None:
+        report["taught"] = taught_report(after.taught)
         if not json_:
-            show_taught(taught, path)
+            show_taught(after.taught, path)
     handed = {}
     if single_file or triton:
         handed = hand_over(exported.bundle, product, single_file, triton)
@@ -184,7 +187,29 @@ def export(
     note(f"next: anoco-edge {next_step.format(path)}")
 
 
-def export_bundle(backbone: str, target: Path, **options: Any) -> ExportedBundle:
+@dataclass
+class _AfterExport:
+    """What is done to the new bundle before it takes its place: a plan, references."""
+
+    engine: str
+    batch: int
+    pictures: list[NewPicture]
+    product: str | None
+    settings: Settings
+    plan: dict[str, Any] | None = None
+    taught: Taught | None = None
+
+    def run(self, bundle: Bundle) -> None:
+        """A plan first, so that enrolling runs it. What fails leaves nothing written."""
+        if self.engine == "tensorrt":
+            self.plan = build_report(bundle.path, "tensorrt", None, self.batch, None, force=False)
+        if self.pictures:
+            self.taught = _enroll(bundle.path, self.pictures, self.product, self.settings)
+
+
+def export_bundle(
+    backbone: str, target: Path, *, prepare: Callable[[Bundle], None], **options: Any
+) -> ExportedBundle:
     """Export and write; progress on stderr."""
     try:
         from anoco_edge_export import export_bundle
@@ -198,7 +223,13 @@ def export_bundle(backbone: str, target: Path, **options: Any) -> ExportedBundle
         def building(phase: str, step: int, total: int) -> None:
             show(f"building a plan: {phase.lower()}, {step} of {total}")
 
-        return export_bundle(backbone, target, progress=show, building=building, **options)
+        def prepared(bundle: Bundle) -> None:
+            status.stop()  # what comes now shows its own progress
+            prepare(bundle)
+
+        return export_bundle(
+            backbone, target, progress=show, building=building, prepare=prepared, **options
+        )
 
 
 def _targets(engine: str, target: str | None) -> Sequence[str]:
@@ -283,7 +314,7 @@ def _enroll(
         with progress("enrolling", len(pictures) + 1) as step:
             taught = Teacher.open(target, progress=step).enroll(pictures, product, settings)
     except AnocoError:
-        note(f"{target} was written, but without references; add them with: anoco-edge enroll")
+        note(f"{target.name} was not written: the references come with it or it does not come")
         raise
     for name in taught.duplicates:
         warn(f"refused a picture that is there already: {name}")

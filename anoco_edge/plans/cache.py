@@ -262,11 +262,19 @@ def _read_trusted(path: Path) -> bytes:
     """The content of a file that nobody else can have written."""
     try:
         _check_owner(path.parent, path.parent.stat())
-        with path.open("rb") as stream:
-            _check_owner(path, os.fstat(stream.fileno()))
+        # A FIFO would keep the opening waiting for a writer.
+        with open(path, "rb", opener=_open_at_once) as stream:
+            status = os.fstat(stream.fileno())
+            _check_owner(path, status)
+            if not stat.S_ISREG(status.st_mode):
+                raise BundleError(f"{path} is not a regular file", hint=f"remove it, then {_AGAIN}")
             return stream.read()
     except OSError as error:
         raise BundleError(f"{path} cannot be read: {error.strerror}", hint=_AGAIN) from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:

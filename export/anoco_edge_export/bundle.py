@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from anoco_edge.bundle import Bundle, create_bundle
-from anoco_edge.bundle.disk import TEMPORARY, writing
+from anoco_edge.bundle.disk import writing
 from anoco_edge.bundle.schema import Plan
 from anoco_edge.errors import UsageError
 from anoco_edge.plans.builder import BuiltPlan, Progress, backbone_profile, build_plan
 from anoco_edge.plans.flavours import load_module
 from anoco_edge.scoring.onnx_scorer import scoring_model
+from anoco_edge.storage.staging import Staging, staging
 from anoco_edge_export.export import ExportedBackbone, check_size, export_backbone
 from anoco_edge_export.recipe import load_recipe
 
@@ -39,12 +38,13 @@ def export_bundle(
     overwrite: bool = False,
     progress: Callable[[str], None] = lambda _: None,
     building: Progress | None = None,
+    prepare: Callable[[Bundle], object] | None = None,
     **options: Any,
 ) -> ExportedBundle:
     """`export_backbone` with its `options`, then plans for `targets`, then the bundle.
 
-    Everything is made in a folder beside `target` that goes away again whatever happens; the
-    bundle appears by one rename or not at all.
+    Everything is made in a folder beside `target` that goes away again whatever happens, what
+    `prepare` does to the new bundle too; the bundle appears by one rename or not at all.
     """
     if target.exists() and not overwrite:  # before minutes of work
         raise UsageError(f"{target} exists already", hint="choose another --out, or --overwrite")
@@ -55,7 +55,8 @@ def export_bundle(
     recipe = load_recipe(backbone_id)
     taps = recipe.tapped(options.get("layers"), options.get("tap_norm"))
     check_size(taps, options.get("size") or recipe.size)
-    with _workspace(target) as workspace:
+    with _workspace(target) as stage:
+        workspace = stage.folder
         exported = export_backbone(
             backbone_id, workspace, target=target, progress=progress, **options
         )
@@ -77,6 +78,8 @@ def export_bundle(
             files=files,
             plans=plans,
             overwrite=overwrite,
+            prepare=prepare,
+            stage=stage,
         )
     return ExportedBundle(bundle, exported, tuple(built))
 
@@ -105,16 +108,9 @@ def _record(built: BuiltPlan, target: str, batch: int) -> Plan:
 
 
 @contextmanager
-def _workspace(target: Path) -> Iterator[Path]:
+def _workspace(target: Path) -> Iterator[Staging]:
     """A folder on the same disk as `target`, so that moving a file there costs nothing."""
-    folder = target.with_name(f"{TEMPORARY}export-{target.name}-{os.getpid()}")
-    absent = [parent for parent in folder.parents if not parent.exists()]
-    try:
+    with ExitStack() as stack:
         with writing(str(target)):
-            folder.mkdir(parents=True)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        for parent in absent:  # the innermost first; the one with the bundle is not empty
-            with suppress(OSError):
-                parent.rmdir()
+            stage = stack.enter_context(staging(target))
+        yield stage

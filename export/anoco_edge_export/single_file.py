@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,15 @@ from numpy.typing import NDArray
 
 from anoco_edge import __version__
 from anoco_edge.bundle import Bundle, InputContract, Product
-from anoco_edge.bundle.disk import TEMPORARY, sync_folder, writing
+from anoco_edge.bundle.disk import sync_folder, writing
 from anoco_edge.errors import BundleError, UsageError
 from anoco_edge.geometry import Geometry
 from anoco_edge.onnx_session import open_session
 from anoco_edge.preprocess import Placement, place
 from anoco_edge.scoring import Parameters
 from anoco_edge.scoring.onnx_scorer import directions
+from anoco_edge.storage.durability import committed
+from anoco_edge.storage.staging import staging
 from anoco_edge_export.heavy import load
 from anoco_edge_export.map_graph import query_part, result_part
 from anoco_edge_export.onnx_graph import (
@@ -55,15 +56,10 @@ def write_single_file(bundle: Bundle, product: Product | str | None, path: Path)
     if path.is_dir():
         raise UsageError(f"{path} is a folder", hint="name a file, such as detector.onnx")
     model = _compose(bundle, product)
-    building = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
-    try:
-        with writing(str(path)):
-            building.mkdir(parents=True)
-            files = save(model, building / path.name, EXTERNAL_ABOVE)
-            _check(files[0])
-            _move_in(files, path)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+    with writing(str(path)), staging(path, follow_link=False) as stage:
+        files = save(model, stage.building, EXTERNAL_ABOVE)
+        _check(files[0])
+        _move_in(files, path)
     return path
 
 
@@ -274,4 +270,5 @@ def _move_in(files: list[Path], path: Path) -> None:
     model.replace(path)
     if not data:
         _data_of(path).unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with committed():
+        sync_folder(path.parent)

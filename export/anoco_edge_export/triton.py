@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from anoco_edge.bundle import InputContract
-from anoco_edge.bundle.disk import TEMPORARY, sync_folder, writing
+from anoco_edge.bundle.disk import writing
 from anoco_edge.errors import StorageError, UsageError
+from anoco_edge.storage.staging import staging
 from anoco_edge_export.onnx_graph import DATA_SUFFIX
 
 MARK = "# A detector of anoco-edge."
@@ -88,17 +89,15 @@ def write_triton_repository(
     if max_batch < 1:
         raise UsageError(f"the largest batch is {max_batch}", hint="it must be 1 or more")
     model = folder / name
-    # Inside the repository, so that the rename never leaves a mounted volume.
-    building = folder / f"{TEMPORARY}{name}-{os.getpid()}"
     with writing(str(model)):
         _refuse_foreign(model)
-        try:
-            _fill(building / "1", single)
+        # Inside the repository, so that the rename never leaves a mounted volume.
+        with staging(model) as stage:
+            _fill(stage.building / "1", single)
             config = triton_config(name, contract, max_batch, parameters)
-            (building / "config.pbtxt").write_text(config, encoding="ascii")
-            _replace(building, model)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
+            (stage.building / "config.pbtxt").write_text(config, encoding="ascii")
+            _sync_files(stage.building)
+            stage.publish()
         return sorted(path for path in model.rglob("*") if path.is_file())
 
 
@@ -131,16 +130,8 @@ def _fill(version: Path, single: bytes | Path) -> None:
             shutil.copyfile(data, version / data.name)
 
 
-def _replace(building: Path, model: Path) -> None:
+def _sync_files(building: Path) -> None:
     for file in building.rglob("*"):
         if file.is_file():
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
-    if model.exists():
-        old = model.with_name(f"{building.name}-old")
-        model.rename(old)
-        building.rename(model)
-        shutil.rmtree(old)
-    else:
-        building.rename(model)
-    sync_folder(model.parent)

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <system_error>
 
+#include "bundle/beneath.hpp"
 #include "bundle/documents.hpp"
 #include "bundle/files.hpp"
 #include "bundle/png.hpp"
+#include "bundle/sha256.hpp"
 #include "bundle/tensors.hpp"
 #include "failure.hpp"
 
@@ -14,23 +16,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kGraph = "backbone.onnx";    // also begins the name of the file with its weights
+const std::string kGraph = "backbone.onnx";  // also begins the name of the file with its weights
+constexpr char kManifest[] = "manifest.json", kProducts[] = "products", kProduct[] = "product.json";
 constexpr size_t kMostText = size_t{1} << 28;  // bytes of a document, far above any real one
 
-bool is_file(const fs::path& path) {
-  std::error_code error;
-  return fs::is_regular_file(path, error);
-}
-
-bool is_below(const fs::path& path, const fs::path& folder) {
-  std::error_code no_path, no_folder;
-  const fs::path inner = fs::canonical(path, no_path), outer = fs::canonical(folder, no_folder);
-  if (no_path || no_folder) return false;
-  const auto [rest, _] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
-  return rest == outer.end();
-}
-
 [[noreturn]] void refuse(const std::string& text) { fail(ANOCO_BAD_BUNDLE, text); }
+
+// What the system does not hand over is a bundle that cannot be used.
+template <class Work>
+auto reading(const fs::path& path, Work&& work) {
+  try {
+    return work();
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::no_such_file_or_directory)
+      refuse(path.string() + " is missing; the bundle is incomplete: copy it again");
+    refuse(path.string() + " cannot be read: " + error.code().message());
+  }
+}
+
+Bytes read_text(const fs::path& root, const std::string& name) {
+  const fs::path path = root / name;
+  return reading(path, [&] {
+    return read_small_file(InputFile(Directory::open(root).open_file(name), path.string()),
+                           kMostText);
+  });
+}
 
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
@@ -45,50 +55,62 @@ std::string teach_hint(const fs::path& bundle) {
 }  // namespace
 
 Bundle Bundle::open(const std::string& path) {
-  const fs::path root = path, file = root / "manifest.json";
+  const fs::path root = path, file = root / kManifest;
   std::error_code error;
-  if (!is_file(file)) {
-    if (fs::is_directory(root, error))
-      refuse(path + " has no manifest.json, so it is not a bundle");
+  if (!fs::is_directory(root, error))
     refuse("there is no bundle at " + path + "; make one with: anoco-edge export");
-  }
-  const Bytes text = read_small_file(file, kMostText);
-  Bundle bundle(root, read_manifest(view(text), file.string()));
+  const bool there = reading(root, [&] { return Directory::open(root).exists(kManifest); });
+  if (!there) refuse(path + " has no manifest.json, so it is not a bundle");
+  const Bytes text = read_text(root, kManifest);
+  Bundle bundle(root, read_manifest(view(text), file.string()), sha256_hex(view(text)));
   for (const FileRecord& record : bundle.manifest_.files) bundle.locate(record, root);
   return bundle;
 }
 
+void Bundle::check_not_replaced() const {
+  const Bytes text = read_text(path_, kManifest);
+  if (sha256_hex(view(text)) != manifest_sha256_)
+    fail(ANOCO_STORAGE, path_.string() +
+                            " was replaced by another process meanwhile; the new bundle was not "
+                            "changed: do it again if it still holds");
+}
+
 // ---- files
 
-fs::path Bundle::locate(const FileRecord& record, const fs::path& folder) const {
+InputFile Bundle::open_file(const FileRecord& record, const fs::path& folder) const {
   const fs::path path = folder / record.path;
-  if (!is_file(path))
-    refuse(path.string() + " is missing; the bundle is incomplete: copy it again");
-  if (!is_below(path, path_)) refuse(path.string() + " points outside the bundle");
-  std::error_code error;
-  const uintmax_t size = fs::file_size(path, error);
-  if (error) refuse(path.string() + " cannot be read: " + error.message());
-  if (size != static_cast<uintmax_t>(record.size))
+  InputFile file = reading(path, [&] {
+    const size_t above = path_.native().size();
+    const std::string name = path.native().substr(path.native().find_first_not_of('/', above));
+    return InputFile(Directory::open(path_).open_file(name), path.string());
+  });
+  const int64_t size = file.size();
+  if (size != record.size)
     refuse(path.string() + " has " + std::to_string(size) + " bytes instead of " +
            std::to_string(record.size) + "; the bundle is damaged: copy or make it again");
-  return path;
+  return file;
+}
+
+fs::path Bundle::locate(const FileRecord& record, const fs::path& folder) const {
+  open_file(record, folder);
+  return folder / record.path;
 }
 
 Bytes Bundle::read(const FileRecord& record, const fs::path& folder) const {
-  return read_hashed_file(locate(record, folder), record.size, record.sha256);
+  return read_hashed_file(open_file(record, folder), record.size, record.sha256);
 }
 
 const FileRecord& Bundle::file(const std::string& name) const {
   for (const FileRecord& record : manifest_.files)
     if (record.path == name) return record;
-  refuse((path_ / "manifest.json").string() + " does not list " + name);
+  refuse((path_ / kManifest).string() + " does not list " + name);
 }
 
 fs::path Bundle::graph() const {
   const fs::path graph = locate(file(kGraph), path_);
   for (const FileRecord& record : manifest_.files)
     if (record.path.compare(0, kGraph.size(), kGraph) == 0)
-      check_file_hash(locate(record, path_), record.sha256);
+      check_file_hash(open_file(record, path_), record.sha256);
   return graph;
 }
 
@@ -108,19 +130,22 @@ SelfTest Bundle::selftest() const {
 
 // ---- products
 
-fs::path Bundle::product_folder(const std::string& name) const { return path_ / "products" / name; }
+fs::path Bundle::product_folder(const std::string& name) const { return path_ / kProducts / name; }
 
 std::vector<std::string> Bundle::products() const {
-  std::vector<std::string> names;
-  std::error_code error;
-  const fs::path folder = path_ / "products";
-  if (!fs::is_directory(folder, error)) return names;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (is_file(entry->path() / "product.json")) names.push_back(entry->path().filename().string());
-  if (error) refuse(folder.string() + " cannot be read: " + error.message());
-  std::sort(names.begin(), names.end());
-  return names;
+  return reading(path_ / kProducts, [&] {
+    std::vector<std::string> names;
+    const Directory root = Directory::open(path_);
+    if (!root.holds_folder(kProducts)) return names;
+    const Directory folder = root.folder(kProducts);
+    for (const std::string& name : folder.names())
+      if (folder.holds_folder(name) && folder.exists(name + "/" + kProduct)) names.push_back(name);
+    return names;
+  });
+}
+
+Bytes Bundle::product_text(const std::string& name) const {
+  return read_text(path_, std::string(kProducts) + "/" + name + "/" + kProduct);
 }
 
 std::string Bundle::only_product() const {
@@ -136,8 +161,8 @@ Product Bundle::product(const std::string& name) const {
   if (std::find(names.begin(), names.end(), name) == names.end())
     fail(ANOCO_NO_PRODUCT, path_.string() + " has no product " + anoco::quoted(name) + "; " +
                                (names.empty() ? "it has none yet" : "it has: " + joined(names)));
-  const fs::path file = product_folder(name) / "product.json";
-  const Bytes text = read_small_file(file, kMostText);
+  const fs::path file = product_folder(name) / kProduct;
+  const Bytes text = product_text(name);
   Product product = read_product(view(text), file.string());
   if (product.name != name)
     refuse(file.string() + " belongs to product " + anoco::quoted(product.name));

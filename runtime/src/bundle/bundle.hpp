@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bundle/bytes.hpp"
+#include "bundle/files.hpp"
 #include "bundle/schema.hpp"
 
 namespace anoco {
@@ -72,17 +73,27 @@ class Bundle {
 
   // The content of a recorded file below `folder`, size and hash checked.
   Bytes read(const FileRecord& record, const std::filesystem::path& folder) const;
+  // The bytes of product.json as they are now.
+  Bytes product_text(const std::string& name) const;
+  // A bundle that another process put in this one's place (export --overwrite) is a Failure
+  // (ANOCO_STORAGE): what is to be written belongs to the old one.
+  void check_not_replaced() const;
 
  private:
-  Bundle(std::filesystem::path path, Manifest manifest)
-      : path_(std::move(path)), manifest_(std::move(manifest)) {}
+  Bundle(std::filesystem::path path, Manifest manifest, std::string manifest_sha256)
+      : path_(std::move(path)),
+        manifest_(std::move(manifest)),
+        manifest_sha256_(std::move(manifest_sha256)) {}
 
   const FileRecord& file(const std::string& name) const;
-  // The path of a recorded file; outside, missing or of another size is a Failure.
+  // A recorded file; a link, or a missing file, or another size is a Failure.
+  InputFile open_file(const FileRecord& record, const std::filesystem::path& folder) const;
+  // The path of one, for engines that open it themselves; it was just checked.
   std::filesystem::path locate(const FileRecord& record, const std::filesystem::path& folder) const;
 
   std::filesystem::path path_;
   Manifest manifest_;
+  std::string manifest_sha256_;
 };
 
 }  // namespace anoco

@@ -1,19 +1,19 @@
 #include "bundle/commit.hpp"
 
-#include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
+#include <regex>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <thread>
 
+#include "bundle/document_parts.hpp"
+#include "bundle/files.hpp"
+#include "bundle/json.hpp"
 #include "failure.hpp"
 
 namespace anoco {
@@ -21,16 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kTemporary[] = ".tmp-", kLock[] = ".lock", kCurrent[] = "product.json";
+constexpr char kLock[] = ".lock", kCurrent[] = "product.json";
+constexpr char kHistory[] = "history", kProducts[] = "products";
+constexpr size_t kMostText = size_t{1} << 28;  // bytes of a document, far above any real one
+constexpr char kNotDurable[] =
+    "the change is committed but may not survive a power cut: run sync, check the disk";
 
 // ---- Errors. Inside this file they are std::system_error, as std::filesystem has them.
-
-[[noreturn]] void throw_errno() { throw std::system_error(errno, std::system_category()); }
-
-int checked(int result) {
-  if (result < 0) throw_errno();
-  return result;
-}
 
 const char* hint(int error) {
   switch (error) {
@@ -60,60 +57,31 @@ auto writing(const fs::path& what, Work&& work) {
 
 // ---- Files
 
-class Handle {
- public:
-  Handle(const fs::path& path, int flags) : fd_(checked(open(path.c_str(), flags, 0666))) {}
-  ~Handle() { close(fd_); }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-
-  void write_all(std::string_view data) {
-    while (!data.empty()) {
-      const ssize_t done = write(fd_, data.data(), data.size());
-      if (done < 0 && errno == EINTR) continue;
-      if (done < 0) throw_errno();
-      data.remove_prefix(size_t(done));
-    }
-  }
-  void sync() { checked(fsync(fd_)); }
-
- private:
-  int fd_;
-};
-
-void sync_folder(const fs::path& folder) { Handle(folder, O_RDONLY | O_CLOEXEC).sync(); }
-
-// The file is there whole, and on the disk, or not at all.
-void write_atomic(const fs::path& path, std::string_view data) {
-  const std::string name = kTemporary + path.filename().string() + "-" + std::to_string(getpid());
-  const fs::path temporary = path.parent_path() / name;
-  try {
-    Handle file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
-    file.write_all(data);
-    file.sync();
-    checked(rename(temporary.c_str(), path.c_str()));
-  } catch (...) {
-    unlink(temporary.c_str());
-    throw;
-  }
-  sync_folder(path.parent_path());
+Bytes read_text(const Directory& folder, const std::string& name) {
+  return read_small_file(InputFile(folder.open_file(name), (folder.path() / name).string()),
+                         kMostText);
 }
 
-std::string read_all(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Half-written files of a process that was killed; nobody writes while the lock is held.
-void sweep(const fs::path& folder) {
-  std::vector<fs::path> left;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
-    if (entry.path().filename().string().rfind(kTemporary, 0) == 0) left.push_back(entry.path());
-  for (const fs::path& path : left) fs::remove(path);
+bool is_current(const Directory& folder, std::string_view document) {
+  return folder.exists(kCurrent) && view(read_text(folder, kCurrent)) == document;
 }
 
 std::string history_path(int64_t generation) {
-  return "history/product-" + std::to_string(generation) + ".json";
+  return std::string(kHistory) + "/product-" + std::to_string(generation) + ".json";
+}
+
+bool is_history(const std::string& name) { return name.rfind("history/", 0) == 0; }
+
+bool is_temporary(const std::string& name) {
+  return fs::path(name).filename().string().rfind(kTemporary, 0) == 0;
+}
+
+// The names that commits give: a picture and a mask by their hash, the rest by generation.
+bool is_written(const std::string& name) {
+  static const std::regex written(
+      R"(history/product-[0-9]+\.json|(bank|baseline)-[0-9]+\.safetensors)"
+      R"(|(references|calibration)/[0-9a-f]{16}(\.[^/]*)?|mask-[0-9a-f]{16}\.png)");
+  return std::regex_match(name, written);
 }
 
 // The number between `before` and `after`; 0 for a file that is not ours.
@@ -128,52 +96,148 @@ int64_t number_in(std::string_view name, std::string_view before, std::string_vi
   return std::stoll(std::string(name));
 }
 
-int64_t largest_number(const fs::path& folder, std::string_view before, std::string_view after) {
-  int64_t largest = 0;
-  if (!fs::is_directory(folder)) return largest;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    largest = std::max(largest, number_in(entry.path().filename().string(), before, after));
-  return largest;
+// ---- What a killed process left
+
+// Every "path" in a document is that of a file.
+void add_paths(const Json& value, std::set<std::string>& paths) {
+  if (const auto* items = value.as<Json::Array>())
+    for (const Json& item : *items) add_paths(item, paths);
+  if (const auto* members = value.as<Json::Object>())
+    for (const auto& [key, member] : *members) {
+      const auto* text = member.as<std::string>();
+      if (key == "path" && text != nullptr) paths.insert(*text);
+      add_paths(member, paths);
+    }
+}
+
+// The files that any generation relies on, and the generations themselves.
+std::set<std::string> named_by_any(const Directory& folder, const std::vector<std::string>& files) {
+  std::set<std::string> named;
+  for (const std::string& name : files) {
+    if (name != kCurrent && number_in(name, "history/product-", ".json") == 0) continue;
+    const Bytes text = read_text(folder, name);
+    check_seal(view(text), name);
+    add_paths(parse_json(view(text), name), named);
+    named.insert(name);
+  }
+  return named;
+}
+
+// Half-written files, and files that no generation names; nobody writes while the lock is held.
+// Where a generation is damaged, nobody knows what it names, and only half-written files go.
+void sweep(const Directory& folder) {
+  const std::vector<std::string> files = folder.files();
+  std::set<std::string> named(files.begin(), files.end());
+  try {
+    named = named_by_any(folder, files);
+  } catch (const Failure&) {
+  }
+  for (const std::string& name : files)
+    if (is_temporary(name) || (is_written(name) && named.count(name) == 0)) folder.remove(name);
 }
 
 // ---- The commit
 
 struct Content {
-  fs::path path;
+  std::string name;
   std::string_view data;
 };
 
-void write_new(const Content& content) {
-  fs::create_directories(content.path.parent_path());
-  write_atomic(content.path, content.data);
+// Writes files; they and their names are on the disk at the end.
+void put(const Directory& folder, const std::vector<Content>& contents) {
+  std::set<std::string> above;
+  for (const Content& content : contents) {
+    folder.put(content.name, content.data);
+    above.insert(fs::path(content.name).parent_path().string());
+  }
+  for (const std::string& name : above)
+    if (!name.empty()) folder.folder(name).sync();
+  if (!contents.empty()) folder.sync();
 }
 
-// Everything up to the rename, or nothing.
-void write_until_current(const std::vector<Content>& contents, const Content& current) {
-  std::vector<fs::path> fresh;
-  for (const Content& content : contents)
-    if (!fs::exists(content.path)) fresh.push_back(content.path);
+// History goes first: a generation is never listed when its files are gone.
+void take_away(const Directory& folder, const std::vector<std::string>& names) {
+  bool listed = false;
+  for (const std::string& name : names)
+    if (is_history(name)) {
+      folder.remove(name);
+      listed = true;
+    }
+  if (listed && folder.holds_folder(kHistory)) folder.folder(kHistory).sync();
+  for (const std::string& name : names)
+    if (!is_history(name)) folder.remove(name);
+}
+
+void try_to_take_away(const Directory& folder, const std::vector<std::string>& names) {
   try {
-    for (const Content& content : contents) write_new(content);
-    write_atomic(current.path, current.data);
+    take_away(folder, names);
+  } catch (const std::system_error&) {  // what stays is swept by the next change
+  }
+}
+
+// The folder of a product, and the two above it.
+struct Opened {
+  explicit Opened(const ProductPlace& place)
+      : bundle(Directory::open(place.bundle)),
+        products(bundle.make_folder(kProducts)),
+        folder(products.make_folder(place.product)) {}
+
+  Directory bundle, products, folder;
+};
+
+// Everything up to the rename, or nothing.
+void write_until_current(const Opened& opened, const std::vector<Content>& files,
+                         const std::vector<Content>& history, std::string_view document) {
+  const Directory& folder = opened.folder;
+  std::vector<std::string> fresh;
+  for (const std::vector<Content>* contents : {&history, &files})
+    for (const Content& content : *contents)
+      if (!folder.exists(content.name)) fresh.push_back(content.name);
+  try {
+    put(folder, files);
+    if (history.empty()) {  // the first generation: the folder itself may be new
+      opened.products.sync();
+      opened.bundle.sync();
+    }
+    put(folder, history);
+    folder.put(kCurrent, document);
   } catch (...) {
     // The rename itself may have happened before the failure: then it is committed.
-    if (read_all(current.path) != current.data)
-      for (const fs::path& path : fresh) unlink(path.c_str());
+    if (!is_current(folder, document)) try_to_take_away(folder, fresh);
     throw;
   }
 }
 
+void write_generation(const Opened& opened, const Generation& generation) {
+  const Directory& folder = opened.folder;
+  const std::vector<Content> own{{history_path(generation.number), generation.document}};
+  std::vector<Content> files, history;
+  Bytes before;
+  for (const NewFile& file : generation.files) files.push_back({file.path, view(file.content)});
+  if (generation.parent) {
+    const std::string parent = history_path(*generation.parent);
+    if (!folder.exists(parent)) {  // a kill right after the very first commit
+      before = read_text(folder, kCurrent);
+      history.push_back({parent, view(before)});
+    }
+    history.push_back(own[0]);
+  }
+  sweep(folder);
+  write_until_current(opened, files, history, generation.document);
+  folder.sync();
+  // The first generation writes its history last, so that history without a product.json says
+  // that it was lost.
+  if (!generation.parent) put(folder, own);
+}
+
 }  // namespace
 
-ProductLock::ProductLock(const fs::path& folder, double seconds) {
+ProductLock::ProductLock(const ProductPlace& place, double seconds)
+    : handle_(writing(place.folder(), [&] { return Opened(place).folder.open_lock(kLock); })) {
   using Clock = std::chrono::steady_clock;
-  handle_ = writing(folder, [&] {
-    fs::create_directories(folder);
-    return checked(open((folder / kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  });
+  const std::string folder = place.folder().string();
   const Clock::time_point start = Clock::now();
-  while (flock(handle_, LOCK_EX | LOCK_NB) != 0) {
+  while (flock(handle_.number(), LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     if (error == EINTR) continue;
     const bool held = error == EWOULDBLOCK;
@@ -181,57 +245,32 @@ ProductLock::ProductLock(const fs::path& folder, double seconds) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       continue;
     }
-    close(handle_);
     if (held)
-      fail(ANOCO_STORAGE,
-           "another process is changing " + folder.string() + "; try again when it is done");
+      fail(ANOCO_STORAGE, "another process is changing " + folder + "; try again when it is done");
     // Some network file systems know no locks.
-    fail(ANOCO_STORAGE, "cannot lock " + folder.string() + ": " +
-                            std::system_category().message(error) +
+    fail(ANOCO_STORAGE, "cannot lock " + folder + ": " + std::system_category().message(error) +
                             "; copy the bundle to a local disk to change it");
   }
 }
 
-ProductLock::~ProductLock() { close(handle_); }
-
-int64_t next_generation(const fs::path& folder) {
+int64_t next_generation(const ProductPlace& place) {
   // A kill between bank and history leaves a bank without its history file.
-  return 1 + writing(folder, [&] {
-           return std::max(largest_number(folder, "bank-", ".safetensors"),
-                           largest_number(folder / "history", "product-", ".json"));
+  return 1 + writing(place.folder(), [&] {
+           int64_t largest = 0;
+           for (const std::string& name : Opened(place).folder.files())
+             largest = std::max({largest, number_in(name, "bank-", ".safetensors"),
+                                 number_in(name, "history/product-", ".json")});
+           return largest;
          });
 }
 
-void commit(const fs::path& folder, const Generation& generation) {
-  const Content current{folder / kCurrent, generation.document};
-  const Content history{folder / history_path(generation.number), generation.document};
-  std::string before;
+void commit(const ProductPlace& place, const Generation& generation) {
+  const Opened opened = writing(place.folder(), [&] { return Opened(place); });
   try {
-    std::vector<Content> contents;
-    for (const NewFile& file : generation.files)
-      contents.push_back({folder / file.path, view(file.content)});
-    if (generation.parent) {
-      const fs::path parent = folder / history_path(*generation.parent);
-      if (!fs::exists(parent)) {  // a kill right after the very first commit
-        before = read_all(current.path);
-        contents.push_back({parent, before});
-      }
-      contents.push_back(history);
-    }
-    sweep(folder);
-    write_until_current(contents, current);
-    // The first generation writes its history last, so that history without a product.json says
-    // that it was lost.
-    if (!generation.parent) {
-      write_new(history);
-      sync_folder(folder.parent_path());  // the folder itself may be new
-      sync_folder(folder.parent_path().parent_path());
-    }
+    write_generation(opened, generation);
   } catch (const std::system_error& error) {
-    const bool done = read_all(current.path) == current.data;
-    fail_to_write(folder, error.code(),
-                  done ? "the change was made, but may not outlast a power failure"
-                       : hint(error.code().value()));
+    const bool done = is_current(opened.folder, generation.document);
+    fail_to_write(place.folder(), error.code(), done ? kNotDurable : hint(error.code().value()));
   }
 }
 

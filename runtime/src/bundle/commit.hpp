@@ -9,26 +9,32 @@
 #include <string>
 #include <vector>
 
+#include "bundle/beneath.hpp"
 #include "bundle/bytes.hpp"
 
 namespace anoco {
+
+// Where a product is. Its folder is reached from the bundle's directory without following a link.
+struct ProductPlace {
+  std::filesystem::path bundle;
+  std::string product;
+
+  std::filesystem::path folder() const { return bundle / "products" / product; }
+};
 
 // Holds the lock of a product's folder, which is made if need be. Another holder is waited for;
 // who does not let go in time is a Failure (ANOCO_STORAGE). The lock belongs to the open file, so
 // it falls with the process, however that ends.
 class ProductLock {
  public:
-  ProductLock(const std::filesystem::path& folder, double seconds);
-  ~ProductLock();
-  ProductLock(const ProductLock&) = delete;
-  ProductLock& operator=(const ProductLock&) = delete;
+  ProductLock(const ProductPlace& place, double seconds);
 
  private:
-  int handle_;
+  Descriptor handle_;
 };
 
 // One more than any generation ever written that is still there.
-int64_t next_generation(const std::filesystem::path& folder);
+int64_t next_generation(const ProductPlace& place);
 
 struct NewFile {
   std::string path;  // below the product's folder
@@ -44,7 +50,7 @@ struct Generation {
 
 // New files first, each durable; then history; then product.json by one rename, which is the
 // commit. The caller holds the lock. What fails before the rename (ANOCO_STORAGE) takes its new
-// files away again.
-void commit(const std::filesystem::path& folder, const Generation& generation);
+// files away again. Files that a killed process left, and that no generation names, are removed.
+void commit(const ProductPlace& place, const Generation& generation);
 
 }  // namespace anoco

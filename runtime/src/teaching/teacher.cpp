@@ -15,7 +15,6 @@ namespace anoco {
 namespace {
 
 constexpr char kDefaultProduct[] = "default", kProductFile[] = "product.json";
-constexpr int64_t kMostText = int64_t{256} << 20;  // bytes of a product.json that was read before
 constexpr double kWait = 60;  // seconds, for another process that changes the product
 
 struct Known {
@@ -33,7 +32,7 @@ Known read_known(const Bundle& bundle, const std::string& name) {
   }
   Product product = bundle.product(name);
   const std::filesystem::path path = bundle.product_folder(name) / kProductFile;
-  const Bytes text = read_small_file(path, kMostText);
+  const Bytes text = bundle.product_text(name);
   return {std::move(product), parse_json(view(text), path.string())};
 }
 
@@ -110,8 +109,9 @@ Taught Teacher::enroll(const std::vector<NamedPicture>& pictures,
     height = std::max(height, picture.image.height);
   }
   const std::string name = choose_product(product);
-  const std::filesystem::path folder = bundle_->product_folder(name);
-  const ProductLock lock(folder, kWait);
+  const ProductPlace place{bundle_->path(), name};
+  const ProductLock lock(place, kWait);
+  bundle_->check_not_replaced();
 
   Known known = read_known(*bundle_, name);
   refuse_unsupported(known.product);
@@ -123,10 +123,11 @@ Taught Teacher::enroll(const std::vector<NamedPicture>& pictures,
   Enrolment enrolment(std::move(known.product), std::move(known.document), std::move(patches),
                       reader);
   for (const NamedPicture& picture : pictures) enrolment.add(picture);
-  const Generation generation = enrolment.finish(next_generation(folder));
+  const Generation generation = enrolment.finish(next_generation(place));
   // What could not be read again is not written.
-  read_product(generation.document, (folder / kProductFile).string());
-  commit(folder, generation);
+  read_product(generation.document, (place.folder() / kProductFile).string());
+  commit(place, generation);
+  bundle_->check_not_replaced();
   return enrolment.taught();
 }
 

@@ -1,0 +1,1 @@
+"""Files and folders on a disk: opened without following links, replaced by one rename."""
