@@ -63,7 +63,8 @@ class Bundle {
   std::optional<Mask> mask(const Product& product) const;  // what is to be ignored
   std::optional<BaselineGrid> baseline(const Product& product) const;
   SelfTest selftest() const;
-  // backbone.onnx, the hash of it and of the files beside it checked.
+  // backbone.onnx: the hashes of it and of the weights beside it are checked, and that it reaches
+  // nothing outside of these files.
   std::filesystem::path graph() const;
   // Graph and weights by their hashes, as Python's Bundle.graph_identity gives it.
   std::string graph_identity() const;
@@ -78,6 +79,7 @@ class Bundle {
       : path_(std::move(path)), manifest_(std::move(manifest)) {}
 
   const FileRecord& file(const std::string& name) const;
+  std::vector<const FileRecord*> graph_files() const;  // backbone.onnx, backbone.onnx.data
   // The path of a recorded file; outside, missing or of another size is a Failure.
   std::filesystem::path locate(const FileRecord& record, const std::filesystem::path& folder) const;
 
