@@ -16,8 +16,11 @@ import onnx
 from onnx import TensorProto, helper
 from tiny_bundle import tiny_backbone
 
+from anoco_edge.bundle import Bundle
+from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.graph_file import check_graph
-from anoco_edge.bundle.schema import InputContract
+from anoco_edge.bundle.schema import FileRecord, InputContract
+from anoco_edge.bundle.store import sealed_document
 from anoco_edge.errors import BundleError
 
 DATA = "backbone.onnx.data"
@@ -313,6 +316,20 @@ def mutations(rng: np.random.Generator, count: int) -> Iterator[bytes]:
             else:
                 content[at : at + 1] = bytes([int(rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF]))])
         yield bytes(content)
+
+
+def replace_files(bundle: Bundle, files: dict[str, bytes]) -> Bundle:
+    """Other files in a bundle, or more; the manifest lists and hashes them as it should."""
+    for name, content in files.items():
+        (bundle.path / name).write_bytes(content)
+    kept = tuple(record for record in bundle.manifest.files if record.path not in files)
+    new = tuple(
+        FileRecord(path=name, sha256=sha256_bytes(content), size=len(content))
+        for name, content in files.items()
+    )
+    manifest = bundle.manifest.model_copy(update={"files": (*kept, *new)})
+    (bundle.path / "manifest.json").write_bytes(sealed_document(manifest))
+    return Bundle.open(bundle.path)
 
 
 def python_verdict(content: bytes | Path, name: str) -> str:

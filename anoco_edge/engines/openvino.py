@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.checksum import sha256_bytes, sha256_file
 from anoco_edge.bundle.disk import write_atomic
-from anoco_edge.engines import EngineSettings, check_shape
-from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, missing
+from anoco_edge.engines import EngineSettings, check_features, check_shape, engine_failed
+from anoco_edge.errors import BundleError, EnvironmentMissingError, missing
 from anoco_edge.machine import cache_folder, package_version
 
 
@@ -84,12 +84,11 @@ class OpenVinoEngine:
             outputs = self._request.infer(
                 {"pixels": picture}, share_inputs=True, share_outputs=True
             )
-        except RuntimeError as error:
-            raise AnocoError(
-                f"OpenVINO failed on {self._device}: {error}",
-                hint="check the device with: anoco-edge doctor",
-            ) from None
-        grid: NDArray[np.float32] = outputs["features"][0]
+        except Exception as error:  # noqa: BLE001 (a plug-in's exceptions have no common base)
+            raise engine_failed(f"openvino on {self._device}", 1, error) from None
+        features: NDArray[np.float32] = outputs["features"]
+        check_features(self._bundle, features, 1)
+        grid: NDArray[np.float32] = features[0]
         return grid
 
 

@@ -165,6 +165,8 @@ class Pool:
             yield from self._replace(worker)
         except self._ray.exceptions.RayTaskError as error:
             cause = error.cause or error
+            if isinstance(cause, AnocoError):  # an engine that works no more, a bundle that changed
+                raise AnocoError(f"{worker.name}: {cause.what}", hint=cause.hint) from None
             text = f"{worker.name} failed: {type(cause).__name__}: {cause}"
             raise AnocoError(text, hint="this is a bug, please report it") from None
         except Exception as error:  # noqa: BLE001
