@@ -100,6 +100,19 @@ def test_what_an_engine_raises_becomes_one_line(
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_a_refusal_that_is_no_text_is_one_line_all_the_same(
+    tiny_bundle: Bundle, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Engines quote names of the graph, and Python's bindings fail to decode what they say."""
+    graph = changed(lambda model: setattr(model.graph.node[4], "op_type", "Absent"))
+    bundle = replace_files(tiny_bundle, {"backbone.onnx": graph.replace(b"Absent", b"Abs\xa2nt")})
+    with pytest.raises(BundleError, match=r"cannot load .*backbone.onnx") as caught:
+        open_engine(name, bundle)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().out == ""  # where results in JSON may go
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
 @pytest.mark.parametrize("command", ["infer", "enroll", "calibrate"])
 def test_an_engine_that_never_runs(
     here: Path, command: str, name: str, dying: Callable[[int], None], empty_cache: None

@@ -51,11 +51,13 @@ class OpenVinoEngine:
         try:
             with kept_graphs(self._bundle) as cache:
                 return self._compile(core, graph, options(self._device, threads, cache))
-        except (RuntimeError, OSError):
+        except Exception:  # noqa: BLE001 (the graph's fault is said below)
             pass  # the graph is at fault, or only the cache: a full disk, a place not ours
         try:
             return self._compile(core, graph, options(self._device, threads))
-        except RuntimeError as error:
+        except BundleError:
+            raise  # of another shape
+        except Exception as error:  # noqa: BLE001 (its words may not even be text: UnicodeError)
             raise BundleError(
                 f"OpenVINO {package_version('openvino')} cannot load "
                 f"{self._bundle.path / 'backbone.onnx'} on {self._device}: {error}",
