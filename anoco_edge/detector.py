@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings
-from anoco_edge.errors import AnocoError, BundleError, UsageError
+from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
 from anoco_edge.inspection import Evidence, Inspection
 from anoco_edge.pictures import check_rgb, decode_picture, read_picture
 from anoco_edge.road import Loaded, Pixels, Runtime, Subject, open_road
@@ -122,6 +122,18 @@ class Detector:
             for (k, _), result in zip(loaded, results, strict=True):
                 outcome[k] = result
             yield from (o for o in outcome if o is not None)
+
+    def probe_engine(self) -> None:
+        """Inspect a reference picture, which the engine has seen before; where it fails on that
+        too, EngineError says that it is the engine and not a picture."""
+        try:
+            self.inspect(self._read_reference(self.product.references[0].name))
+        except EngineError as error:
+            raise EngineError(
+                f"the engine stopped working, references fail too: {error.what}", hint=error.hint
+            ) from None
+        except AnocoError:
+            pass  # of the reference picture alone: the engine did not get to run
 
     def _load(self, image: Picture) -> Loaded:
         start = time.perf_counter()

@@ -26,6 +26,10 @@ class ScoringError(AnocoError, ValueError):
     """Features that must not be turned into a score (NaN, zero norm, no references)."""
 
 
+class EngineError(AnocoError):
+    """An engine or a scorer that was opened and then failed while it ran."""
+
+
 class SourceError(AnocoError):
     """A stream or video that stopped delivering frames."""
 

@@ -50,6 +50,7 @@ def open_session(
             str(model) if isinstance(model, Path) else model,
             options,
             providers=["CPUExecutionProvider"],
+            enable_fallback=0,  # it would print, and try the same again
         )
     except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
         raise _cannot_load(onnxruntime.__version__, name, error) from None

@@ -6,6 +6,7 @@ Ray only carries what is said here; that it does is `test_fleet.py`'s.
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -15,10 +16,18 @@ import pytest
 from anoco_edge import __version__
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Opening
-from anoco_edge.errors import AnocoError, EnvironmentMissingError
+from anoco_edge.errors import AnocoError, EngineError, EnvironmentMissingError
 from anoco_edge.fleet.cluster import Cluster, open_cluster
 from anoco_edge.fleet.inspecting import Inspector
-from anoco_edge.fleet.pool import ATTEMPTS, Job, Pool, Task, _actor_class, _Worker
+from anoco_edge.fleet.pool import (
+    ATTEMPTS,
+    Job,
+    Pool,
+    Task,
+    _actor_class,
+    _Worker,
+    task_error,
+)
 
 
 def new_worker() -> Any:
@@ -54,6 +63,21 @@ def test_one_that_can_work_says_so_and_works(here: Path) -> None:
     assert opened(worker, Opening("line.anoco"), product.checksum)["ready"] is True
     (answer,) = worker.work((0, ["parts/good0.png"]))
     assert answer["row"]["verdict"] == "good" and worker.progress() == 0
+
+
+def test_one_whose_engine_dies_is_no_bug(here: Path) -> None:
+    """Its error reaches the driver as it is, through Ray's pickle."""
+    worker = new_worker()
+    worker.hello(str(here))
+    opened(worker, Opening("line.anoco"), Bundle.open("line.anoco").product().checksum)
+    worker.job._detector._road.engine._session = None
+    with pytest.raises(EngineError, match="the engine stopped working") as caught:
+        worker.work((0, ["parts/good0.png"]))
+    carried = pickle.loads(pickle.dumps(caught.value))
+    error = task_error(worker.name, carried)
+    assert str(error).startswith(f"{worker.name}: the engine stopped working, references fail too")
+    assert error.exit_code == 1 and "bug" not in str(error) and error.hint == caught.value.hint
+    assert "this is a bug" in str(task_error(worker.name, ZeroDivisionError("oops")))
 
 
 def test_one_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from anoco_edge.bundle.bank import Bank
 from anoco_edge.bundle.baseline import BaselineGrid
 from anoco_edge.bundle.checksum import is_sealed, seal, sha256_bytes, sha256_file, sha256_stream
 from anoco_edge.bundle.disk import LOCK, writing
+from anoco_edge.bundle.graph_file import check_graph
 from anoco_edge.bundle.schema import (
     SCHEMA_VERSION,
     Backbone,
@@ -134,20 +135,27 @@ class Bundle:
 
     def graph_files(self) -> tuple[FileRecord, ...]:
         """backbone.onnx, and backbone.onnx.data, which holds the weights of graphs over 2 GB."""
-        return tuple(r for r in self.manifest.files if r.path.startswith(GRAPH))
+        beside = (r for r in self.manifest.files if _holds_weights(r.path))
+        return (self.file(GRAPH), *beside)
 
     def graph_identity(self) -> str:
         """Graph and weights by their hashes: what was tested or built holds for these only."""
         return "|".join(record.sha256 for record in self.graph_files())
 
     def graph(self) -> bytes | Path:
-        """What to open, its hash checked: the bytes, or a path where they are many or in two."""
-        record, *data = self.graph_files() or (self.file(GRAPH),)
+        """What to open: the bytes, or a path where they are many or in two files.
+
+        Hashes are checked, and that the graph reaches nothing outside of these files.
+        """
+        record, *data = self.graph_files()
+        graph: bytes | Path
         if not data and record.size <= LARGE_GRAPH:
-            return self.read(record)
-        for part in (record, *data):
-            self._verified(part, self.path)
-        return self.locate(record)
+            graph = self.read(record)
+        else:
+            graph, *_ = (self._verified(part, self.path) for part in (record, *data))
+        sizes = {part.path: part.size for part in data}
+        check_graph(graph, str(self.path / GRAPH), self.manifest.input, sizes)
+        return graph
 
     # ---- products
 
@@ -330,6 +338,11 @@ class ProductPlace:
     bundle: Directory
     products: Directory
     folder: Directory
+
+
+def _holds_weights(path: str) -> bool:
+    """Whether a file of the manifest lies beside the graph and is named after it."""
+    return path.startswith(f"{GRAPH}.") and "/" not in path
 
 
 def product_files(product: Product) -> Iterator[FileRecord]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.device_array import DeviceArray
-from anoco_edge.errors import BundleError, UsageError, missing
+from anoco_edge.errors import BundleError, EngineError, UsageError, missing
 
 __all__ = [
     "ENGINES",
@@ -31,6 +31,7 @@ ENGINES = (
     "tensorrt",
     "tensorrt-rtx",
 )
+_MOST_WORDS = 400  # characters of what an engine says of its failure
 _ORT_GPU = ("onnxruntime-cuda", "onnxruntime-tensorrt")
 _PLANNED: tuple[Literal["tensorrt", "tensorrt-rtx"], ...] = ("tensorrt", "tensorrt-rtx")
 
@@ -118,6 +119,28 @@ def open_engine(name: str, bundle: Bundle, settings: EngineSettings | None = Non
     from anoco_edge.engines.ort import OnnxRuntimeEngine
 
     return OnnxRuntimeEngine(bundle, settings)
+
+
+def engine_failed(name: str, batch: int, error: Exception) -> EngineError:
+    """The one line for whatever an engine raised while it ran.
+
+    >>> str(engine_failed("onnxruntime", 2, RuntimeError("no memory")))[:51]
+    'onnxruntime failed on a batch of 2: no memory; free'
+    """
+    return EngineError(
+        f"{name} failed on a batch of {batch}: {str(error)[:_MOST_WORDS] or type(error).__name__}",
+        hint="free memory if it is short, or use another engine; see anoco-edge doctor",
+    )
+
+
+def check_features(bundle: Bundle, features: NDArray[np.float32], batch: int) -> None:
+    """What came out of a run is what the manifest promises, before anybody uses it."""
+    check_shape(bundle, features.shape[1:])
+    if len(features) != batch or features.dtype != np.float32:
+        raise BundleError(
+            f"backbone.onnx gives {len(features)} grids of {features.dtype} for a batch of "
+            f"{batch}, not as many of float32"
+        )
 
 
 def check_shape(bundle: Bundle, shape: tuple[int, ...]) -> None:

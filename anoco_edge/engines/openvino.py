@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.checksum import sha256_bytes, sha256_file
 from anoco_edge.bundle.disk import write_atomic
-from anoco_edge.engines import EngineSettings, check_shape
-from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, missing
+from anoco_edge.engines import EngineSettings, check_features, check_shape, engine_failed
+from anoco_edge.errors import BundleError, EnvironmentMissingError, missing
 from anoco_edge.machine import cache_folder, package_version
 
 
@@ -51,11 +51,13 @@ class OpenVinoEngine:
         try:
             with kept_graphs(self._bundle) as cache:
                 return self._compile(core, graph, options(self._device, threads, cache))
-        except (RuntimeError, OSError):
+        except Exception:  # noqa: BLE001 (the graph's fault is said below)
             pass  # the graph is at fault, or only the cache: a full disk, a place not ours
         try:
             return self._compile(core, graph, options(self._device, threads))
-        except RuntimeError as error:
+        except BundleError:
+            raise  # of another shape
+        except Exception as error:  # noqa: BLE001 (its words may not even be text: UnicodeError)
             raise BundleError(
                 f"OpenVINO {package_version('openvino')} cannot load "
                 f"{self._bundle.path / 'backbone.onnx'} on {self._device}: {error}",
@@ -84,12 +86,11 @@ class OpenVinoEngine:
             outputs = self._request.infer(
                 {"pixels": picture}, share_inputs=True, share_outputs=True
             )
-        except RuntimeError as error:
-            raise AnocoError(
-                f"OpenVINO failed on {self._device}: {error}",
-                hint="check the device with: anoco-edge doctor",
-            ) from None
-        grid: NDArray[np.float32] = outputs["features"][0]
+        except Exception as error:  # noqa: BLE001 (a plug-in's exceptions have no common base)
+            raise engine_failed(f"openvino on {self._device}", 1, error) from None
+        features: NDArray[np.float32] = outputs["features"]
+        check_features(self._bundle, features, 1)
+        grid: NDArray[np.float32] = features[0]
         return grid
 
 

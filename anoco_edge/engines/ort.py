@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.engines import EngineSettings, check_shape
+from anoco_edge.engines import EngineSettings, check_features, engine_failed
 from anoco_edge.machine import cpu_model, package_version
 from anoco_edge.onnx_session import open_session
 
@@ -37,7 +37,10 @@ class OnnxRuntimeEngine:
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Patch features of a batch of prepared pictures."""
-        (features,) = self._session.run(["features"], {"pixels": pixels})
-        check_shape(self._bundle, features.shape[1:])
-        result: NDArray[np.float32] = features
-        return result
+        features: NDArray[np.float32]
+        try:
+            (features,) = self._session.run(["features"], {"pixels": pixels})
+        except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
+            raise engine_failed(self.name, len(pixels), error) from None
+        check_features(self._bundle, features, len(pixels))
+        return features

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.device_array import DeviceArray
-from anoco_edge.errors import AnocoError, UsageError
+from anoco_edge.errors import AnocoError, EngineError, UsageError
 from anoco_edge.onnx_session import open_gpu_session
 from anoco_edge.plans.cache import private_folder
 
@@ -111,7 +111,7 @@ class OnnxRuntimeGpuEngine:
             buffers.pixels.update_inplace(np.ascontiguousarray(pixels))
             self._session.run_with_iobinding(buffers.binding)  # waits until it is done
         except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
-            raise AnocoError(
+            raise EngineError(
                 f"{self.name} failed on a batch of {count}: {error}",
                 hint="if the GPU's memory is full stop what else uses it; see anoco-edge doctor",
             ) from None

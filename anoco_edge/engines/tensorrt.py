@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bundle, InputContract
 from anoco_edge.device_array import DeviceArray
 from anoco_edge.engines.launching import Launches
-from anoco_edge.errors import AnocoError, BundleError, UsageError
+from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
 from anoco_edge.plans.builder import refusal
 from anoco_edge.plans.cache import Fingerprint, PlanRecord, find_plan, read_plan
 from anoco_edge.plans.device import DeviceMemory, current_device, open_memory
@@ -254,4 +254,4 @@ class _Plan:
         why = self._log.refusals.first() or "it gave no reason"
         self._log.refusals.clear()  # what it said of this call is not the next one's fault
         if not done:
-            raise AnocoError(f"{self._who} failed at {call}: {why}", hint="see anoco-edge doctor")
+            raise EngineError(f"{self._who} failed at {call}: {why}", hint="see anoco-edge doctor")

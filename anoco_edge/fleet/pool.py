@@ -164,9 +164,7 @@ class Pool:
         except self._ray.exceptions.RayActorError:
             yield from self._replace(worker)
         except self._ray.exceptions.RayTaskError as error:
-            cause = error.cause or error
-            text = f"{worker.name} failed: {type(cause).__name__}: {cause}"
-            raise AnocoError(text, hint="this is a bug, please report it") from None
+            raise task_error(worker.name, error.cause or error) from None
         except Exception as error:  # noqa: BLE001
             raise self._lost(error) from None
         else:
@@ -259,6 +257,20 @@ class Pool:
             f"the connection to {self._cluster.name} was lost: {reason_of(error)[:200]}",
             hint="run the same command again: it continues",
         )
+
+
+def task_error(worker: str, cause: BaseException) -> AnocoError:
+    """What a worker's exception is to the user; one of our own is no bug: an engine that died.
+
+    >>> str(task_error("worker a:1", AnocoError("the GPU is lost", hint="restart it")))
+    'worker a:1: the GPU is lost; restart it'
+    """
+    if isinstance(cause, AnocoError):
+        error = AnocoError(f"{worker}: {cause.what}", hint=cause.hint)
+        error.exit_code = cause.exit_code
+        return error
+    text = f"{worker} failed: {type(cause).__name__}: {cause}"
+    return AnocoError(text, hint="this is a bug, please report it")
 
 
 def _actor_class() -> type:

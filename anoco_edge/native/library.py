@@ -10,6 +10,7 @@ from pathlib import Path
 from anoco_edge.errors import (
     AnocoError,
     BundleError,
+    EngineError,
     EnvironmentMissingError,
     ParityError,
     PictureError,
@@ -33,6 +34,7 @@ _ERRORS: dict[int, type[AnocoError]] = {
     interface.BAD_PICTURE: PictureError,
     interface.NO_BACKEND: EnvironmentMissingError,
     interface.PARITY: ParityError,
+    interface.ENGINE: EngineError,
     interface.STORAGE: StorageError,
     interface.UNSUPPORTED: UsageError,
 }
@@ -99,7 +101,8 @@ def error_of(status: int, text: str) -> AnocoError:
     >>> error_of(interface.BAD_PICTURE, "the picture is 3x3")
     PictureError('the picture is 3x3')
     """
-    return _ERRORS.get(status, AnocoError)(text)
+    hint = "see anoco-edge doctor" if status == interface.ENGINE else ""
+    return _ERRORS.get(status, AnocoError)(text, hint=hint)
 
 
 def check(library: ctypes.CDLL, status: int) -> None:

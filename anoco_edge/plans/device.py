@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.errors import AnocoError, EnvironmentMissingError, missing
+from anoco_edge.errors import AnocoError, EngineError, EnvironmentMissingError, missing
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 _WORDS = {
@@ -118,7 +118,7 @@ def failure(call: str, status: str, kind: str = "") -> AnocoError:
     if kind:
         what, hint = _WORDS[kind]
         return EnvironmentMissingError(f"{what} ({call}: {status})", hint=hint)
-    return AnocoError(f"the CUDA call {call} failed: {status}", hint="see dmesg, restart the GPU")
+    return EngineError(f"the CUDA call {call} failed: {status}", hint="see dmesg, restart the GPU")
 
 
 def no_gpu() -> AnocoError:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from anoco_edge.detector import Detector
 from anoco_edge.drift import DriftWatch
-from anoco_edge.errors import AnocoError, SourceError, StorageError
+from anoco_edge.errors import AnocoError, EngineError, SourceError, StorageError
 from anoco_edge.inspection import Inspection
 from anoco_edge.results.folder import ResultFolder, Row, SavePolicy, overlay_of, wants_overlay
 from anoco_edge.results.signals import signals_held
@@ -25,7 +25,8 @@ from anoco_edge.sources import Frame, Source
 
 @dataclass
 class Summary:
-    """Counts of a run; `lost` says why it ended before its time (stream dead, disk full)."""
+    """Counts of a run; `lost` says why it ended before its time (stream or engine dead, disk
+    full)."""
 
     pictures: int = 0
     good: int = 0
@@ -82,7 +83,7 @@ def inspect_source(
                     on_row(row)
     except KeyboardInterrupt:
         summary.interrupted = True
-    except (SourceError, StorageError) as error:
+    except (SourceError, StorageError, EngineError) as error:
         summary.lost = error
     summary.skipped = source.skipped
     summary.drift = watch.to_dict() if watch else None
@@ -94,8 +95,10 @@ def inspect_group(
     detector: Detector, group: list[Frame], first: int, save: SavePolicy
 ) -> Iterator[tuple[Row, NDArray[np.uint8] | None, Image.Image | None]]:
     """Row, pixels and wanted overlay of frames that go through the backbone together; their ids
-    count from `first`."""
+    count from `first`. After the rows of an engine that works no more comes its EngineError."""
+    failed = False
     for number, (frame, outcome) in enumerate(_outcome_of_each(detector, group), first):
+        failed |= isinstance(outcome, EngineError)
         row = _row(number, frame, outcome)
         picture = None
         if isinstance(outcome, Inspection) and wants_overlay(save, row):
@@ -105,6 +108,8 @@ def inspect_group(
             except AnocoError as error:  # the verdict stands; its picture cannot be drawn
                 row["overlay_error"] = str(error)
         yield row, frame.rgb, picture
+    if failed:
+        detector.probe_engine()
 
 
 def _outcome_of_each(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.device_array import DeviceArray, OnDevice, device_array
-from anoco_edge.errors import AnocoError, EnvironmentMissingError, ScoringError, UsageError
+from anoco_edge.errors import EngineError, EnvironmentMissingError, ScoringError, UsageError
 from anoco_edge.native import interface
 from anoco_edge.native.library import last_error, load_library
 from anoco_edge.scoring.types import METRICS, Floats, Parameters, References, Scores, check_query
@@ -201,4 +201,4 @@ class CudaScorer:
                 f"the cuda scorer cannot be used: {text}",
                 hint="see anoco-edge doctor, or use --scorer native",
             )
-        raise AnocoError(f"the cuda scorer failed: {text}", hint="or use --scorer native")
+        raise EngineError(f"the cuda scorer failed: {text}", hint="or use --scorer native")

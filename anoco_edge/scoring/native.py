@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 
-from anoco_edge.errors import AnocoError, ScoringError, UsageError
+from anoco_edge.errors import EngineError, ScoringError, UsageError
 from anoco_edge.machine import cores
 from anoco_edge.native import interface
 from anoco_edge.native.library import last_error, load_library
@@ -91,7 +91,7 @@ class NativeScorer:
             raise UsageError(f"the native scorer refuses: {text}", hint="check the arguments")
         if status in (interface.BAD_FEATURES, interface.CORRUPT):
             raise ScoringError(text, hint="check the backbone and its input")
-        raise AnocoError(
+        raise EngineError(
             f"the native scorer failed: {text}", hint="free memory, or use --scorer onnx"
         )
 

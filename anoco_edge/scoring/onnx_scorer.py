@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anoco_edge.errors import EngineError
 from anoco_edge.machine import cores
 from anoco_edge.onnx_session import open_session
 from anoco_edge.scoring.types import Floats, Parameters, References, Scores, check_query
@@ -120,7 +121,7 @@ class OnnxScorer:
         """Score these rows; those with many neighbours only when it is late, or most are such."""
         start = time.perf_counter()
         inputs = {"query": query[rows], "reference_units": self._units}
-        s, t, s_best, anchor = self._retrieval.run(None, inputs)
+        s, t, s_best, anchor = _run(self._retrieval, None, inputs)
         near = s > t
         crowded = near.sum(axis=1) > _MANY
         if late or 2 * crowded.sum() > len(rows):
@@ -135,7 +136,8 @@ class OnnxScorer:
             found = {"s": s[~crowded][:, kept], "anchor": np.searchsorted(kept, anchor[~crowded])}
         retrieved = time.perf_counter()
         done = ~crowded
-        energy, similarity, neighbors = self._solve.run(
+        energy, similarity, neighbors = _run(
+            self._solve,
             self._outputs,
             {"query": query[rows[done]], "t": t[done], "s_best": s_best[done]}
             | bank
@@ -147,6 +149,17 @@ class OnnxScorer:
             rows[crowded],
             (retrieved - start, time.perf_counter() - retrieved),
         )
+
+
+def _run(session: Any, outputs: list[str] | None, inputs: dict[str, Any]) -> list[Any]:
+    try:
+        found: list[Any] = session.run(outputs, inputs)
+    except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
+        raise EngineError(
+            f"the onnx scorer failed: {str(error)[:400]}",
+            hint="free memory, or use --scorer native",
+        ) from None
+    return found
 
 
 def directions(bank: References) -> NDArray[np.float32]:

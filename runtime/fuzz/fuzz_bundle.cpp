@@ -8,6 +8,7 @@
 
 #include "bundle/documents.hpp"
 #include "bundle/json.hpp"
+#include "bundle/onnx_graph.hpp"
 #include "bundle/png.hpp"
 #include "bundle/safetensors.hpp"
 #include "bundle/sealed.hpp"
@@ -96,10 +97,14 @@ void read_mask(std::string_view bytes) {
   must(static_cast<int64_t>(mask.set.size()) == mask.width * mask.height);
 }
 
+void read_graph(std::string_view bytes) {
+  check_graph(bytes, "file", contract(), {{"backbone.onnx.data", 64}});
+}
+
 // In the order of make_corpus.py.
 constexpr void (*kReaders[])(std::string_view) = {read_manifest, read_product,  read_bank,
                                                   read_baseline, read_selftest, read_mask,
-                                                  read_json,     read_tensors};
+                                                  read_json,     read_tensors,  read_graph};
 
 }  // namespace
 

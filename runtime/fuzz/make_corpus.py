@@ -17,8 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import onnx
+from graph_corpus import a_sparse_tensor, inner_graph, node, outside
 from PIL import Image
-from tiny_bundle import make_tiny_bundle, textured_picture
+from tiny_bundle import make_tiny_bundle, textured_picture, tiny_backbone
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.baseline import BaselineGrid
@@ -26,7 +28,10 @@ from anoco_edge.bundle.checksum import seal
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 CORPUS = Path(__file__).parent / "corpus"
-READERS = ("manifest", "product", "bank", "baseline", "selftest", "mask", "json", "safetensors")
+READERS = (
+    *("manifest", "product", "bank", "baseline", "selftest", "mask", "json", "safetensors"),
+    "graph",
+)
 
 
 def documents(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
@@ -100,12 +105,29 @@ def texts() -> Iterator[tuple[str, bytes]]:
         yield "json", text.encode()
 
 
+def graphs() -> Iterator[tuple[str, bytes]]:
+    """A backbone, cut, with its weights outside, and with what is refused."""
+    good = tiny_backbone(32, 32, 4)
+    yield "graph", good
+    yield "graph", good[: len(good) // 2]
+    for change in (
+        outside("backbone.onnx.data"),
+        outside("/etc/passwd"),
+        node("Loop", body=inner_graph()),
+        node("Constant", sparse_value=a_sparse_tensor("backbone.onnx.data")),
+        node("Gelu", "com.microsoft"),
+    ):
+        model = onnx.load_from_string(good)
+        change(model)
+        yield "graph", model.SerializeToString()
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bundle = make_tiny_bundle(Path(folder, "tiny.anoco"), size=(32, 32), dim=4)
         pictures = [NewPicture.from_array(f"{k}.png", textured_picture(k, 32, 32)) for k in (1, 2)]
         Teacher.open(bundle.path).enroll(pictures, "part", Settings({}))
-        inputs = [*documents(bundle), *tensors(bundle), *masks(), *texts()]
+        inputs = [*documents(bundle), *tensors(bundle), *masks(), *texts(), *graphs()]
     CORPUS.mkdir(exist_ok=True)
     for reader, data in inputs:
         name = f"{reader}-{hashlib.sha256(data).hexdigest()[:12]}"

@@ -6,6 +6,7 @@
 #include "bundle/beneath.hpp"
 #include "bundle/documents.hpp"
 #include "bundle/files.hpp"
+#include "bundle/onnx_graph.hpp"
 #include "bundle/png.hpp"
 #include "bundle/sha256.hpp"
 #include "bundle/tensors.hpp"
@@ -16,9 +17,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kGraph = "backbone.onnx";  // also begins the name of the file with its weights
+const std::string kGraph = "backbone.onnx";
 constexpr char kManifest[] = "manifest.json", kProducts[] = "products", kProduct[] = "product.json";
 constexpr size_t kMostText = size_t{1} << 28;  // bytes of a document, far above any real one
+
+// Whether a file of the manifest lies beside the graph and is named after it.
+bool holds_weights(const std::string& path) {
+  return path.compare(0, kGraph.size() + 1, kGraph + ".") == 0 && path.find('/') == path.npos;
+}
 
 [[noreturn]] void refuse(const std::string& text) { fail(ANOCO_BAD_BUNDLE, text); }
 
@@ -106,19 +112,28 @@ const FileRecord& Bundle::file(const std::string& name) const {
   refuse((path_ / kManifest).string() + " does not list " + name);
 }
 
-fs::path Bundle::graph() const {
-  const fs::path graph = locate(file(kGraph), path_);
+std::vector<const FileRecord*> Bundle::graph_files() const {
+  std::vector<const FileRecord*> files{&file(kGraph)};
   for (const FileRecord& record : manifest_.files)
-    if (record.path.compare(0, kGraph.size(), kGraph) == 0)
-      check_file_hash(open_file(record, path_), record.sha256);
-  return graph;
+    if (holds_weights(record.path)) files.push_back(&record);
+  return files;
+}
+
+fs::path Bundle::graph() const {
+  const std::vector<const FileRecord*> files = graph_files();
+  SizesByName data_files;
+  for (const FileRecord* record : files) {
+    check_file_hash(open_file(*record, path_), record->sha256);
+    if (record != files[0]) data_files[record->path] = record->size;
+  }
+  check_graph(path_ / kGraph, manifest_.input, data_files);
+  return path_ / kGraph;
 }
 
 std::string Bundle::graph_identity() const {
   std::string hashes;
-  for (const FileRecord& record : manifest_.files)
-    if (record.path.compare(0, kGraph.size(), kGraph) == 0)
-      hashes += (hashes.empty() ? "" : "|") + record.sha256;
+  for (const FileRecord* record : graph_files())
+    hashes += (hashes.empty() ? "" : "|") + record->sha256;
   return hashes;
 }
 

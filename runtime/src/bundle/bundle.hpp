@@ -64,7 +64,8 @@ class Bundle {
   std::optional<Mask> mask(const Product& product) const;  // what is to be ignored
   std::optional<BaselineGrid> baseline(const Product& product) const;
   SelfTest selftest() const;
-  // backbone.onnx, the hash of it and of the files beside it checked.
+  // backbone.onnx: the hashes of it and of the weights beside it are checked, and that it reaches
+  // nothing outside of these files.
   std::filesystem::path graph() const;
   // Graph and weights by their hashes, as Python's Bundle.graph_identity gives it.
   std::string graph_identity() const;
@@ -86,6 +87,7 @@ class Bundle {
         manifest_sha256_(std::move(manifest_sha256)) {}
 
   const FileRecord& file(const std::string& name) const;
+  std::vector<const FileRecord*> graph_files() const;  // backbone.onnx, backbone.onnx.data
   // A recorded file; a link, or a missing file, or another size is a Failure.
   InputFile open_file(const FileRecord& record, const std::filesystem::path& folder) const;
   // The path of one, for engines that open it themselves; it was just checked.
