@@ -131,3 +131,13 @@ def test_the_model_exchanges_folders_and_knows_their_content(tmp_path: Path) -> 
     disk.apply(event(Op.SYNC, ""))
     after = {"one": None, "one/file": b"two", "two": None, "two/file": b"one"}
     assert dict(outcomes(disk, np.random.default_rng(0), 0))["all unsynced lost"] == after
+
+
+def test_the_wall_clock_steps_in_the_middle(tmp_path: Path) -> None:
+    with forks(tmp_path) as forked:
+        run = (CALL, "tests.attack.calls:tell_time")
+        ended = forked.run(Task(str(tmp_path), run, clock=(-1000, 3, 5000)))
+        plain = forked.run(Task(str(tmp_path), run))
+    early, same, late = map(int, ended.out.split())
+    assert 0 <= same - early < 60 and 6000 <= late - same < 6060 and ended.clock_reads >= 3
+    assert 1000 <= int(plain.out.split()[0]) - early < 1060

@@ -7,6 +7,7 @@ import ctypes
 import os
 import platform
 import sys
+import time
 from contextlib import suppress
 from ctypes import c_int32, c_size_t, c_void_p
 from pathlib import Path
@@ -61,14 +62,9 @@ def _tiny_backbone(_name: str, workspace: Path, **_: Any) -> Any:
 
 def _parity() -> dict[str, Any]:
     """What `export` shows of the comparison that was not made."""
-    measured = (
-        "min_cosine",
-        "mean_cosine",
-        "max_norm_error",
-        "energy_spearman",
-        "top_energy_error",
-    )
-    limits = ("min_cosine", "mean_cosine", "max_norm_error", "min_energy_spearman")
+    both = ("min_cosine", "mean_cosine", "max_norm_error")
+    measured = (*both, "energy_spearman", "top_energy_error")
+    limits = (*both, "min_energy_spearman", "max_top_energy_error")
     return {
         "against": "nothing",
         "precision": "fp32",
@@ -289,3 +285,9 @@ def change_everything() -> None:
 def write_elsewhere(path: str) -> None:
     """A file that does not lie in the attacked folder."""
     Path(path).write_bytes(b"data")
+
+
+def tell_time() -> None:
+    """Three reads of the wall clock."""
+    for _ in range(3):
+        print(int(time.time()))

@@ -451,4 +451,4 @@ def _missing(command: Command) -> str:
 
 def _must(ended: Ended, words: tuple[str, ...]) -> None:
     if ended.code:
-        raise RuntimeError(f"{' '.join(words)} ends with {ended.code}: {ended.err or ended.out}")
+        raise NotWholeError(f"{' '.join(words)} ends with {ended.code}: {last_line(ended)}")
