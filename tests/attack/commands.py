@@ -188,12 +188,12 @@ def bundle_state(folder: Path) -> State:
         product = bundle.product(name)
         names = tuple(reference.name for reference in product.references)
         threshold = (product.threshold.kind, product.threshold.value)
-        bank = product.bank.sha256 if product.bank else ""
+        bank = product.bank.sha256[:8] if product.bank else ""
         products.append((name, product.generation, names, threshold, product.metric, bank))
         numbers = [generation.generation for generation in bundle.generations(name)]
         if numbers != sorted(set(numbers)):
             raise NotWholeError(f"generations {numbers}")
-    files = tuple(record.sha256 for record in bundle.manifest.files)
+    files = tuple(record.sha256[:8] for record in bundle.manifest.files)
     score = None
     if any(bank for *_, bank in products):
         score = Detector.open(path, products[0][0]).inspect(_query()).score

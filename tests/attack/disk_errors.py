@@ -26,7 +26,7 @@ from tests.attack.forks import Ended
 from tests.attack.shim import Mode
 
 EXIT_CODES = {1}  # StorageError
-_COMMITTED = re.compile(r"committed|was written|is in place|threshold is set")
+_COMMITTED = re.compile(r"committed|was made|was written|is in place|threshold is set")
 
 Fault = tuple[Mode, int]
 _PERMANENT: tuple[Fault, ...] = ((Mode.FAIL, errno.EIO), (Mode.FAIL_FROM, errno.ENOSPC))

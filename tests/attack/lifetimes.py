@@ -56,11 +56,12 @@ def _forker(folder: Path) -> Iterator[Callable[[str, int], str]]:
         "XDG_CACHE_HOME": str(folder / "cache"),
         "PYTHONFAULTHANDLER": "1",
     }
+    errors = (folder / "errors.txt").open("w")
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.attack.lifetimes", str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=(folder / "errors.txt").open("w"),
+        stderr=errors,
         text=True,
         env=environment,
         cwd=ROOT,
@@ -82,6 +83,7 @@ def _forker(folder: Path) -> Iterator[Callable[[str, int], str]]:
         given.close()
         process.wait(PATIENCE)
         answers.close()
+        errors.close()
 
 
 # ---- the process that forks

@@ -17,6 +17,8 @@ from tests.attack.campaign import Case, Plan
 from tests.attack.commands import COMMANDS, Command, NotWholeError, Prepared, prepared
 from tests.attack.replay import Disk, Files, outcomes, write_files
 
+SHARE = 0.25  # of the states after which a short campaign also runs the next command
+
 
 def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
     """Every prefix of every command's trace, or some drawn by the seed."""
@@ -34,7 +36,7 @@ def replay(found: Prepared, plan: Plan, rng: np.random.Generator) -> Iterator[Ca
     number, total = 0, len(found.events)
     points = set(range(total + 1))
     if plan.short:
-        points = {0, total, *(int(k) for k in rng.permutation(total)[:6])}
+        points = {0, total, *(int(k) for k in rng.permutation(total)[:5])}
     for number, event in enumerate((None, *found.events)):
         if event is not None:
             disk.apply(event)
@@ -47,7 +49,8 @@ def replay(found: Prepared, plan: Plan, rng: np.random.Generator) -> Iterator[Ca
             if key not in seen:
                 seen.add(key)
                 name = f"{found.command.name}, power cut after call {number} of {total} ({last})"
-                yield Case(f"{name}, {words}", _broken(found, files, done))
+                goes_on = not plan.short or rng.random() < SHARE
+                yield Case(f"{name}, {words}", _broken(found, files, done, goes_on))
 
 
 def _digest(files: Files) -> bytes:
@@ -57,13 +60,14 @@ def _digest(files: Files) -> bytes:
     return digest.digest()
 
 
-def _broken(found: Prepared, files: Files, done: bool) -> str:
+def _broken(found: Prepared, files: Files, done: bool, goes_on: bool) -> str:
     folder = found.cases / "case"
     folder.mkdir()
     try:
         write_files(files, folder)
         found.judge(folder, success=done)
-        found.go_on(folder)
+        if goes_on:
+            found.go_on(folder)
     except NotWholeError as error:
         return str(error)
     finally:
