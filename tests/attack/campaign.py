@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -33,10 +33,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that was tried; `broken` says what went wrong, or is empty when it held."""
+    """One thing that was tried; `broken` says what went wrong, or is empty when it held. With
+    `not_executed` it could not be tried here, and why."""
 
     name: str
     broken: str = ""
+    not_executed: str = ""
 
 
 class Campaign(Protocol):
@@ -64,9 +66,13 @@ class Tally:
     tried: int = 0
     broken: int = 0
     first: str = ""
+    not_executed: list[str] = field(default_factory=list)
 
     def count(self, case: Case) -> None:
         """One more case."""
+        if case.not_executed:
+            self.not_executed.append(f"{case.name}: {case.not_executed}")
+            return
         self.tried += 1
         if case.broken:
             self.broken += 1

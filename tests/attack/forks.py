@@ -1,0 +1,214 @@
+"""One process with the shim preloaded and everything imported; each case is a fork of it.
+
+The campaign talks to it in lines of JSON. A fork costs milliseconds where a start of Python with
+its imports costs seconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from tests.attack.shim import Mode, Shim, build_shim
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120  # seconds, for a busy machine
+CALL = "call"  # in place of a command: the next word names a function as module:function
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a fork does, in which folder, and what happens to its calls there."""
+
+    folder: str
+    command: tuple[str, ...]
+    mode: int = Mode.COUNT
+    number: int = 0
+    error: int = 0
+    trace: str = ""
+    clock: tuple[int, int, int] | None = None
+    exchange: bool = True
+    cache: str = ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a fork ended; a negative code is the signal that killed it."""
+
+    code: int
+    out: str
+    err: str
+    calls: int
+    hit: str
+    clock_reads: int = 0
+    hung: bool = False
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def killed(self) -> bool:
+        return self.code == -signal.SIGKILL and not self.hung
+
+
+class Forks:
+    """The campaign's end of the line."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def run(self, task: Task) -> Ended:
+        """Do one task in a fork."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asdict(task)) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError("the process that forks has died")
+        return Ended(**json.loads(answer))
+
+
+@contextmanager
+def forks(folder: Path) -> Iterator[Forks]:
+    """Start it; caches lie in `folder`."""
+    roots = [ROOT, ROOT / "tests", ROOT / "export", ROOT / "calibration"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([*map(str, roots), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "LD_PRELOAD": str(build_shim(folder)),
+        "OMP_NUM_THREADS": "1",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.attack.forks", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=ROOT,
+    )
+    try:
+        yield Forks(process)
+    finally:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        process.wait(PATIENCE)
+        process.stdout.close()
+
+
+# ---- the process that forks
+
+
+def _serve(scratch: Path) -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nothing else may speak there
+    _see_libc_through_the_shim()
+    import_module("anoco_edge.cli.app")
+    # Typer builds the commands' parsers at every call, which takes longer than most commands.
+    typer.main.get_command = cache(typer.main.get_command)
+    shim = Shim()
+    for line in sys.stdin:
+        given = json.loads(line)
+        task = Task(**{**given, "command": tuple(given["command"])})
+        answers.write(json.dumps(asdict(_run(task, shim, scratch))) + "\n")
+        answers.flush()
+
+
+def _see_libc_through_the_shim() -> None:
+    """A function that is looked up in libc by name would pass the shim by."""
+    real = ctypes.CDLL
+
+    class Seen(real):  # type: ignore[misc, valid-type]
+        def __init__(self, name: Any, *args: Any, **options: Any) -> None:
+            super().__init__(None if "libc.so" in str(name) else name, *args, **options)
+
+    ctypes.CDLL = Seen  # type: ignore[misc]
+
+
+def _learn(path: Path) -> None:
+    """Import what the last fork had to import by itself: the next ones find it there."""
+    if path.exists():
+        for name in json.loads(path.read_text()):
+            with suppress(ImportError):
+                import_module(name)
+        path.unlink()
+
+
+def _run(task: Task, shim: Shim, scratch: Path) -> Ended:
+    out, err, imported = (scratch / name for name in ("out.txt", "err.txt", "imported.json"))
+    shim.step_clock(0, 0, 0)
+    shim.arm(task.folder, Mode.OFF)
+    child = os.fork()
+    if not child:
+        code = 70
+        try:
+            known = set(sys.modules)
+            code = _child(task, shim, out, err)
+            imported.write_text(json.dumps([m for m in list(sys.modules) if m not in known]))
+        except BaseException:  # noqa: BLE001 - the child must not return into the loop
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    handle = os.pidfd_open(child)
+    hung = not select.select([handle], [], [], PATIENCE)[0]
+    if hung:
+        os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(handle)
+    _learn(imported)
+    said = [path.read_text(errors="replace") for path in (out, err)]
+    return Ended(code, *said, shim.calls, shim.hit, shim.clock_reads, hung)
+
+
+def _child(task: Task, shim: Shim, out: Path, err: Path) -> int:
+    for number, path in ((1, out), (2, err)):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(handle, number)
+        os.close(handle)
+    os.chdir(task.folder)
+    if task.cache:
+        os.environ["XDG_CACHE_HOME"] = task.cache
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    trace = os.open(task.trace, flags, 0o644) if task.trace else -1
+    shim.refuse_exchange(not task.exchange)
+    if task.clock:
+        shim.step_clock(*task.clock)
+    shim.arm(task.folder, task.mode, task.number, task.error, trace)
+    code = run_command(task.command)
+    sys.stdout.flush()
+    shim.disarm()
+    return code
+
+
+def run_command(command: Sequence[str]) -> int:
+    """A command of anoco-edge, or a function, as the program's entry point runs it."""
+    from anoco_edge.cli import main
+
+    try:
+        if command[0] == CALL:
+            module, _, name = command[1].partition(":")
+            getattr(import_module(module), name)(*command[2:])
+            return 0
+        sys.argv = ["anoco-edge", *command]
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]))
