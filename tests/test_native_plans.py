@@ -113,7 +113,7 @@ def test_what_others_can_write_is_refused(find: Any, which: str) -> None:
     record = store()
     path = {
         "folder": record.path.parent,
-        "record": record.path.with_suffix(".json"),
+        "record": record.record_path,
         "plan": record.path,
     }[which]
     path.chmod(0o777)
@@ -143,7 +143,7 @@ def test_what_belongs_to_somebody_else_is_refused(find: Any) -> None:
 )
 def test_a_file_that_is_no_record_is_as_good_as_not_there(find: Any, key: str, value: Any) -> None:
     record = store()
-    beside = record.path.with_suffix(".json")
+    beside = record.record_path
     beside.write_text(json.dumps({**json.loads(beside.read_text()), key: value}))
     assert find().code == 1
     beside.write_text("{")

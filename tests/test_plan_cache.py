@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import stat
@@ -34,7 +35,7 @@ def stored(
 def test_a_plan_is_written_raw_with_its_facts_beside_it() -> None:
     record = stored()
     assert record.path.read_bytes() == b"a plan" == cache.read_plan(record)
-    facts = json.loads(record.path.with_suffix(".json").read_text())
+    facts = json.loads(record.record_path.read_text())
     assert (facts["size"], facts["seconds"]) == (6, 1.235) and len(facts["sha256"]) == 64
     assert facts["fingerprint"]["driver"] == "540.4.0" and facts["built"].endswith("+00:00")
     assert cache.list_plans() == [record]
@@ -67,7 +68,7 @@ def let_the_group_write(record: cache.PlanRecord) -> None:
 
 
 def let_all_write_the_facts(record: cache.PlanRecord) -> None:
-    record.path.with_suffix(".json").chmod(0o602)
+    record.record_path.chmod(0o602)
 
 
 def let_all_write_the_folder(record: cache.PlanRecord) -> None:
@@ -138,15 +139,44 @@ def test_a_write_that_fails_leaves_no_plan(monkeypatch: pytest.MonkeyPatch) -> N
     assert not list(cache.plans_folder().glob(f"{TEMPORARY}*"))
 
 
+@pytest.mark.parametrize("step", range(6))
+def test_a_plan_built_again_is_the_old_one_or_the_new_one(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails at one step of the second build: content, folder, record, folder."""
+    stored(b"old")
+    real, calls = os.fsync, itertools.count()
+
+    def failing(handle: int) -> None:
+        if next(calls) == step:
+            raise OSError(5, "Input/output error")
+        real(handle)
+
+    hint = ""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", failing)
+        try:
+            stored(b"new")
+        except StorageError as error:
+            hint = error.hint
+    plan = [cache.read_plan(record) for record in cache.list_plans()]
+    assert plan == [b"old"] if step < 3 else plan == [b"new"]
+    said = "nothing was changed" if step < 3 else "the change is committed" if step == 3 else ""
+    assert hint.startswith(said) and bool(hint) == bool(said)
+    stored(b"newest")
+    assert {p.suffix for p in cache.plans_folder().iterdir()} == {".json", ".plan", ""}
+    assert len(list(cache.plans_folder().glob("*.plan"))) == 1
+
+
 def test_facts_that_cannot_be_read_are_no_plan() -> None:
     record = stored()
-    facts = record.path.with_suffix(".json")
+    facts = record.record_path
     for text in ("", "{}", facts.read_text().replace('"size"', '"sise"')):
         facts.write_text(text)
         assert cache.list_plans() == []
     renamed = facts.with_name("x.json")
     facts.unlink()
-    stored().path.with_suffix(".json").rename(renamed)
+    stored().record_path.rename(renamed)
     assert cache.list_plans() == [], "a record speaks of the plan of its own name only"
 
 

@@ -3,27 +3,33 @@
 A plan is executable code: it is loaded only when nobody but its owner can have written it, and
 when its hash is the one recorded when it was built. The file itself is raw, so that trtexec loads
 it; what is known about it lies in a JSON file beside it, which is written last and so commits it.
+A plan that is built again gets another name, so that the record always fits the file it names.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.bundle.disk import write_atomic, writing
+from anoco_edge.bundle.disk import LOCK, TEMPORARY, writing
 from anoco_edge.bundle.store import now
 from anoco_edge.errors import BundleError, StorageError
 from anoco_edge.machine import cache_folder
 from anoco_edge.plans.builder import BuiltPlan, Profile, Shape
 from anoco_edge.plans.device import Device
 from anoco_edge.plans.flavours import FLAVOURS, Flavour
+from anoco_edge.storage.beneath import Directory
+from anoco_edge.storage.durability import committed
 
+_PRIVATE = 0o600  # whatever the umask is: Ubuntu's lets the group write
 _AGAIN = "build it again with: anoco-edge build BUNDLE --force"
 
 
@@ -78,7 +84,11 @@ class PlanRecord(_Model):
 
     @property
     def path(self) -> Path:
-        return plans_folder() / f"{self.key}.plan"
+        return plans_folder() / f"{self.key}-{self.sha256[:16]}.plan"
+
+    @property
+    def record_path(self) -> Path:
+        return plans_folder() / f"{self.key}.json"
 
     def runs_on(self, flavour: Flavour, here: Fingerprint) -> bool:
         """RTX plans fit every GPU of their targets; the others only where they were built."""
@@ -118,7 +128,7 @@ def store_plan(
     fingerprint: Fingerprint,
     profile: Profile,
 ) -> PlanRecord:
-    """Write the plan, then its record: a kill in between leaves no plan that is listed."""
+    """Write the plan, then its record: a kill in between leaves the plan that was there before."""
     record = PlanRecord(
         key=plan_key(graph, built.flavour, fingerprint, built.targets, profile),
         name=name,
@@ -134,8 +144,15 @@ def store_plan(
         peak_memory_mb=round(built.peak_memory_mb, 1),
     )
     document = json.dumps(record.model_dump(mode="json"), indent=1) + "\n"
-    _write(record.path, built.content)
-    _write(_beside(record), document.encode())
+    with _changing() as folder:
+        folder.put(record.path.name, built.content, mode=_PRIVATE)
+        folder.sync()
+        folder.put(record.record_path.name, document.encode(), mode=_PRIVATE)
+        with committed():
+            folder.sync()
+        for name in folder.names():
+            if name.startswith(f"{record.key}-") and name != record.path.name:
+                folder.remove(name)
     return record
 
 
@@ -170,25 +187,25 @@ def list_plans() -> list[PlanRecord]:
 def remove_plan(record: PlanRecord) -> None:
     """Its record first, so that no plan is listed that is not there."""
     with writing(str(plans_folder())):
-        _beside(record).unlink(missing_ok=True)
+        record.record_path.unlink(missing_ok=True)
         record.path.unlink(missing_ok=True)
 
 
 def remove_stale(here: Mapping[Flavour, Fingerprint]) -> list[Path]:
     """Remove what no longer runs: plans of other versions of the modules that are given, those of
     another GPU or driver, and files that belong to no plan. Gives what was removed."""
-    keep = set()
+    keep = {plans_folder() / LOCK}
     for flavour in FLAVOURS:
         known = flavour in here and here[flavour].gpu
         timing = f"timing-{flavour}-*.cache"
         keep |= {_timing_path(flavour, here[flavour])} if known else _glob(timing)
     for record in list_plans():
         if record.flavour not in here or not _is_stale(record, here[record.flavour]):
-            keep |= {record.path, _beside(record)}
+            keep |= {record.path, record.record_path}
     removed = sorted(path for path in _glob("*") - keep if path.is_file())
     with writing(str(plans_folder())):
-        for path in removed:  # by name, so a record goes before its plan
-            path.unlink()
+        for path in sorted(removed, key=lambda path: path.suffix != ".json"):
+            path.unlink()  # a record before its plan
     return removed
 
 
@@ -213,7 +230,10 @@ def read_timing(flavour: Flavour, fingerprint: Fingerprint) -> bytes:
 def write_timing(flavour: Flavour, fingerprint: Fingerprint, content: bytes) -> None:
     """Keep what this build measured for the next one."""
     if content:
-        _write(_timing_path(flavour, fingerprint), content)
+        with _changing() as folder:
+            folder.put(_timing_path(flavour, fingerprint).name, content, mode=_PRIVATE)
+            with committed():
+                folder.sync()
 
 
 def _timing_path(flavour: Flavour, fingerprint: Fingerprint) -> Path:
@@ -233,10 +253,6 @@ def _glob(pattern: str) -> set[Path]:
     return set(plans_folder().glob(pattern))
 
 
-def _beside(record: PlanRecord) -> Path:
-    return record.path.with_suffix(".json")
-
-
 def _record(path: Path) -> PlanRecord | None:
     """A record, or None for a file that is none: it is as good as not there."""
     raw = _read_trusted(path)
@@ -247,15 +263,29 @@ def _record(path: Path) -> PlanRecord | None:
     return record if record.key == path.stem else None
 
 
-def _write(path: Path, content: bytes) -> None:
-    with writing(str(path)):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+@contextmanager
+def _changing() -> Iterator[Directory]:
+    """The folder of plans, opened to be changed by this process alone.
+
+    Half-written files of processes that were killed are removed: nobody else writes meanwhile.
+    """
+    place = plans_folder()
+    with writing(str(place)):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            _check_owner(path.parent, path.parent.stat())
+            _check_owner(place, place.stat())
         except BundleError as error:
             raise StorageError(error.what, hint=error.hint) from None
-        write_atomic(path, content)
-        path.chmod(0o600)  # whatever the umask is: Ubuntu's lets the group write
+        with Directory.open(place) as folder:
+            lock = folder.open_lock(LOCK)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                for name in folder.names():
+                    if name.startswith(TEMPORARY):
+                        folder.remove(name)
+                yield folder
+            finally:
+                os.close(lock)
 
 
 def _read_trusted(path: Path) -> bytes:

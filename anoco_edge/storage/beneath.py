@@ -152,13 +152,13 @@ class Directory:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         return self._open(name, flags, missing_ok=True)
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes, *, mode: int = 0o666) -> None:
         """Write a file and its content to the disk, then give it its name by one rename.
 
         The rename is durable after `sync` of its folder. Folders on the way are made.
         """
         with self._parent(name, create=True) as (folder, last):
-            folder._put(last, data)
+            folder._put(last, data, mode)
 
     def remove(self, name: str) -> None:
         """Delete a file; one that is gone already is no error."""
@@ -233,12 +233,12 @@ class Directory:
             raise
         return handle
 
-    def _put(self, last: str, data: bytes) -> None:
+    def _put(self, last: str, data: bytes, mode: int) -> None:
         temporary = f"{TEMPORARY}{last}-{os.getpid()}"
         with suppress(FileNotFoundError):  # left by a process of the same number
             os.unlink(temporary, dir_fd=self._handle)
         try:
-            handle = os.open(temporary, _NEW, 0o666, dir_fd=self._handle)
+            handle = os.open(temporary, _NEW, mode, dir_fd=self._handle)
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
                 stream.flush()

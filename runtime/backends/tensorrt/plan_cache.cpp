@@ -82,7 +82,8 @@ Stored parse_record(const fs::path& path) {
   members.need("seconds").number();
   members.need("peak_memory_mb").number();
   members.finish();
-  stored.plan.path = fs::path(path).replace_extension(".plan");
+  stored.plan.path =
+      path.parent_path() / (stored.key + "-" + stored.plan.sha256.substr(0, 16) + ".plan");
   if (stored.key != path.stem().string()) refuse(path, "has another key than its name");
   return stored;
 }
