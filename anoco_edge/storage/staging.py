@@ -14,6 +14,7 @@ found, and by every sweep.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -46,19 +47,34 @@ class Staging:
         """Where the new folder is built; it has the target's name."""
         return self.folder / self.target.name
 
-    def publish(self) -> None:
-        """Put the new folder, whole and on the disk, in the target's place."""
+    def publish(self, *, replace: bool = True) -> None:
+        """Put the new folder, whole and on the disk, in the target's place.
+
+        Without `replace`, a folder that is there with something in it is a FileExistsError.
+        """
         _sync_folders(self.building)
         # Until the disk has the new name, the old folder is all that a power cut would leave: who
         # is stopped from here on leaves both folders to the next sweep.
         self._keep = True
-        if not self.target.exists():
-            self.building.rename(self.target)
-        elif not exchange(self.building, self.target):
-            self._replace_in_two_steps()
+        try:
+            self._take_place(replace)
+        except OSError:
+            self._keep = (self.folder / _REPLACED).exists()
+            raise
         with committed():
             _sync(self.target.parent)
         self._keep = False
+
+    def _take_place(self, replace: bool) -> None:
+        if not replace or not self.target.exists():
+            try:
+                self.building.rename(self.target)
+            except OSError as error:
+                if error.errno == errno.ENOTEMPTY:
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+                raise
+        elif not exchange(self.building, self.target):
+            self._replace_in_two_steps()
 
     def _replace_in_two_steps(self) -> None:
         _sync(self.folder)  # where the old folder goes must be on the disk before it goes there
