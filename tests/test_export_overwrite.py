@@ -314,6 +314,7 @@ def test_what_is_not_ours_is_not_swept(line: Path) -> None:
         folder.mkdir()
         (folder / "file").write_bytes(b"precious")
     (line.parent / ".tmp-link-1-0").symlink_to(line)
+    (theirs[1] / ".lock").symlink_to(theirs[0] / "file")
     sweep_stagings(line.parent)
     assert all((folder / "file").exists() for folder in theirs)
     assert state(line) == "old"

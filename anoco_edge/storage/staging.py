@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from anoco_edge.errors import BundleError
 from anoco_edge.storage.beneath import TEMPORARY, Directory
 from anoco_edge.storage.durability import committed
 from anoco_edge.storage.exchange import exchange
@@ -127,7 +128,7 @@ def sweep_stagings(parent: Path) -> None:
     """
     with suppress(OSError):
         for folder in sorted(parent.glob(f"{TEMPORARY}*")):
-            with suppress(OSError):
+            with suppress(OSError, BundleError):  # one whose lock is a link is not ours
                 _sweep(folder)
 
 
@@ -143,7 +144,7 @@ def complete_replacement(target: Path) -> bool:
         if not left or time.monotonic() > deadline:
             return False
         for folder in left:
-            with suppress(OSError), _lock_of_the_dead(folder) as dead:
+            with suppress(OSError, BundleError), _lock_of_the_dead(folder) as dead:
                 if dead:
                     _complete(folder)
         time.sleep(0.01)
@@ -164,6 +165,7 @@ def _sweep(folder: Path) -> None:
     with _lock_of_the_dead(folder) as dead:
         if dead:
             _complete(folder)
+            _sync(folder.parent)  # it may hold the old folder, whose successor must be on the disk
             _remove(folder)
 
 
