@@ -66,12 +66,24 @@ class Geometry:
         if self._product.any_size or not self._product.references:
             return
         first = self._product.references[0]
-        if abs(width * first.height / (height * first.width) - 1) > ASPECT_TOLERANCE:
-            raise PictureError(
-                f"{name} is {width}x{height}, the references are {first.width}x{first.height}",
-                hint="inspect pictures of the same shape, or allow all with: "
-                "anoco-edge product set --any-size",
-            )
+        check_shape((width, height), name, (first.width, first.height))
+
+
+def check_shape(size: tuple[int, int], name: str, references: tuple[int, int]) -> None:
+    """Refuse a picture whose aspect ratio is not that of the references.
+
+    >>> check_shape((400, 100), "wide.png", (96, 80))
+    Traceback (most recent call last):
+        ...
+    anoco_edge.errors.PictureError: wide.png is 400x100, the references are 96x80; inspect ...
+    """
+    (width, height), (known_width, known_height) = size, references
+    if abs(width * known_height / (height * known_width) - 1) > ASPECT_TOLERANCE:
+        raise PictureError(
+            f"{name} is {width}x{height}, the references are {known_width}x{known_height}",
+            hint="inspect pictures of the same shape, or allow all with: "
+            "anoco-edge product set --any-size",
+        )
 
 
 def read_mask(data: bytes, name: str) -> Mask:

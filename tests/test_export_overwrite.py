@@ -22,7 +22,7 @@ from anoco_edge.bundle import Bundle, Product, create_bundle, find_bundle
 from anoco_edge.bundle.disk import TEMPORARY, locked
 from anoco_edge.bundle.generations import commit
 from anoco_edge.bundle.store import product_files
-from anoco_edge.errors import BundleError, StorageError
+from anoco_edge.errors import BundleError, StorageError, UsageError
 from anoco_edge.storage import staging as staging_module
 from anoco_edge.storage.staging import complete_replacement, staging, sweep_stagings
 from anoco_edge.teaching import NewPicture, Teacher
@@ -314,6 +314,7 @@ def test_what_is_not_ours_is_not_swept(line: Path) -> None:
         folder.mkdir()
         (folder / "file").write_bytes(b"precious")
     (line.parent / ".tmp-link-1-0").symlink_to(line)
+    (theirs[1] / ".lock").symlink_to(theirs[0] / "file")
     sweep_stagings(line.parent)
     assert all((folder / "file").exists() for folder in theirs)
     assert state(line) == "old"
@@ -331,6 +332,22 @@ def test_a_folder_that_is_no_bundle_is_not_replaced(line: Path, master: Path) ->
     with pytest.raises(StorageError, match="is not a bundle, so it is not overwritten"):
         replace(line, Bundle.open(master / "new.anoco"))
     assert (line / "products/part/product.json").is_file()
+
+
+def test_a_bundle_that_appeared_meanwhile_is_not_overwritten(master: Path, tmp_path: Path) -> None:
+    target = tmp_path / "line.anoco"
+    new = Bundle.open(master / "new.anoco")
+    with pytest.raises(UsageError, match=r"line.anoco exists already; choose another --out"):
+        create_bundle(
+            target,
+            backbone=new.manifest.backbone,
+            contract=new.manifest.input,
+            parity={"again": True},
+            tools={},
+            files={record.path: new.read(record) for record in new.manifest.files},
+            prepare=lambda _: shutil.copytree(master / "old.anoco", target),
+        )
+    assert state(target) == "old" and [p.name for p in tmp_path.iterdir()] == ["line.anoco"]
 
 
 def test_errors_while_teaching_name_the_place_that_was_given(line: Path, master: Path) -> None:

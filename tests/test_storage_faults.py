@@ -27,7 +27,7 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.disk import LOCK, TEMPORARY, locked, write_atomic, writing
-from anoco_edge.bundle.generations import commit
+from anoco_edge.bundle.generations import commit, prune, undo
 from anoco_edge.bundle.store import product_files
 from anoco_edge.detector import Detector
 from anoco_edge.errors import StorageError
@@ -260,6 +260,83 @@ def commit_and_die(
     os.replace = deadly
     commit(bundle, product, files)
     os._exit(0)
+
+
+# ---- a power cut
+
+
+class Disk:
+    """Which folders have entries that a power cut would lose; and what may rely on them."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.unsynced: set[str] = set()
+        self.steps: list[str] = []
+        self._real = {name: getattr(os, name) for name in ("replace", "mkdir", "unlink", "fsync")}
+        for name in self._real:
+            patch.setattr(os, name, getattr(self, name))
+
+    def replace(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if target.startswith("product"):  # a generation, or the commit: all it names must be there
+            assert not self.unsynced, f"{target} relies on {self.unsynced}"
+        self._real["replace"](source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        self._changed(dst_dir_fd, target)
+
+    def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int) -> None:
+        self._real["mkdir"](path, mode, dir_fd=dir_fd)
+        self._changed(dir_fd, path)
+
+    def unlink(self, path: str, *, dir_fd: int) -> None:
+        self._real["unlink"](path, dir_fd=dir_fd)
+        if not path.startswith(TEMPORARY):
+            others = self.unsynced - {_path_of(dir_fd)}
+            assert not {f for f in others if f.endswith("history")}, path
+            self._changed(dir_fd, f"-{path}")
+
+    def fsync(self, handle: int) -> None:
+        self._real["fsync"](handle)
+        self.unsynced.discard(_path_of(handle))
+
+    def _changed(self, folder: int, name: str) -> None:
+        self.unsynced.add(_path_of(folder))
+        self.steps.append(name)
+
+
+def _path_of(handle: int) -> str:
+    return str(Path(f"/proc/self/fd/{handle}").readlink())
+
+
+def test_each_step_is_on_the_disk_before_the_next_relies_on_it(
+    tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teacher = Teacher.open(tiny_bundle.path)
+    with monkeypatch.context() as patch:
+        disk = Disk(patch)
+        teacher.enroll(frames(1, 2), "part")
+        steps = [step for step in disk.steps if not step.endswith(".png")]
+        wanted = ["products", "part", "references", "bank-1.safetensors", "product.json"]
+        assert steps == [*wanted, "history", "product-1.json"] and not disk.unsynced
+        teacher.enroll(frames(3), "part")
+        assert disk.steps[-3:] == ["bank-2.safetensors", "product-2.json", "product.json"]
+        assert not disk.unsynced
+        with locked(tiny_bundle.product_folder("part"), 0, print):
+            undo(tiny_bundle, "part")
+            assert disk.steps[-1] == "product.json" and not disk.unsynced
+            assert prune(tiny_bundle, "part")  # a picture that comes back is swept later
+        assert disk.steps[-3] == "-product-2.json"
+    list(tiny_bundle.verify())
+
+
+def test_a_folder_that_a_killed_process_made_is_synced_too(
+    tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether it came to the disk."""
+    (tiny_bundle.path / "products/part/references").mkdir(parents=True)
+    teacher = Teacher.open(tiny_bundle.path)
+    with monkeypatch.context() as patch:
+        disk = Disk(patch)
+        disk.unsynced = {str(tiny_bundle.path / f) for f in ("", "products", "products/part")}
+        teacher.enroll(frames(1, 2), "part")
+        assert not disk.unsynced
 
 
 # ---- a full disk

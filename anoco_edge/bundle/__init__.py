@@ -1,8 +1,9 @@
 """The bundle: one directory in which export, enrolment, calibration and inspection meet."""
 
 from anoco_edge.bundle.bank import Bank
+from anoco_edge.bundle.creation import create_bundle
 from anoco_edge.bundle.schema import InputContract, Manifest, Product, Reference, Region, Threshold
-from anoco_edge.bundle.store import Bundle, create_bundle, find_bundle
+from anoco_edge.bundle.store import Bundle, find_bundle
 
 __all__ = [
     "Bank",

@@ -26,6 +26,7 @@ from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import OverlapOption, TileSizeOption, TilesOption, read_tiles
 from anoco_edge.cli.taught import show_taught, taught_report
 from anoco_edge.errors import AnocoError, UsageError, missing
+from anoco_edge.geometry import check_shape
 from anoco_edge.teaching import NO_CHANGE, NewPicture, Settings, Taught, Teacher
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ def export(
     path = _bundle_path(out_, chosen)
     tapped = parse_layers(layer, layers)
     pictures = _pictures(refs, shots, seed)  # bad references should cost seconds, not an export
+    for picture in pictures:
+        first = pictures[0]
+        check_shape((picture.width, picture.height), picture.name, (first.width, first.height))
     calibration = _pictures(calib, None, seed)
     after = _AfterExport(engine, batch, pictures, product, settings)
     exported = export_bundle(
@@ -314,7 +318,7 @@ def _enroll(
         with progress("enrolling", len(pictures) + 1) as step:
             taught = Teacher.open(target, progress=step).enroll(pictures, product, settings)
     except AnocoError:
-        note(f"{target.name} was not written: the references come with it or it does not come")
+        note(f"{target.name} was not written: correct the references and export again")
         raise
     for name in taught.duplicates:
         warn(f"refused a picture that is there already: {name}")

@@ -14,6 +14,7 @@ found, and by every sweep.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from anoco_edge.errors import BundleError
 from anoco_edge.storage.beneath import TEMPORARY, Directory
 from anoco_edge.storage.durability import committed
 from anoco_edge.storage.exchange import exchange
@@ -46,19 +48,34 @@ class Staging:
         """Where the new folder is built; it has the target's name."""
         return self.folder / self.target.name
 
-    def publish(self) -> None:
-        """Put the new folder, whole and on the disk, in the target's place."""
+    def publish(self, *, replace: bool = True) -> None:
+        """Put the new folder, whole and on the disk, in the target's place.
+
+        Without `replace`, a folder that is there with something in it is a FileExistsError.
+        """
         _sync_folders(self.building)
         # Until the disk has the new name, the old folder is all that a power cut would leave: who
         # is stopped from here on leaves both folders to the next sweep.
         self._keep = True
-        if not self.target.exists():
-            self.building.rename(self.target)
-        elif not exchange(self.building, self.target):
-            self._replace_in_two_steps()
+        try:
+            self._take_place(replace)
+        except OSError:
+            self._keep = (self.folder / _REPLACED).exists()
+            raise
         with committed():
             _sync(self.target.parent)
         self._keep = False
+
+    def _take_place(self, replace: bool) -> None:
+        if not replace or not self.target.exists():
+            try:
+                self.building.rename(self.target)
+            except OSError as error:
+                if error.errno == errno.ENOTEMPTY:
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+                raise
+        elif not exchange(self.building, self.target):
+            self._replace_in_two_steps()
 
     def _replace_in_two_steps(self) -> None:
         _sync(self.folder)  # where the old folder goes must be on the disk before it goes there
@@ -111,7 +128,7 @@ def sweep_stagings(parent: Path) -> None:
     """
     with suppress(OSError):
         for folder in sorted(parent.glob(f"{TEMPORARY}*")):
-            with suppress(OSError):
+            with suppress(OSError, BundleError):  # one whose lock is a link is not ours
                 _sweep(folder)
 
 
@@ -127,7 +144,7 @@ def complete_replacement(target: Path) -> bool:
         if not left or time.monotonic() > deadline:
             return False
         for folder in left:
-            with suppress(OSError), _lock_of_the_dead(folder) as dead:
+            with suppress(OSError, BundleError), _lock_of_the_dead(folder) as dead:
                 if dead:
                     _complete(folder)
         time.sleep(0.01)
@@ -148,6 +165,7 @@ def _sweep(folder: Path) -> None:
     with _lock_of_the_dead(folder) as dead:
         if dead:
             _complete(folder)
+            _sync(folder.parent)  # it may hold the old folder, whose successor must be on the disk
             _remove(folder)
 
 
