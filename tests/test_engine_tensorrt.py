@@ -23,6 +23,7 @@ from anoco_edge.engines.tensorrt import TensorRtEngine, why_not
 from anoco_edge.errors import (
     AnocoError,
     BundleError,
+    EngineError,
     EnvironmentMissingError,
     ParityError,
     UsageError,
@@ -147,10 +148,10 @@ def test_an_engine_that_is_dropped_gives_its_memory_back(
             EnvironmentMissingError,
             "not enough memory (cudaMalloc",
         ),
-        ("cudaStreamCreateWithFlags", "IllegalAddress", AnocoError, "cudaStreamCreateWithFlags"),
-        ("cudaMemcpyAsync", "IllegalAddress", AnocoError, "the CUDA call cudaMemcpyAsync failed"),
-        ("cudaStreamSynchronize", "IllegalAddress", AnocoError, "cudaStreamSynchronize failed"),
-        ("cudaGraphLaunch", "IllegalAddress", AnocoError, "the CUDA call cudaGraphLaunch failed"),
+        ("cudaStreamCreateWithFlags", "IllegalAddress", EngineError, "cudaStreamCreateWithFlags"),
+        ("cudaMemcpyAsync", "IllegalAddress", EngineError, "the CUDA call cudaMemcpyAsync failed"),
+        ("cudaStreamSynchronize", "IllegalAddress", EngineError, "cudaStreamSynchronize failed"),
+        ("cudaGraphLaunch", "IllegalAddress", EngineError, "the CUDA call cudaGraphLaunch failed"),
     ],
 )
 def test_every_cuda_call_that_fails_is_named(

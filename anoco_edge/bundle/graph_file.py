@@ -331,11 +331,13 @@ class _Walk:
                     if inner == 1:
                         kind = at
                     elif inner == 2:
-                        shape = [self._dimension(*d) for d in self._dimensions(at, stop)]
+                        shape = self._shape(at, stop)
         return kind, shape or []
 
-    def _dimensions(self, start: int, end: int) -> list[tuple[int, int]]:
-        return [(a, b) for number, a, b in self._fields(_SHAPE, start, end) if number == 1]
+    def _shape(self, start: int, end: int) -> list[int | None]:
+        return [
+            self._dimension(*d) for number, *d in self._fields(_SHAPE, start, end) if number == 1
+        ]
 
     def _dimension(self, start: int, end: int) -> int | None:
         """None where it is free; both a number and a name is neither."""
