@@ -26,11 +26,12 @@ from tests.attack.forks import Ended
 from tests.attack.shim import Mode
 
 EXIT_CODES = {1}  # StorageError
+SHARE = 0.3  # of the calls with another fault, and of the cases after which the next command runs
 _COMMITTED = re.compile(r"committed|was made|was written|is in place|threshold is set")
 
 Fault = tuple[Mode, int]
-_PERMANENT: tuple[Fault, ...] = ((Mode.FAIL, errno.EIO), (Mode.FAIL_FROM, errno.ENOSPC))
-_DRAWN: tuple[Fault, ...] = (
+_ALWAYS: tuple[Fault, ...] = ((Mode.FAIL, errno.EIO), (Mode.FAIL_FROM, errno.ENOSPC))
+_OTHERS: tuple[Fault, ...] = (
     (Mode.FAIL, errno.ENOSPC),
     (Mode.FAIL, errno.EDQUOT),
     (Mode.FAIL, errno.EROFS),
@@ -41,7 +42,8 @@ _DRAWN: tuple[Fault, ...] = (
 
 
 def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
-    """At every call EIO, a disk that is full from there on, and one fault drawn by the seed."""
+    """At every call EIO, and a disk that is full from there on; at some another fault, drawn by the
+    seed; at every write a short one."""
     rng = plan.rng()
     for found in prepared(plan, commands):
         if isinstance(found, Case):
@@ -51,14 +53,18 @@ def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
         points = [
             (fault, number)
             for number in range(1, found.calls + 1)
-            for fault in (*_PERMANENT, _DRAWN[rng.integers(len(_DRAWN))])
+            for fault in (*_ALWAYS, _OTHERS[rng.integers(len(_OTHERS))])
+            if fault in _ALWAYS or plan.short or rng.random() < SHARE
         ]
         points += [((Mode.SHORT, 0), number) for number in found.writes]
         for fault, number in found.drawn(points, plan, rng):
-            yield attack(found, fault, number, before)
+            goes_on = plan.short or rng.random() < SHARE
+            yield attack(found, fault, number, before, goes_on)
 
 
-def attack(found: Prepared, fault: Fault, number: int, before: dict[str, bytes]) -> Case:
+def attack(
+    found: Prepared, fault: Fault, number: int, before: dict[str, bytes], goes_on: bool
+) -> Case:
     """One case."""
     mode, error = fault
     with found.copy() as folder:
@@ -74,7 +80,8 @@ def attack(found: Prepared, fault: Fault, number: int, before: dict[str, bytes])
                     raise NotWholeError(f"it failed: {last_line(ended)}")
                 if "nothing was changed" in ended.err:
                     _check_files(found, before, files_of(folder), mode)
-            found.go_on(folder)
+            if goes_on:
+                found.go_on(folder)
         except NotWholeError as broken:
             return Case(name, str(broken))
         return Case(name)

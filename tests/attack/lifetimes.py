@@ -26,6 +26,7 @@ from typing import Any
 from tests.attack.campaign import Case, Plan
 
 ROOT = Path(__file__).parents[2]
+NATIVE = True  # the tests build the library for it
 PATIENCE = 90  # seconds, for a busy machine
 THREADS = 3
 
