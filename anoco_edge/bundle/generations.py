@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from anoco_edge.bundle.disk import LOCK, TEMPORARY, sync_folder, write_atomic, writing
+from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.schema import Product
 from anoco_edge.bundle.store import (
     Bundle,
@@ -14,7 +15,6 @@ from anoco_edge.bundle.store import (
     history_path,
     product_files,
     read_sealed,
-    sealed_document,
 )
 from anoco_edge.errors import UsageError
 

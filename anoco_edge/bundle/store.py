@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from anoco_edge.bundle.bank import Bank
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.bundle.checksum import is_sealed, seal, sha256_bytes, sha256_file
+from anoco_edge.bundle.checksum import sha256_bytes, sha256_file
 from anoco_edge.bundle.disk import LOCK, TEMPORARY, sync_folder, writing
+from anoco_edge.bundle.documents import (
+    MOST_BYTES,
+    Model,
+    changed,
+    read_document,
+    sealed_document,
+)
 from anoco_edge.bundle.schema import (
-    SCHEMA_VERSION,
     Backbone,
     FileRecord,
     InputContract,
@@ -34,7 +37,6 @@ GRAPH = "backbone.onnx"
 LARGE_GRAPH = 256 * 2**20  # bytes; larger ones are not held in memory beside the engine's own copy
 DEFAULT_PRODUCT = "default"
 _NUMBERED = re.compile(r"(?:product|bank)-([0-9]+)\.(?:json|safetensors)")
-_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Bundle:
@@ -91,7 +93,7 @@ class Bundle:
         with _reading(path):
             data = path.read_bytes()
         if sha256_bytes(data) != record.sha256:
-            raise _changed(path)
+            raise changed(str(path))
         return data
 
     def file(self, name: str) -> FileRecord:
@@ -253,7 +255,7 @@ class Bundle:
         with _reading(path):
             digest = sha256_file(path)
         if digest != record.sha256:
-            raise _changed(path)
+            raise changed(str(path))
         return path
 
 
@@ -292,46 +294,15 @@ def _reading(path: Path) -> Iterator[None]:
         raise BundleError(f"{path} cannot be read: {reason}") from None
 
 
-def read_sealed(path: Path, model: type[_Model]) -> _Model:
+def read_sealed(path: Path, model: type[Model]) -> Model:
     """Read one of the two kinds of JSON document; anything odd is a BundleError."""
-    try:
-        raw = path.read_bytes()
-        document = json.loads(raw)
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{path} cannot be read: {error}") from None
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise BundleError(
-            f"{path} has schema version {version}, this program knows {SCHEMA_VERSION}",
-            hint="update anoco-edge",
-        )
-    try:
-        # Validated before the seal is checked: "points outside" says more than "was changed".
-        parsed = model.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BundleError(f"{path} is invalid at {where or 'the top'}: {first['msg']}") from None
-    if not is_sealed(raw):
-        raise _changed(path)
-    return parsed
+    with _reading(path), path.open("rb") as stream:
+        raw = stream.read(MOST_BYTES + 1)  # one more than is accepted
+    return read_document(raw, model, str(path))
 
 
 def _missing(path: Path) -> BundleError:
     return BundleError(f"{path} is missing", hint="the bundle is incomplete: copy it again")
-
-
-def _changed(path: Path) -> BundleError:
-    return BundleError(
-        f"{path} is not what was written: its checksum differs",
-        hint="the bundle is damaged or was edited: copy or make it again",
-    )
-
-
-def sealed_document(model: BaseModel) -> bytes:
-    """The bytes to write for a manifest or a product."""
-    document: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
-    return seal(document)
 
 
 def now() -> str:

@@ -14,8 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kGraph = "backbone.onnx";    // also begins the name of the file with its weights
-constexpr size_t kMostText = size_t{1} << 28;  // bytes of a document, far above any real one
+const std::string kGraph = "backbone.onnx";  // also begins the name of the file with its weights
 
 bool is_file(const fs::path& path) {
   std::error_code error;

@@ -15,7 +15,6 @@ namespace anoco {
 namespace {
 
 constexpr char kDefaultProduct[] = "default", kProductFile[] = "product.json";
-constexpr int64_t kMostText = int64_t{256} << 20;  // bytes of a product.json that was read before
 constexpr double kWait = 60;  // seconds, for another process that changes the product
 
 struct Known {
