@@ -318,7 +318,10 @@ def with_header(data: bytes, at: int, value: bytes) -> bytes:
             "is 16384x16384.*: at most 100 million are read",
         ),
         (lambda data: with_header(data, 0, b"\0\0\x20\0\0\0\x20\0"), "damaged or incomplete"),
-        (lambda data: with_chunk(with_chunk(data, b"PLTE", b"\0" * 3), b"PLTE", b"\0" * 3), "palette"),
+        (
+            lambda data: with_chunk(with_chunk(data, b"PLTE", b"\0" * 3), b"PLTE", b"\0" * 3),
+            "palette",
+        ),
         (lambda data: with_header(data, 3, b"\x3c"), "damaged or incomplete"),
         (lambda data: with_chunk(data, b"eXIf", b"II*\0"), "may have to be turned"),
         (lambda data: with_chunk(data, b"tEXt", b"Raw profile type exif\0x"), "be turned"),

@@ -76,7 +76,7 @@ def _parts(data: bytes, name: str) -> tuple[bytes, bytes, bytes]:
         elif kind == b"eXIf" or (kind in (b"tEXt", b"zTXt", b"iTXt") and _turns(content)):
             _refuse(name, "may have to be turned: it has EXIF data")
         elif not kind[0] & 0x20:
-            _refuse(name, f"has the unknown chunk {kind.decode("latin-1")!r}")
+            _refuse(name, f"has the unknown chunk {kind.decode('latin-1')!r}")
         before = kind
     return header, palette, packed
 

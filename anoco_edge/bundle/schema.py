@@ -42,6 +42,8 @@ def _invertible(view: tuple[float, ...]) -> tuple[float, ...]:
 RelativePath = Annotated[str, AfterValidator(_inside)]
 ProductName = Annotated[str, AfterValidator(_product_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+# No Literal: that takes true and 1.0 for 1.
+SchemaVersion = Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]
 Length = Annotated[int, Field(ge=1, le=MOST_LENGTH)]
 Colour = Annotated[int, Field(ge=0, le=255)]
 Fit = Literal["stretch", "letterbox"]
@@ -170,7 +172,7 @@ class Plan(_Model):
 class Manifest(_Model):
     """manifest.json: everything about a bundle that never changes after export."""
 
-    schema_version: Literal[1] = 1
+    schema_version: SchemaVersion = SCHEMA_VERSION
     checksum: Sha256 = "0" * 64
     created: str
     tools: dict[str, str]
@@ -256,7 +258,7 @@ class Threshold(_Model):
 class Product(_Model):
     """product.json: one generation of one product. Replacing it by rename is the commit."""
 
-    schema_version: Literal[1] = 1
+    schema_version: SchemaVersion = SCHEMA_VERSION
     checksum: Sha256 = "0" * 64
     name: ProductName
     generation: int = Field(ge=1)

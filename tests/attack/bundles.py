@@ -91,6 +91,7 @@ def _reported(path: Path) -> Iterator[Mutant]:
         number = ("input", "width") if file.name == "manifest.json" else ("generation",)
         text = ("backbone", "id") if file.name == "manifest.json" else ("change",)
         for place, fragment in (
+            *((("schema_version",), f) for f in (b"true", b"1.0", b"0")),
             *((number, f) for f in (b"true", b"NaN", b"Infinity", b"9223372036854775808")),
             *(
                 (text, f)
