@@ -15,15 +15,19 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.bundle.schema import InputContract, Tiles
+from anoco_edge.bundle.schema import (
+    MOST_PATCHES,
+    MOST_PIXELS,
+    MOST_TILES,
+    InputContract,
+    Tiles,
+)
 from anoco_edge.engines import Engine
 from anoco_edge.errors import UsageError
 from anoco_edge.scoring.types import Floats
 
 Pixels = NDArray[np.uint8]
 
-MOST_TILES = 1024  # far more than the 100 to 200 of the largest sensors at 224 px
-MOST_PATCHES = 2**15  # along one axis: the bank numbers rows and columns in 16 bits
 _AT_ONCE = 8  # windows in one run of the engine
 _OVERLAP = 1 / 8  # of a tile, unless told otherwise
 
@@ -99,6 +103,9 @@ def plan_tiles(
     if max(width, height) > MOST_PATCHES * window.stride:
         what = f"{columns} x {rows} tiles make more than {MOST_PATCHES} patches one way"
         raise UsageError(what, hint=fewer)
+    if width * height > MOST_PIXELS:
+        what = f"{columns} x {rows} tiles make {width * height / 1e6:.0f} million pixels"
+        raise UsageError(f"{what}, at most {MOST_PIXELS // 1_000_000} are inspected", hint=fewer)
     return Tiles(
         width=width,
         height=height,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from anoco_edge.bundle import Bundle, InputContract, Product, Region
+from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import Affine
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.pictures import decode_picture
@@ -33,7 +34,7 @@ class Geometry:
         ignore = None
         if product.mask is not None:
             data = bundle.read(product.mask, bundle.product_folder(product.name))
-            ignore = read_mask(data, product.mask.path)
+            ignore = decode_mask(data, product.mask.path)
         return Geometry(bundle.manifest.input.canvas(product.tiles), product, ignore)
 
     def counted(self, placement: Placement, view: Affine = IDENTITY) -> Mask:
@@ -87,7 +88,7 @@ def check_shape(size: tuple[int, int], name: str, references: tuple[int, int]) -
 
 
 def read_mask(data: bytes, name: str) -> Mask:
-    """An ignore mask: what is white (above 127) is left out."""
+    """An ignore mask in any picture file: what is white (above 127) is left out."""
     mask: Mask = decode_picture(data, name).max(axis=2) > 127
     return mask
 

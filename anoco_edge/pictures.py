@@ -37,7 +37,8 @@ PICTURE_SUFFIXES = frozenset(
     | {".ppm", ".pgm", ".pbm", ".pnm"}
 )
 MIN_SIDE = 16
-MAX_PIXELS = 200_000_000
+MAX_PIXELS = 100_000_000
+MAX_SIDE = 32_768
 
 # Only these: Pillow knows many more, some of which start other programs (EPS runs Ghostscript).
 # Importing the plugins registers their readers in Image.OPEN.
@@ -130,7 +131,7 @@ def as_rgb(image: Image.Image, name: str) -> RGB:
     >>> as_rgb(Image.new("I;16", (20, 16), 0x12FF), "deep.tif")[0, 0].tolist()
     [18, 18, 18]
     """
-    _check_size(*image.size, name)
+    check_size(*image.size, name)
     try:
         image.load()
         upright = _upright(_eight_bits(image, name))
@@ -166,7 +167,7 @@ def check_rgb(array: Any, name: str) -> RGB:
         shape = "x".join(map(str, array.shape)) or "a single number"
         grey = " grey" if array.ndim == 2 else ""
         raise PictureError(f"{name} is {shape}{grey} {array.dtype}", hint=expected)
-    _check_size(array.shape[1], array.shape[0], name)
+    check_size(array.shape[1], array.shape[0], name)
     return np.ascontiguousarray(array)
 
 
@@ -211,11 +212,22 @@ def _identify(file: IO[bytes]) -> ImageFile.ImageFile | None:
     return None
 
 
-def _check_size(width: int, height: int, name: str) -> None:
+def check_size(width: int, height: int, name: str) -> None:
+    """Raise unless a picture of this size is inspected, here and by the native library.
+
+    >>> check_size(8, 640, "a.png")
+    Traceback (most recent call last):
+    anoco_edge.errors.PictureError: a.png is 8x640 pixels, too small to inspect; ...
+    """
     if min(width, height) < MIN_SIDE:
         raise PictureError(
             f"{name} is {width}x{height} pixels, too small to inspect",
             hint=f"a picture needs at least {MIN_SIDE} pixels on each side",
+        )
+    if max(width, height) > MAX_SIDE:
+        raise PictureError(
+            f"{name} is {width}x{height} pixels",
+            hint=f"at most {MAX_SIDE} on a side are read: cut or scale it first",
         )
     if width * height > MAX_PIXELS:
         raise PictureError(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.disk import write_atomic
+from anoco_edge.bundle.tensors import read_tensors
 from anoco_edge.engines import Engine
 from anoco_edge.errors import BundleError, ParityError
 from anoco_edge.machine import cache_folder
@@ -75,27 +76,27 @@ def measure(bundle: Bundle, engine: Engine) -> SelfTest:
 
 def _stored(bundle: Bundle) -> tuple[NDArray[np.uint8], Floats, Floats]:
     """Pixels, features and energies as export wrote them; what cannot be compared is refused."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     path, contract = bundle.path / "selftest.safetensors", bundle.manifest.input
-    try:
-        tensors = load(bundle.read(bundle.file("selftest.safetensors")))
-    except (SafetensorError, ValueError) as error:
-        raise BundleError(f"{path} is not a self-test: {error}") from None
+    data = bundle.read(bundle.file("selftest.safetensors"))
+    tensors = read_tensors(data, f"{path} is not a self-test")
     patches = contract.rows * contract.cols
-    shapes = {
-        "pixels": (1, contract.height, contract.width, 3),
-        "features": (patches, contract.dim),
-        "energies": (patches // 2,),
+    wanted: dict[str, tuple[type, tuple[int, ...]]] = {
+        "pixels": (np.uint8, (1, contract.height, contract.width, 3)),
+        "features": (np.float32, (patches, contract.dim)),
+        "energies": (np.float32, (patches // 2,)),
     }
-    for name, shape in shapes.items():
-        if name not in tensors or tensors[name].shape != shape:
-            raise BundleError(f"{path} holds no {name} of shape {shape}", hint="export it again")
+    for name, (dtype, shape) in wanted.items():
+        found = tensors.get(name)
+        if found is None or found.shape != shape or found.dtype != dtype:
+            raise BundleError(
+                f"{path} holds no {name} of type {np.dtype(dtype)} and shape {shape}",
+                hint="export it again",
+            )
     features, energies = tensors["features"], tensors["energies"]
     # NaN compares with nothing and nothing exceeds a zero scale: such a test would always pass.
-    norms = np.linalg.norm(features, axis=1)
-    if not (0 < norms.min() <= norms.max() < np.inf and 0 < energies.max() < np.inf):
+    norms = np.linalg.norm(features.astype(np.float64), axis=1)
+    usable = norms.min() > 0 and norms.max() <= np.finfo(np.float32).max
+    if not (usable and np.isfinite(energies).all() and (energies > 0).any()):
         raise BundleError(f"{path} expects features or energies that mean nothing")
     return tensors["pixels"], features, energies
 

@@ -18,9 +18,9 @@ from tiny_bundle import tiny_backbone
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.checksum import sha256_bytes
+from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.graph_file import check_graph
 from anoco_edge.bundle.schema import FileRecord, InputContract
-from anoco_edge.bundle.store import sealed_document
 from anoco_edge.errors import BundleError
 
 DATA = "backbone.onnx.data"

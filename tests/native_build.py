@@ -13,7 +13,7 @@ import pytest
 RUNTIME = Path(__file__).parents[1] / "runtime"
 
 
-def build(folder: Path, *options: str) -> Path:
+def build(folder: Path, *options: str, target: str = "all") -> Path:
     """Configure and build runtime/ in `folder`."""
     for tool in ("cmake", "cc", "c++"):
         if shutil.which(tool) is None:
@@ -21,7 +21,8 @@ def build(folder: Path, *options: str) -> Path:
     generator = ("-G", "Ninja") if shutil.which("ninja") else ()
     ours = f"-DPython_EXECUTABLE={sys.executable}"  # whose OpenVINO has the headers
     configure = ["cmake", "-S", str(RUNTIME), "-B", str(folder), ours, *generator, *options]
-    for command in (configure, ["cmake", "--build", str(folder), "--parallel", "2"]):
+    make = ["cmake", "--build", str(folder), "--parallel", "2", "--target", target]
+    for command in (configure, make):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     return folder

@@ -24,8 +24,8 @@ from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.checksum import sha256_file
+from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.schema import FileRecord
-from anoco_edge.bundle.store import sealed_document
 
 # --- region, mask and other settings --------------------------------------------------------------
 

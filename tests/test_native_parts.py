@@ -201,6 +201,7 @@ def energies(seed: int, rows: int, cols: int) -> Map:
 
 
 sides = st.one_of(st.integers(1, 40), st.integers(1, 400))
+picture_sides = st.integers(16, 120)  # the smallest picture that is inspected has 16
 grids = st.builds(
     contract,
     cols=st.integers(1, 8),
@@ -253,7 +254,7 @@ def prepared(parts: Parts, image: Image, c: InputContract) -> Pixels:
 
 
 @some
-@given(grids, sides, sides, seeds)
+@given(grids, picture_sides, picture_sides, seeds)
 def test_a_picture_is_prepared_as_pillow_does_it(
     parts: Parts, c: InputContract, width: int, height: int, seed: int
 ) -> None:
@@ -264,8 +265,8 @@ def test_a_picture_is_prepared_as_pillow_does_it(
 @pytest.mark.parametrize(
     ("picture", "size"),
     [
-        ((1, 1), (1, 1)),
-        ((1, 1), (48, 32)),
+        ((16, 16), (1, 1)),
+        ((16, 16), (48, 32)),
         ((48, 32), (1, 1)),
         ((640, 480), (32, 24)),  # to a twentieth
         ((31, 32), (32, 32)),  # across alone
@@ -273,9 +274,9 @@ def test_a_picture_is_prepared_as_pillow_does_it(
         ((32, 32), (32, 32)),
         ((50, 100), (40, 80)),  # the last that goes across first ...
         ((50, 101), (40, 80)),  # ... and the first that goes down first
-        ((5, 2000), (32, 32)),
-        ((3000, 3), (16, 16)),
-        ((20000, 2), (1, 1)),
+        ((16, 2000), (32, 32)),
+        ((3000, 17), (16, 16)),
+        ((20000, 16), (1, 1)),
     ],
 )
 @pytest.mark.parametrize("fit", ["stretch", "letterbox"])
@@ -290,7 +291,7 @@ def test_sizes_that_are_special(
 
 def test_white_stays_white(parts: Parts) -> None:
     """Though rounded weights add up to more than one: from 32768 to 16 each is rounded up."""
-    white = np.full((1, 32768, 3), 255, np.uint8)
+    white = np.full((16, 32768, 3), 255, np.uint8)
     for width in range(1, 40):
         c = contract(width, 1)
         np.testing.assert_array_equal(prepared(parts, as_image(white), c), prepare(white, c)[0])
@@ -317,7 +318,14 @@ def with_gaps(pixels: Pixels, gap: int) -> Pixels:
 
 
 @some
-@given(st.sampled_from([RGB, BGR, RGBA, BGRA, GREY]), sides, sides, st.integers(0, 9), grids, seeds)
+@given(
+    st.sampled_from([RGB, BGR, RGBA, BGRA, GREY]),
+    picture_sides,
+    picture_sides,
+    st.integers(0, 9),
+    grids,
+    seeds,
+)
 def test_every_layout_gives_the_same_pixels(
     parts: Parts, layout: int, width: int, height: int, gap: int, c: InputContract, seed: int
 ) -> None:
@@ -330,7 +338,7 @@ def test_every_layout_gives_the_same_pixels(
 
 
 @some
-@given(st.integers(1, 30), st.integers(1, 60), st.integers(0, 5), grids, seeds)
+@given(st.integers(8, 30), st.integers(8, 60), st.integers(0, 5), grids, seeds)
 def test_nv12_gives_the_pixels_of_opencv(
     parts: Parts, half_width: int, half_height: int, gap: int, c: InputContract, seed: int
 ) -> None:
@@ -361,13 +369,14 @@ def test_every_nv12_colour(parts: Parts) -> None:
 
 
 @some
-@given(grids, st.lists(st.tuples(sides, sides), min_size=1, max_size=5), seeds)
+@given(grids, st.lists(st.tuples(picture_sides, picture_sides), min_size=1, max_size=5), seeds)
 def test_one_preparer_takes_pictures_of_every_size_up_to_its_own(
     parts: Parts, c: InputContract, sizes: list[tuple[int, int]], seed: int
 ) -> None:
     """The largest first, or last, or twice: what it keeps from one never shows in the next."""
     room = max(w for w, _ in sizes), max(h for _, h in sizes)
-    sizes = [*sizes, (room[0] + 1, 1), room, (1, room[1] + 1), (1, 1), (1, room[1]), (room[0], 1)]
+    sizes = [*sizes, (room[0] + 1, 16), room, (16, room[1] + 1)]
+    sizes += [(16, 16), (16, room[1]), (room[0], 16)]
     pictures = [noise(seed + k, h, w, 3) for k, (w, h) in enumerate(sizes)]
     images = [as_image(picture) for picture in pictures]
     results = [np.zeros((c.height, c.width, 3), np.uint8) for _ in sizes]
@@ -387,10 +396,10 @@ def test_one_preparer_takes_pictures_of_every_size_up_to_its_own(
 
 
 def test_the_placement_comes_with_the_pixels(parts: Parts) -> None:
-    c, rgb = contract(64, 48, fit="letterbox"), noise(0, 10, 40, 3)
+    c, rgb = contract(64, 48, fit="letterbox"), noise(0, 20, 80, 3)
     out, placed = np.empty((48, 64, 3), np.uint8), Placed(ctypes.sizeof(Placed))
     parts.done("anoco_preprocess", as_image(rgb), as_input(c), out, placed)
-    expected = place(c, 40, 10)
+    expected = place(c, 80, 20)
     assert (placed.left, placed.top) == (expected.left, expected.top) == (0, 16)
     assert (placed.width, placed.height) == (expected.width, expected.height) == (64, 16)
 
@@ -401,16 +410,19 @@ BAD_IMAGES: list[tuple[dict[str, Any], int, str]] = [
     ({"format": 0}, BAD_PICTURE, "format is 0"),
     ({"format": 7}, BAD_PICTURE, "format is 7"),
     ({"data": None}, INVALID_ARGUMENT, "data is null"),
-    ({"width": 0}, BAD_PICTURE, "width is 0"),
-    ({"height": -1}, BAD_PICTURE, "height is -1"),
-    ({"width": 2**15 + 1}, BAD_PICTURE, "width is 32769: give 1 to 32768"),
-    ({"height": 2**62}, BAD_PICTURE, "height is 4611686018427387904"),
-    ({"stride": 17}, INVALID_ARGUMENT, "stride is 17 bytes: a row has 18"),
-    ({"stride": -18}, INVALID_ARGUMENT, "stride is -18"),
+    ({"width": 0}, BAD_PICTURE, "the picture is 0x18 pixels, too small to inspect"),
+    ({"height": -1}, BAD_PICTURE, "the picture is 20x-1 pixels, too small"),
+    ({"width": 1, "height": 1}, BAD_PICTURE, "needs at least 16 pixels on each side"),
+    ({"width": 15}, BAD_PICTURE, "the picture is 15x18 pixels, too small"),
+    ({"width": 2**15 + 1}, BAD_PICTURE, "is 32769x18 pixels: at most 32768 on a side"),
+    ({"height": 2**62}, BAD_PICTURE, "is 20x4611686018427387904 pixels: at most"),
+    ({"width": 10_001, "height": 10_000}, BAD_PICTURE, "at most 100 million are read"),
+    ({"stride": 59}, INVALID_ARGUMENT, "stride is 59 bytes: a row has 60"),
+    ({"stride": -60}, INVALID_ARGUMENT, "stride is -60"),
     ({"stride": 2**40}, INVALID_ARGUMENT, "stride is 1099511627776"),
-    ({"format": NV12, "width": 5}, BAD_PICTURE, "NV12 picture of 5x4"),
-    ({"format": NV12, "height": 3}, BAD_PICTURE, "NV12 picture of 6x3"),
-    ({"format": NV12, "chroma_stride": 5}, INVALID_ARGUMENT, "chroma_stride is 5"),
+    ({"format": NV12, "width": 19}, BAD_PICTURE, "NV12 picture of 19x18"),
+    ({"format": NV12, "height": 17}, BAD_PICTURE, "NV12 picture of 20x17"),
+    ({"format": NV12, "chroma_stride": 19}, INVALID_ARGUMENT, "chroma_stride is 19"),
 ]
 
 
@@ -418,7 +430,7 @@ BAD_IMAGES: list[tuple[dict[str, Any], int, str]] = [
 def test_a_bad_picture_is_refused_in_words(
     parts: Parts, change: dict[str, Any], status: int, words: str
 ) -> None:
-    image, c = as_image(noise(0, 4, 6, 3), **change), contract(8, 8)
+    image, c = as_image(noise(0, 18, 20, 3), **change), contract(8, 8)
     out, placed = np.full((8, 8, 3), 9, np.uint8), Placed(ctypes.sizeof(Placed), 0, 1, 2, 3, 4)
     parts.refuses(status, words, "anoco_preprocess", image, as_input(c), out, placed)
     assert (out == 9).all() and (placed.left, placed.height) == (1, 4)
@@ -431,6 +443,7 @@ BAD_INPUTS: list[tuple[dict[str, Any], str]] = [
     ({"height": 2**15 + 1}, "the input is 8x32769"),
     ({"stride": 0}, "stride 0"),
     ({"stride": 3}, "stride 3: give whole patches"),
+    ({"fill": (ctypes.c_uint8 * 4)(0, 0, 0, 1)}, "the input's reserved field is 1"),
 ]
 
 
@@ -439,14 +452,14 @@ def test_a_bad_input_is_refused_in_words(parts: Parts, change: dict[str, Any], w
     target, out = as_input(contract(8, 8)), np.full((8, 8, 3), 9, np.uint8)
     for name, value in change.items():
         setattr(target, name, value)
-    image = as_image(noise(0, 4, 6, 3))
+    image = as_image(noise(0, 18, 20, 3))
     parts.refuses(INVALID_ARGUMENT, words, "anoco_preprocess", image, target, out, None)
     assert (out == 9).all()
 
 
 def test_null_is_refused_and_an_old_header_understood(parts: Parts) -> None:
     picture, target, out = (
-        noise(0, 4, 6, 3),
+        noise(0, 18, 20, 3),
         as_input(contract(8, 8)),
         np.empty((8, 8, 3), np.uint8),
     )

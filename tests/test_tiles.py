@@ -23,8 +23,8 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, InputContract, create_bundle
+from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.schema import Tiles
-from anoco_edge.bundle.store import sealed_document
 from anoco_edge.canvas import MOST_TILES, Canvas, plan_tiles
 from anoco_edge.cli.settings import read_tiles
 from anoco_edge.detector import Detector

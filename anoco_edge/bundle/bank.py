@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from anoco_edge.bundle.tensors import read_tensors
 from anoco_edge.errors import BundleError, ScoringError
 from anoco_edge.scoring.types import Floats, References
 
@@ -51,13 +52,7 @@ class Bank:
     @staticmethod
     def from_bytes(data: bytes, name: str) -> Bank:
         """Read a safetensors file; anything that could turn into a wrong score is refused."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        try:
-            tensors = load(data)
-        except (SafetensorError, ValueError) as error:
-            raise BundleError(f"{name} is not a reference bank: {error}") from None
+        tensors = read_tensors(data, f"{name} is not a reference bank")
         wanted = {"features", "norms", *_COLUMNS}
         if set(tensors) != wanted or tensors["features"].ndim != 2:
             raise BundleError(f"{name} holds {sorted(tensors)}, expected {sorted(wanted)}")

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from anoco_edge.bundle.tensors import read_tensors
 from anoco_edge.errors import BundleError, ScoringError, UsageError
 
 Map = NDArray[np.float32]
@@ -80,13 +81,7 @@ class BaselineGrid:
     @staticmethod
     def from_bytes(data: bytes, sigmas: float, shape: tuple[int, int], name: str) -> BaselineGrid:
         """Read a safetensors file; what could turn into a wrong score is refused."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
-
-        try:
-            tensors = load(data)
-        except (SafetensorError, ValueError) as error:
-            raise BundleError(f"{name} is not a baseline: {error}") from None
+        tensors = read_tensors(data, f"{name} is not a baseline")
         good = set(tensors) == {"mean", "spread"} and all(
             t.dtype == np.float32 and t.shape == shape and np.isfinite(t).all() and (t >= 0).all()
             for t in tensors.values()

@@ -12,15 +12,14 @@ from pathlib import Path, PurePosixPath
 
 from anoco_edge.bundle.checksum import is_sealed
 from anoco_edge.bundle.disk import LOCK, TEMPORARY, writing
+from anoco_edge.bundle.documents import MOST_BYTES, sealed_document
 from anoco_edge.bundle.schema import Product
 from anoco_edge.bundle.store import (
-    MOST_TEXT,
     Bundle,
     generation_of,
     history_path,
     product_files,
     read_sealed,
-    sealed_document,
 )
 from anoco_edge.errors import UsageError
 from anoco_edge.storage.beneath import Directory
@@ -58,7 +57,7 @@ def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None
         if product.parent is not None:
             before = history_path(product.parent)
             if not folder.exists(before):  # a kill right after the very first commit
-                history[before] = folder.read(_CURRENT, MOST_TEXT)
+                history[before] = folder.read(_CURRENT, MOST_BYTES)
             history[history_path(product.generation)] = document
         _sweep(folder)
         fresh = [name for name in (*history, *files) if not folder.exists(name)]
@@ -105,7 +104,7 @@ def _take_away(folder: Directory, names: list[str]) -> None:
 
 
 def _is_current(folder: Directory, document: bytes) -> bool:
-    return folder.exists(_CURRENT) and folder.read(_CURRENT, MOST_TEXT) == document
+    return folder.exists(_CURRENT) and folder.read(_CURRENT, MOST_BYTES) == document
 
 
 def _sweep(folder: Directory) -> None:
@@ -128,7 +127,7 @@ def _named_by_any(folder: Directory, files: list[str]) -> set[str] | None:
     kept: set[str] = set()
     for file in files:
         if file == _CURRENT or _HISTORY.fullmatch(file):
-            raw = folder.read(file, MOST_TEXT)
+            raw = folder.read(file, MOST_BYTES)
             if not is_sealed(raw):
                 return None
             kept |= {file, *(path.decode("utf-8", "replace") for path in _PATH.findall(raw))}
@@ -149,7 +148,7 @@ def undo(bundle: Bundle, name: str) -> Product:
         for record in product_files(previous):
             bundle.locate(record, folder)
         _sweep(place.folder)
-        place.folder.put(_CURRENT, place.folder.read(before, MOST_TEXT))
+        place.folder.put(_CURRENT, place.folder.read(before, MOST_BYTES))
         with committed():
             place.folder.sync()
     return previous

@@ -12,6 +12,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from anoco_edge.errors import BundleError
 
 SCHEMA_VERSION = 1
+MOST_LENGTH = 2**20  # of pixels, patches or numbers a patch along one axis
+MOST_PIXELS = 100_000_000  # of the input and of all tiles together, as of a picture
+MOST_TILES = 1024  # far more than the 100 to 200 of the largest sensors at 224 px
+MOST_PATCHES = 2**15  # along one axis: the bank numbers rows and columns in 16 bits
 
 
 def _inside(path: str) -> str:
@@ -38,6 +42,10 @@ def _invertible(view: tuple[float, ...]) -> tuple[float, ...]:
 RelativePath = Annotated[str, AfterValidator(_inside)]
 ProductName = Annotated[str, AfterValidator(_product_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+# No Literal: that takes true and 1.0 for 1.
+SchemaVersion = Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]
+Length = Annotated[int, Field(ge=1, le=MOST_LENGTH)]
+Colour = Annotated[int, Field(ge=0, le=255)]
 Fit = Literal["stretch", "letterbox"]
 Metric = Literal["product", "l2", "cosine"]
 Pooling = Literal["max", "top5"]
@@ -88,8 +96,8 @@ class Tiles(_Model):
     cover the canvas, and all start on the patch grid.
     """
 
-    width: int = Field(gt=0)
-    height: int = Field(gt=0)
+    width: Length
+    height: Length
     columns: tuple[int, ...] = Field(min_length=1)
     rows: tuple[int, ...] = Field(min_length=1)
     fit: Fit | None = None  # how pictures are brought to the canvas; None: as to the input
@@ -98,25 +106,28 @@ class Tiles(_Model):
 class InputContract(_Model):
     """uint8 NHWC RGB of this size in, `rows x cols` patches of `dim` numbers out."""
 
-    width: int = Field(gt=0)
-    height: int = Field(gt=0)
+    width: Length
+    height: Length
     fit: Fit = "stretch"
-    fill: tuple[int, int, int] = (0, 0, 0)
-    stride: int = Field(gt=0)
-    rows: int = Field(gt=0)
-    cols: int = Field(gt=0)
-    dim: int = Field(gt=0)
+    fill: tuple[Colour, Colour, Colour] = (0, 0, 0)
+    stride: Length
+    rows: Length
+    cols: Length
+    dim: Length
 
     @model_validator(mode="after")
     def _grid_fits(self) -> InputContract:
         if (self.cols * self.stride, self.rows * self.stride) != (self.width, self.height):
             raise ValueError("rows and cols times stride must give height and width")
+        if self.width * self.height > MOST_PIXELS:
+            raise ValueError("the input has more than 100 million pixels")
         return self
 
     def canvas(self, tiles: Tiles | None) -> InputContract:
-        """The same for the whole canvas; tiles that do not cover it are refused."""
+        """The same for the whole canvas; tiles that are too many or do not cover it are refused."""
         if tiles is None:
             return self
+        _check_tiles(tiles, self.stride)
         for starts, side, length in (
             (tiles.columns, self.width, tiles.width),
             (tiles.rows, self.height, tiles.height),
@@ -124,13 +135,28 @@ class InputContract(_Model):
             steps = [after - before for before, after in pairwise(starts)]
             covered = starts[0] == 0 and starts[-1] + side == length
             if not covered or any(v % self.stride or not 0 < v <= side for v in steps):
-                raise BundleError(
-                    f"tiles at {', '.join(map(str, starts))} do not cover {length} pixels",
-                    hint="set them again: anoco-edge product set --tiles",
+                raise _bad_tiles(
+                    f"tiles at {', '.join(map(str, starts))} do not cover {length} pixels"
                 )
         cols, rows = tiles.width // self.stride, tiles.height // self.stride
         size = {"width": tiles.width, "height": tiles.height, "cols": cols, "rows": rows}
         return self.model_copy(update={**size, "fit": tiles.fit or self.fit})
+
+
+def _check_tiles(tiles: Tiles, stride: int) -> None:
+    """Before any memory is taken for them."""
+    across, down = len(tiles.columns), len(tiles.rows)
+    size = f"tiles of {tiles.width}x{tiles.height} pixels"
+    if across * down > MOST_TILES:
+        raise _bad_tiles(f"{across} x {down} tiles are more than {MOST_TILES}")
+    if max(tiles.width, tiles.height) > MOST_PATCHES * stride:
+        raise _bad_tiles(f"{size} make more than {MOST_PATCHES} patches one way")
+    if tiles.width * tiles.height > MOST_PIXELS:
+        raise _bad_tiles(f"{size} together: at most 100 million are inspected")
+
+
+def _bad_tiles(what: str) -> BundleError:
+    return BundleError(what, hint="set them again: anoco-edge product set --tiles")
 
 
 class Plan(_Model):
@@ -146,7 +172,7 @@ class Plan(_Model):
 class Manifest(_Model):
     """manifest.json: everything about a bundle that never changes after export."""
 
-    schema_version: Literal[1] = 1
+    schema_version: SchemaVersion = SCHEMA_VERSION
     checksum: Sha256 = "0" * 64
     created: str
     tools: dict[str, str]
@@ -169,8 +195,8 @@ class Reference(_Model):
     name: str
     file: FileRecord
     pixels: Sha256
-    width: int
-    height: int
+    width: Length
+    height: Length
     views: tuple[Affine, ...] = ()  # of this picture alone; they follow the product's in the bank
 
 
@@ -192,8 +218,8 @@ class CalibrationPicture(_Model):
     role: Literal["threshold", "baseline"] = "threshold"
     score: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     pixels: Sha256
-    width: int
-    height: int
+    width: Length
+    height: Length
     file: FileRecord | None = None  # the picture itself, where it was kept
 
 
@@ -232,11 +258,11 @@ class Threshold(_Model):
 class Product(_Model):
     """product.json: one generation of one product. Replacing it by rename is the commit."""
 
-    schema_version: Literal[1] = 1
+    schema_version: SchemaVersion = SCHEMA_VERSION
     checksum: Sha256 = "0" * 64
     name: ProductName
     generation: int = Field(ge=1)
-    parent: int | None = None
+    parent: Annotated[int, Field(ge=1)] | None = None
     changed: str
     change: str
     lam: float = Field(default=1.0, gt=0, allow_inf_nan=False, alias="lambda")
@@ -258,6 +284,4 @@ class Product(_Model):
     references: tuple[Reference, ...] = ()
     bank: FileRecord | None = None
     bank_dtype: Literal["float16", "float32"] = "float16"
-    dropped_patches: int = 0
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    dropped_patches: int = Field(default=0, ge=0)

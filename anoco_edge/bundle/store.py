@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import BinaryIO
 
 from anoco_edge.bundle.bank import Bank
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.bundle.checksum import is_sealed, seal, sha256_bytes, sha256_stream
+from anoco_edge.bundle.checksum import sha256_bytes, sha256_stream
 from anoco_edge.bundle.disk import LOCK
+from anoco_edge.bundle.documents import MOST_BYTES, Model, changed, parse_json, read_document
 from anoco_edge.bundle.graph_file import check_graph
 from anoco_edge.bundle.schema import (
-    SCHEMA_VERSION,
     FileRecord,
     Manifest,
     Product,
@@ -33,9 +30,7 @@ SUFFIX = ".anoco"
 GRAPH = "backbone.onnx"
 LARGE_GRAPH = 256 * 2**20  # bytes; larger ones are not held in memory beside the engine's own copy
 DEFAULT_PRODUCT = "default"
-MOST_TEXT = 2**28  # bytes of a document, far above any real one
 _NUMBERED = re.compile(r"(?:product|bank)-([0-9]+)\.(?:json|safetensors)")
-_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Bundle:
@@ -83,7 +78,7 @@ class Bundle:
         with self._opened(record, folder) as stream:
             data = stream.read()
         if sha256_bytes(data) != record.sha256:
-            raise _changed((folder or self.path) / record.path)
+            raise changed(str((folder or self.path) / record.path))
         return data
 
     @contextlib.contextmanager
@@ -301,7 +296,7 @@ class Bundle:
         with self._opened(record, folder) as stream:
             digest = sha256_stream(stream)
         if digest != record.sha256:
-            raise _changed(path)
+            raise changed(str(path))
         return path
 
     # ---- changes
@@ -314,7 +309,7 @@ class Bundle:
         change belongs to the old one.
         """
         with Directory.open(self.path) as top:
-            if _checksum(top.read("manifest.json", MOST_TEXT)) != self.manifest.checksum:
+            if _checksum(top.read("manifest.json", MOST_BYTES)) != self.manifest.checksum:
                 raise _replaced(self.path)
             with (
                 top.folder("products", create=True) as products,
@@ -375,49 +370,23 @@ def _reading(path: Path) -> Iterator[None]:
         raise BundleError(f"{path} cannot be read: {reason}") from None
 
 
-def read_sealed(path: Path, model: type[_Model], root: Path) -> _Model:
+def read_sealed(path: Path, model: type[Model], root: Path) -> Model:
     """Read one of the two kinds of JSON document of the bundle at `root`; anything odd is a
     BundleError."""
     with _reading(path):
-        raw = read_below(root, path, MOST_TEXT)
-    try:
-        document = json.loads(raw)
-    except ValueError as error:
-        raise BundleError(f"{path} cannot be read: {error}") from None
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise BundleError(
-            f"{path} has schema version {version}, this program knows {SCHEMA_VERSION}",
-            hint="update anoco-edge",
-        )
-    try:
-        # Validated before the seal is checked: "points outside" says more than "was changed".
-        parsed = model.model_validate(document)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise BundleError(f"{path} is invalid at {where or 'the top'}: {first['msg']}") from None
-    if not is_sealed(raw):
-        raise _changed(path)
-    return parsed
+        raw = read_below(root, path, MOST_BYTES)
+    return read_document(raw, model, str(path))
 
 
 def _missing(path: Path) -> BundleError:
     return BundleError(f"{path} is missing", hint="the bundle is incomplete: copy it again")
 
 
-def _changed(path: Path) -> BundleError:
-    return BundleError(
-        f"{path} is not what was written: its checksum differs",
-        hint="the bundle is damaged or was edited: copy or make it again",
-    )
-
-
 def _checksum(raw: bytes) -> str:
     """The checksum that a document carries; empty for what is no document."""
     try:
-        document = json.loads(raw)
-    except ValueError:
+        document = parse_json(raw, "manifest.json")
+    except BundleError:
         return ""
     return str(document.get("checksum", "")) if isinstance(document, dict) else ""
 
@@ -427,12 +396,6 @@ def _replaced(path: Path) -> StorageError:
         f"{path} was replaced by another process meanwhile",
         hint="the new bundle was not changed: do it again if it still holds",
     )
-
-
-def sealed_document(model: BaseModel) -> bytes:
-    """The bytes to write for a manifest or a product."""
-    document: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
-    return seal(document)
 
 
 def now() -> str:

@@ -33,13 +33,14 @@ def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
     manifest, contract = opened.manifest, opened.manifest.input
     table = Table(show_header=False, title=escape(str(opened.path)))
     weights = manifest.backbone.weights
-    table.add_row("backbone", f"{manifest.backbone.id} ({manifest.backbone.architecture})")
-    table.add_row("tap", _tap(manifest.backbone))
+    backbone = f"{manifest.backbone.id} ({manifest.backbone.architecture})"
+    table.add_row("backbone", escape(backbone))
+    table.add_row("tap", escape(_tap(manifest.backbone)))
     table.add_row("precision", manifest.backbone.precision)
     table.add_row(
         "weights", ("[red]RANDOM[/red] " if weights.random else "") + escape(weights.source)
     )
-    table.add_row("licence", weights.license)
+    table.add_row("licence", escape(weights.license))
     table.add_row(
         "input",
         f"{contract.width}x{contract.height} ({contract.fit}), {contract.rows} x {contract.cols} "
@@ -47,8 +48,10 @@ def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
     )
     for plan in manifest.plans:
         size = opened.file(plan.path).size / 1e6
-        table.add_row("plan", f"{plan.engine} {plan.version} for {plan.target}, {size:.1f} MB")
-    table.add_row("made", f"{manifest.created} with anoco-edge {manifest.tools.get('anoco-edge')}")
+        plan_text = f"{plan.engine} {plan.version} for {plan.target}, {size:.1f} MB"
+        table.add_row("plan", escape(plan_text))
+    made = f"{manifest.created} with anoco-edge {manifest.tools.get('anoco-edge')}"
+    table.add_row("made", escape(made))
     table.add_row("size", f"{sum(f.size for f in manifest.files) / 1e6:.1f} MB")
     out.print(table)
     if manifest.parity.get("checks"):

@@ -1,10 +1,16 @@
-"""The parity report as a table."""
+"""The parity report as a table.
+
+A manifest may say anything there: what is not as export wrote it is shown as "?", never a reason
+not to show the rest of a bundle.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Column, Table
 
 _COLUMNS = {
@@ -15,68 +21,105 @@ _COLUMNS = {
     "top_energy_error": ("top", "max_top_energy_error"),
 }
 _WORST = 5  # layers that are named; --json has all
+_UNKNOWN = "?"
 
 
-def parity_table(parity: dict[str, Any]) -> Table:
+def parity_table(parity: Mapping[str, Any]) -> Table:
     """One row a check, one for the limits; `parity` is the manifest's."""
-    title = f"parity with {parity['against']}, {parity['precision']}, {parity['patches']} patches"
+    against, precision, patches = (
+        _text(parity.get(k)) for k in ("against", "precision", "patches")
+    )
+    title = escape(f"parity with {against}, {precision}, {patches} patches")
     table = Table(Column("check", overflow="fold"), title=title, box=box.SIMPLE_HEAD)
     for heading, _ in _COLUMNS.values():
         table.add_column(heading, justify="right")
-    for check in parity["checks"]:
-        measured = check["measured"]
-        table.add_row(check["runtime"], *(_figure(key, measured[key]) for key in _COLUMNS))
-    limits = parity["limits"]
-    table.add_row("limit", *(_figure(key, limits[limit]) for key, (_, limit) in _COLUMNS.items()))
+    for check in _checks(parity):
+        measured = _object(check.get("measured"))
+        figures = (_figure(key, measured.get(key)) for key in _COLUMNS)
+        table.add_row(escape(_text(check.get("runtime"))), *figures)
+    limits = _object(parity.get("limits"))
+    table.add_row(
+        "limit", *(_figure(key, limits.get(limit)) for key, (_, limit) in _COLUMNS.items())
+    )
     return table
 
 
-def parity_remarks(parity: dict[str, Any]) -> list[str]:
+def parity_remarks(parity: Mapping[str, Any]) -> list[str]:
     """What the table does not say."""
     remarks = [
         "cosine and relative norm error of patches; of their ANoCo energies rank correlation and "
         "relative error of the largest 1 %"
     ]
-    remarks += [f"on the device: {parity['device']}"] if "device" in parity else []
-    for check in parity["checks"]:
+    remarks += [f"on the device: {_text(parity['device'])}"] if "device" in parity else []
+    for check in _checks(parity):
         if "largest" in check:
-            largest = check["largest"]
-            times = largest["times_to_overflow"]
-            remarks.append(f"closest to overflow: {largest['tensor']}, {times:.3g} times below")
-    return remarks + (_int8_remarks(parity["int8"]) if "int8" in parity else [])
+            largest = _object(check["largest"])
+            times = _formatted(largest.get("times_to_overflow"), ".3g")
+            tensor = _text(largest.get("tensor"))
+            remarks.append(f"closest to overflow: {tensor}, {times} times below")
+    return remarks + (_int8_remarks(_object(parity["int8"])) if "int8" in parity else [])
 
 
-def few_pictures(parity: dict[str, Any]) -> str:
+def few_pictures(parity: Mapping[str, Any]) -> str:
     """A warning where INT8 ranges rest on few pictures, with what that was measured to do."""
-    int8 = parity.get("int8")
-    if int8 is None or len(int8["pictures"]) >= int8["enough_pictures"]:
+    int8 = _object(parity.get("int8"))
+    number, enough = len(_list(int8.get("pictures"))), int8.get("enough_pictures", 0)
+    if not _is_number(enough) or number >= enough:
         return ""
-    number, halves = len(int8["pictures"]), int8["halves"]
-    if halves is None:
+    if int8.get("halves") is None:
         effect = "one picture cannot be split, so what that does is not known"
     else:
+        halves = _object(int8["halves"])
         effect = (
             "ranges from either half of them change the largest energies by up to "
-            f"{halves['top_energy_error']:.1%} (rank correlation {halves['energy_spearman']:.4f})"
+            f"{_formatted(halves.get('top_energy_error'), '.1%')} (rank correlation "
+            f"{_formatted(halves.get('energy_spearman'), '.4f')})"
         )
     what = f"{number} calibration picture{'s are' if number > 1 else ' is'} few"
-    return f"{what}, {int8['enough_pictures']} are advised: {effect}"
+    return f"{what}, {enough} are advised: {effect}"
 
 
-def _int8_remarks(int8: dict[str, Any]) -> list[str]:
-    costs, out = int8["layers"], int8["left_out"]
-    inside = len(costs) - len(out)
+def _int8_remarks(int8: Mapping[str, Any]) -> list[str]:
+    costs = {k: v for k, v in _object(int8.get("layers")).items() if _is_number(v)}
+    out = [_text(name) for name in _list(int8.get("left_out"))]
     worst = sorted(costs, key=lambda name: -costs[name])[:_WORST]
-    left = f"left in {int8['rest'].upper()}: {', '.join(out) or 'none'}"
+    left = f"left in {_text(int8.get('rest')).upper()}: {', '.join(out) or 'none'}"
+    most = _text(int8.get("most_left_out"))
     return [
-        f"INT8: {inside} of {len(costs)} layers; {left} (up to {int8['most_left_out']} may be)",
-        f"ranges: {int8['method']}, {len(int8['pictures'])} pictures",
+        f"INT8: {len(costs) - len(out)} of {len(costs)} layers; {left} (up to {most} may be)",
+        f"ranges: {_text(int8.get('method'))}, {len(_list(int8.get('pictures')))} pictures",
         "energies move most, by layer alone in INT8: "
         + ", ".join(f"{name} {costs[name]:.1%}" for name in worst),
-        f"gate: {int8['arithmetic']}",
+        f"gate: {_text(int8.get('arithmetic'))}",
     ]
 
 
-def _figure(key: str, value: float) -> str:
+def _figure(key: str, value: Any) -> str:
     """Cosines and ranks with the digits that differ from one, errors as they are."""
-    return f"{value:.3g}" if key.endswith("error") else f"{value:.7f}".rstrip("0").rstrip(".")
+    if key.endswith("error"):
+        return _formatted(value, ".3g")
+    return _formatted(value, ".7f").rstrip("0").rstrip(".")
+
+
+def _formatted(value: Any, form: str) -> str:
+    return format(value, form) if _is_number(value) else _UNKNOWN
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, str) or _is_number(value) else _UNKNOWN
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _checks(parity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [_object(check) for check in _list(parity.get("checks"))]

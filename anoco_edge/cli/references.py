@@ -49,7 +49,13 @@ def list_(bundle: BundleArgument, product: ProductOption = None, json_: JsonOpti
     for g in history:
         mark = " (now)" if g.generation == current.generation else ""
         value = f"{g.threshold.kind} {g.threshold.value:.4g}" if g.threshold.value else "none"
-        table.add_row(f"{g.generation}{mark}", g.change, g.changed, str(len(g.references)), value)
+        table.add_row(
+            f"{g.generation}{mark}",
+            escape(g.change),
+            escape(g.changed),
+            str(len(g.references)),
+            value,
+        )
     out.print(table)
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from anoco_edge.bundle import Bank, Bundle, Product, Reference
 from anoco_edge.bundle.baseline import BaselineGrid
 from anoco_edge.bundle.checksum import sha256_bytes
+from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import Coreset, FileRecord, InputContract, Region, Threshold, Tiles
 from anoco_edge.bundle.store import now
 from anoco_edge.canvas import plan_tiles
@@ -164,7 +165,7 @@ def draft_geometry(bundle: Bundle, draft: Product, files: Mapping[str, bytes]) -
     folder = bundle.product_folder(draft.name)
     new = draft.mask.path in files
     data = files[draft.mask.path] if new else bundle.read(draft.mask, folder)
-    mask = read_mask(data, "the mask")
+    mask = decode_mask(data, "the mask")
     height, width = mask.shape
     if new and draft.references:
         first = draft.references[0]

@@ -16,7 +16,8 @@
  *
  * Versions. Structs begin with their size, filled in by their INIT macro; later versions only
  * append fields and functions. Programs of an older header run with a newer library; structs of a
- * newer header, whose fields it does not know, a library refuses (ANOCO_INVALID_ARGUMENT).
+ * newer header, whose fields it does not know, a library refuses (ANOCO_INVALID_ARGUMENT), and so
+ * it does structs given to it whose reserved fields are not 0.
  * anoco_abi_version changes when something breaks.
  *
  * Threads. Bundles and banks are immutable, a detector changes in anoco_detector_select only, which
@@ -167,7 +168,8 @@ enum {
 
 enum { ANOCO_HOST = 0, ANOCO_DEVICE = 1 };
 
-/* A picture in the caller's memory, 8 bits a channel, which is only read. */
+/* A picture in the caller's memory, 8 bits a channel, which is only read. It has at least 16 pixels
+ * on each side, at most 32768, and at most 100 million in all (ANOCO_BAD_PICTURE). */
 typedef struct anoco_image {
   uint32_t struct_size;
   uint32_t format;
@@ -182,7 +184,7 @@ typedef struct anoco_image {
    * on a Jetson that saves the copy. The picture must be complete: wait for the stream that makes
    * it. */
   uint32_t memory;
-  uint32_t reserved;
+  uint32_t reserved; /* 0 */
 } anoco_image;
 
 #define ANOCO_IMAGE_INIT \
@@ -441,7 +443,7 @@ ANOCO_API anoco_status anoco_result_timings(anoco_context* context, anoco_timing
 
 typedef struct anoco_enroll_options {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t reserved;        /* 0 */
   const char* product;      /* NULL: the only one, or "default" where there is none yet */
   const char* const* names; /* of the pictures; NULL: "frame-1.png" and so on */
 } anoco_enroll_options;

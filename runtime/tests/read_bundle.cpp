@@ -4,10 +4,15 @@
 //   read_bundle graphs FOLDER         of each graph in it, by name, "accepted" or why not
 //   read_bundle WHAT FILE             one file, read and written again; WHAT is json, seal, sealed,
 //                                     safetensors or mask
+//   read_bundle verdicts -            for each folder named by a line of stdin a line: the status,
+//                                     and everything in it, or what is wrong
 //
 // What is refused goes to stderr, with the status as exit code.
+#include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 
 #include "bundle/bundle.hpp"
@@ -222,10 +227,31 @@ std::string run(const std::string& what, const std::string& name) {
   fail(ANOCO_INVALID_ARGUMENT, "what is " + what);
 }
 
+// One process for many bundles; every line is written out before the next is read.
+int verdicts() {
+  for (std::string folder; std::getline(std::cin, folder);) {
+    int status = ANOCO_OK;
+    std::string text;
+    try {
+      text = run("bundle", folder);
+    } catch (const Failure& failure) {
+      status = failure.status;
+      text = failure.text;
+    } catch (const std::exception& error) {
+      status = ANOCO_INTERNAL;
+      text = error.what();
+    }
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    std::cout << status << ' ' << text << std::endl;
+  }
+  return 0;
+}
+
 }  // namespace anoco
 
 int main(int count, char** words) {
   if (count != 3) return 2;
+  if (words[1] == std::string("verdicts")) return anoco::verdicts();
   try {
     const std::string text = anoco::run(words[1], words[2]);
     fwrite(text.data(), 1, text.size(), stdout);

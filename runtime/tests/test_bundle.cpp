@@ -103,8 +103,8 @@ void json_that_is_none_is_refused_with_its_place() {
                            "{\"a\": 1, \"a\": 2}",
                            "\"\\u+123\""})
     CHECK(contains(json_error(text), "a.json is not JSON"));
-  CHECK(json_error(std::string(65, '[') + std::string(65, ']')) == "");
-  CHECK(contains(json_error(std::string(66, '[') + std::string(66, ']')), "nested too deeply"));
+  CHECK(json_error(std::string(64, '[') + "1" + std::string(64, ']')) == "");
+  CHECK(contains(json_error(std::string(65, '[') + std::string(65, ']')), "nested too deeply"));
   CHECK(contains(json_error(std::string(1 << 20, '[')), "nested too deeply"));
   CHECK(contains(json_error(std::string("[\0]", 3)), "a value is expected"));
 }
@@ -221,8 +221,12 @@ void tensors_that_do_not_fit_their_file_are_refused() {
   CHECK(contains(error(one("[4]", "[0,4]"), 3), "outside the file"));
   CHECK(contains(error(one("[4]", "[4,0]"), 4), "outside the file"));
   CHECK(contains(error(one("[5]", "[0,4]"), 4), "another size"));
-  CHECK(contains(error(one("[4294967296,4294967296,4]", "[0,4]"), 4), "another size"));
-  CHECK(contains(error(one("[4611686018427387905]", "[0,4]", "F32"), 4), "another size"));
+  CHECK(contains(error(one("[4294967296,4294967296,4]", "[0,4]"), 4), "a shape that is not read"));
+  CHECK(contains(error(one("[4611686018427387905]", "[0,4]", "F32"), 4), "not read here"));
+  CHECK(contains(error(one("[0,4611686018427387905,4]", "[0,0]"), 0), "not read here"));
+  CHECK(contains(error(one("[1,1,1,1,1,1,1,1,4]", "[0,4]"), 4), "not read here"));
+  CHECK(contains(error("\"__metadata__\":{\"a\":1}," + one("[4]", "[0,4]"), 4), "more than texts"));
+  CHECK(contains(error("\"__metadata__\":[]," + one("[4]", "[0,4]"), 4), "metadata is no object"));
   CHECK(contains(error(one("[-4]", "[0,4]"), 4), "shape that holds no sizes"));
   CHECK(contains(error(one("[4.0]", "[0,4]"), 4), "shape that holds no sizes"));
   CHECK(contains(error(one("4", "[0,4]"), 4), "no list"));
@@ -283,8 +287,11 @@ void a_mask_that_is_no_png_says_what_to_do() {
 
 void names_of_products() {
   CHECK(is_product_name("part") && is_product_name("a-1_b.c") && is_product_name("größe"));
-  for (const char* name : {"", ".", "..", ".hidden", "a/b", "a b", "a\n", "a\\b", "*"})
+  for (const char* name : {"", ".", "..", ".hidden", "a/b", "a b", "a\n", "a\\b", "*", "a\u00A0b",
+                           "\u2192", "\u202E", "a\xC3"})
     CHECK(!is_product_name(name));
+  CHECK(is_product_name("\u90E8\u54C1") && is_product_name("\u00B5m") &&
+        is_product_name("\U00020000"));
 }
 
 void tiles_cover_the_canvas_or_are_refused() {
@@ -321,6 +328,13 @@ void tiles_cover_the_canvas_or_are_refused() {
   input.width = 32;
   input.cols = 2;
   CHECK(contains(error({0, 80}), "do not cover"));  // a gap between
+  tiles.rows.assign(1025, 0);
+  CHECK(contains(error({0}), "1 x 1025 tiles are more than 1024"));
+  tiles.rows = {0};
+  tiles.width = 524304;
+  CHECK(contains(error({0}), "make more than 32768 patches one way"));
+  tiles.width = tiles.height = 10016;
+  CHECK(contains(error({0}), "tiles of 10016x10016 pixels together: at most 100 million"));
 }
 
 }  // namespace

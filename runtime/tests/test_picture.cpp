@@ -1,6 +1,7 @@
 // The picture rooms take their memory once, and exactly as much as they said; then none. Built with
 // a sanitizer this also shows that they stay inside the caller's memory: pictures have no byte to
 // spare. What they compute is compared with Python in tests/test_native_parts.py.
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <vector>
@@ -74,8 +75,10 @@ void prepare_all(const InputContract& contract, int64_t most) {
   std::vector<uint8_t> out(size_t(3 * contract.width * contract.height));
   std::vector<float> map(size_t(contract.width * contract.height), 1.0f);
   for (uint32_t format = ANOCO_RGB; format <= ANOCO_NV12; ++format)
-    for (const int64_t width : {int64_t{2}, int64_t{30}, contract.width, most})
-      for (const int64_t height : {int64_t{2}, int64_t{34}, contract.height, most}) {
+    for (const int64_t width :
+         {int64_t{16}, int64_t{30}, std::max<int64_t>(16, contract.width), most})
+      for (const int64_t height :
+           {int64_t{16}, int64_t{34}, std::max<int64_t>(16, contract.height), most}) {
         const std::vector<uint8_t> pixels(size_t(picture_bytes(format, width, height)), 255);
         std::vector<float> large(size_t(width * height));
         anoco_image image ANOCO_IMAGE_INIT;

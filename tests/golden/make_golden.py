@@ -16,8 +16,8 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.checksum import sha256_bytes
+from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import SCHEMA_VERSION
-from anoco_edge.geometry import read_mask
 from anoco_edge.selftest import _stored
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings
@@ -88,7 +88,7 @@ def product_contents(bundle: Bundle, name: str) -> dict[str, Any]:
     folder = bundle.product_folder(name)
     for reference in product.references:
         bundle.locate(reference.file, folder)
-    mask = product.mask and read_mask(bundle.read(product.mask, folder), "mask")
+    mask = product.mask and decode_mask(bundle.read(product.mask, folder), "mask")
     baseline = bundle.baseline(product)
     return {
         "product": product_fields(product),

@@ -6,6 +6,8 @@
 extern "C" anoco_status anoco_register_backend(const anoco_backend* backend) {
   return anoco::guarded([&] {
     anoco::need(backend, "backend");
-    anoco::register_backend(anoco::read_options(backend, anoco_backend{}));
+    const anoco_backend given = anoco::read_options(backend, anoco_backend{});
+    anoco::check_reserved(given.reserved, "the backend's");
+    anoco::register_backend(given);
   });
 }

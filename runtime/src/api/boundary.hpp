@@ -51,6 +51,14 @@ Options read_options(const Options* given, Options defaults) {
   return defaults;
 }
 
+// What a later version may give a meaning to must not hold anything yet.
+inline void check_reserved(uint32_t value, const char* whose) {
+  if (value != 0)
+    fail(ANOCO_INVALID_ARGUMENT, std::string(whose) + " reserved field is " +
+                                     std::to_string(value) +
+                                     ": fill structs with their INIT macro");
+}
+
 // Such a caller also gets a shorter struct. To be called before the work is done: it may fail.
 template <class Out>
 void check_out(const Out* out) {

@@ -55,6 +55,7 @@ void check_sizes(const anoco_bank_options& bank, int64_t rows) {
 
 anoco_cuda_options read_cuda(const anoco_cuda_options* given) {
   const auto options = read_options(given, anoco_cuda_options ANOCO_CUDA_OPTIONS_INIT);
+  check_reserved(options.reserved, "the CUDA options'");
   if (options.device > INT_MAX)
     fail(ANOCO_INVALID_ARGUMENT, "device is " + std::to_string(options.device));
   if (options.max_rows < 0)

@@ -38,6 +38,7 @@ extern "C" anoco_status anoco_enroll(anoco_detector* detector, const anoco_image
     anoco::need(detector, "detector");
     if (out != nullptr) anoco::check_out(out);
     const auto asked = anoco::read_options(options, anoco_enroll_options ANOCO_ENROLL_OPTIONS_INIT);
+    anoco::check_reserved(asked.reserved, "the enrol options'");
     std::optional<std::string> product;
     if (asked.product != nullptr) product = asked.product;
     const auto given = read_pictures(pictures, count, asked.names);

@@ -18,6 +18,7 @@ constexpr int64_t kMostPixels = int64_t{1} << 31;
 anoco::InputContract read_input(const anoco_input* given) {
   need(given, "input");
   const auto input = anoco::read_options(given, anoco_input ANOCO_INPUT_INIT);
+  anoco::check_reserved(input.fill[3], "the input's");
   if (input.fit != ANOCO_STRETCH && input.fit != ANOCO_LETTERBOX)
     fail(ANOCO_INVALID_ARGUMENT, "the input's fit is " + std::to_string(input.fit) +
                                      ": use ANOCO_STRETCH or ANOCO_LETTERBOX");

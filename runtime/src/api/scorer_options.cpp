@@ -25,6 +25,7 @@ anoco_bank_options read_bank(const anoco_bank_options* given) {
 
 Settings read_settings(const anoco_scorer_options* given, int64_t memory) {
   const auto options = read_options(given, anoco_scorer_options ANOCO_SCORER_OPTIONS_INIT);
+  check_reserved(options.reserved, "the scorer options'");
   if (options.metric > ANOCO_METRIC_COSINE)
     fail(ANOCO_INVALID_ARGUMENT, "metric is " + std::to_string(options.metric));
   if (!(options.lambda >= 1e-24 && options.lambda <= 1e24))

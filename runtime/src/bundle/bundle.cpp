@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 
 const std::string kGraph = "backbone.onnx";
 constexpr char kManifest[] = "manifest.json", kProducts[] = "products", kProduct[] = "product.json";
-constexpr size_t kMostText = size_t{1} << 28;  // bytes of a document, far above any real one
 
 // Whether a file of the manifest lies beside the graph and is named after it.
 bool holds_weights(const std::string& path) {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "bundle/document_parts.hpp"
+#include "bundle/documents.hpp"
 #include "bundle/files.hpp"
 #include "bundle/json.hpp"
 #include "failure.hpp"
@@ -23,7 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr char kLock[] = ".lock", kCurrent[] = "product.json";
 constexpr char kHistory[] = "history", kProducts[] = "products";
-constexpr size_t kMostText = size_t{1} << 28;  // bytes of a document, far above any real one
 constexpr char kNotDurable[] =
     "the change is committed but may not survive a power cut: run sync, check the disk";
 

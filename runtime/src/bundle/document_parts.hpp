@@ -6,6 +6,7 @@
 
 #include "bundle/fields.hpp"
 #include "bundle/schema.hpp"
+#include "picture/size.hpp"
 
 namespace anoco {
 
@@ -16,6 +17,8 @@ Fit fit(const Field& field);
 // Of pixels, patches or numbers a patch along one axis: from 1 to 2^20, so that no product of three
 // overflows.
 int64_t length(const Field& field);
+// Of the model's input and of all tiles together: what a picture may have at most.
+constexpr int64_t kMostPixels = kMostPicturePixels;
 void need_object(const Field& field);
 void version_and_checksum(Members& members);
 

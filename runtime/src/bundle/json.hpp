@@ -54,7 +54,7 @@ struct Json {
 
 // Refused (ANOCO_BAD_BUNDLE, with the byte where) is everything that RFC 8259 forbids or leaves
 // open: duplicate keys, NaN, numbers that no int64_t or double holds, text that is not UTF-8, lone
-// surrogates, more than 64 levels. `name` is what the message calls it.
+// surrogates, more than 64 levels of lists and objects. `name` is what the message calls it.
 Json parse_json(std::string_view text, const std::string& name);
 
 // The bytes of json.dumps(value, indent=1, ensure_ascii=False). A double that is no number is a

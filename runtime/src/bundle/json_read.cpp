@@ -9,7 +9,7 @@
 namespace anoco {
 namespace {
 
-constexpr int kMostLevels = 64;
+constexpr int kMostLevels = 64;  // of lists and objects inside each other
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -88,8 +88,8 @@ class Reader {
   }
 
   Json value(int level) {
-    if (level > kMostLevels) refuse("it is nested too deeply");
     space();
+    if (level == kMostLevels && (peek() == '{' || peek() == '[')) refuse("it is nested too deeply");
     if (take('{')) return object(level);
     if (take('[')) return array(level);
     if (peek() == '"') return string();

@@ -51,6 +51,8 @@ InputContract input_contract(const Field& field) {
   members.finish();
   if (input.cols * input.stride != input.width || input.rows * input.stride != input.height)
     field.refuse("rows and cols times stride must give height and width");
+  if (input.width * input.height > kMostPixels)
+    field.refuse("the input has more than 100 million pixels");
   return input;
 }
 

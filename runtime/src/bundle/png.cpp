@@ -7,13 +7,12 @@
 #include "bundle/crc32.hpp"
 #include "bundle/inflate.hpp"
 #include "failure.hpp"
+#include "picture/size.hpp"
 
 namespace anoco {
 namespace {
 
 constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
-constexpr uint32_t kMostSide = 32768;
-constexpr uint64_t kMostPixels = uint64_t{1} << 28;
 constexpr uint8_t kWhite = 127;  // what is above is set
 
 enum Colours : int { kGrey = 0, kRgb = 2, kPalette = 3, kGreyAlpha = 4, kRgba = 6 };
@@ -61,6 +60,7 @@ class Decoder {
       if (first != (kind == "IHDR")) refuse("is damaged: its header is not where it should be");
       if (kind == "IEND") return;
       chunk(kind, content);
+      before_ = kind;
       rest.remove_prefix(12 + length);
     }
   }
@@ -71,6 +71,7 @@ class Decoder {
     } else if (kind == "PLTE") {
       palette(content);
     } else if (kind == "IDAT") {
+      if (!data_.empty() && before_ != "IDAT") refuse("is damaged: its data is in pieces");
       data_ += content;
     } else if (kind == "eXIf" || has_orientation(kind, content)) {
       refuse("may have to be turned: it has EXIF data");
@@ -102,13 +103,11 @@ class Decoder {
     const bool known = colours == kGrey || indexed_ || channels_ > 1;
     if (!known || !fits || content[10] != 0 || content[11] != 0) refuse("has an unknown format");
     if (content[12] != 0) refuse("is interlaced");
-    if (width_ == 0 || height_ == 0 || width_ > kMostSide || height_ > kMostSide ||
-        uint64_t{width_} * height_ > kMostPixels)
-      refuse("has " + std::to_string(width_) + "x" + std::to_string(height_) +
-             " pixels, which is too many or none");
+    if (const std::string why = odd_size(width_, height_); !why.empty()) refuse("is " + why);
   }
 
   void palette(std::string_view content) {
+    if (colours_ > 0 || !data_.empty()) refuse("is damaged: its palette is not where it should be");
     if (content.size() % 3 != 0 || content.size() > 3 * 256) refuse("has a damaged palette");
     colours_ = content.size() / 3;
     for (size_t i = 0; i < colours_; ++i)
@@ -174,6 +173,7 @@ class Decoder {
   size_t colours_ = 0;
   std::array<bool, 256> white_{};
   std::string data_;
+  std::string_view before_;  // the kind of the chunk before
 };
 
 }  // namespace

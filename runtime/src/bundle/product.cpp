@@ -5,10 +5,14 @@
 #include "bundle/bytes.hpp"
 #include "bundle/document_parts.hpp"
 #include "bundle/documents.hpp"
+#include "bundle/letters.hpp"
 #include "failure.hpp"
 
 namespace anoco {
 namespace {
+
+constexpr int64_t kMostTiles = 1024;       // as anoco_edge/bundle/schema.py has them
+constexpr int64_t kMostPatches = 1 << 15;  // along one axis: a bank numbers them in 16 bits
 
 Affine affine(const Field& field) {
   const std::vector<Field> items = field.items(6);
@@ -88,8 +92,8 @@ void check_calibration_picture(const Field& field) {
   if (const auto role = members.maybe("role")) role->choice({"threshold", "baseline"});
   if (const auto score = members.unless_null("score")) score->at_least(0);
   members.need("pixels").sha256();
-  members.need("width").integer();
-  members.need("height").integer();
+  length(members.need("width"));
+  length(members.need("height"));
   if (const auto file = members.unless_null("file")) file_record(*file);
   members.finish();
 }
@@ -184,7 +188,7 @@ void read_evidence(Members& members, Product& product) {
   if (const auto found = members.maybe("bank_dtype"))
     product.bank_half = found->choice({"float16", "float32"}) == 0;
   if (const auto found = members.maybe("dropped_patches"))
-    product.dropped_patches = found->integer();
+    product.dropped_patches = found->integer(0);
 }
 
 Product product(const Field& document) {
@@ -193,7 +197,7 @@ Product product(const Field& document) {
   version_and_checksum(members);
   found.name = product_name(members.need("name"));
   found.generation = members.need("generation").integer(1);
-  if (const auto parent = members.unless_null("parent")) parent->integer();
+  if (const auto parent = members.unless_null("parent")) parent->integer(1);
   members.need("changed").text();
   members.need("change").text();
   read_method(members, found);
@@ -215,14 +219,50 @@ bool cover(const std::vector<int64_t>& starts, int64_t side, int64_t whole, int6
   return true;
 }
 
+// The first character of a text, which is taken off it; 0 where it is not UTF-8.
+uint32_t take_point(std::string_view& text) {
+  const auto first = static_cast<unsigned char>(text[0]);
+  const size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  if (length > text.size()) {
+    text = {};
+    return 0;
+  }
+  uint32_t point = length == 1 ? first : first & (0x7Fu >> length);
+  for (size_t i = 1; i < length; ++i)
+    point = point << 6 | (static_cast<unsigned char>(text[i]) & 0x3Fu);
+  text.remove_prefix(length);
+  return point;
+}
+
+[[noreturn]] void refuse_tiles(const std::string& what) {
+  fail(ANOCO_BAD_BUNDLE, what + "; set them again: anoco-edge product set --tiles");
+}
+
+// Before any memory is taken for them.
+void check_tiles(const Tiles& tiles, int64_t stride) {
+  const auto number = [](int64_t value) { return std::to_string(value); };
+  const auto across = static_cast<int64_t>(tiles.columns.size()),
+             down = static_cast<int64_t>(tiles.rows.size());
+  if (across * down > kMostTiles)
+    refuse_tiles(number(across) + " x " + number(down) + " tiles are more than " +
+                 number(kMostTiles));
+  if (std::max(tiles.width, tiles.height) > kMostPatches * stride)
+    refuse_tiles("tiles of " + number(tiles.width) + "x" + number(tiles.height) +
+                 " pixels make more than " + number(kMostPatches) + " patches one way");
+  if (tiles.width * tiles.height > kMostPixels)
+    refuse_tiles("tiles of " + number(tiles.width) + "x" + number(tiles.height) +
+                 " pixels together: at most 100 million are inspected");
+}
+
 }  // namespace
 
 bool is_product_name(std::string_view name) {
-  const auto fits = [](char c) {
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80) != 0;
-    return letter || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
-  };
-  return !name.empty() && name[0] != '.' && std::all_of(name.begin(), name.end(), fits);
+  if (name.empty() || name[0] == '.') return false;
+  while (!name.empty()) {
+    const uint32_t point = take_point(name);
+    if (!is_letter_or_digit(point) && point != '-' && point != '_' && point != '.') return false;
+  }
+  return true;
 }
 
 Product read_product(std::string_view text, const std::string& file) {
@@ -238,9 +278,9 @@ InputContract InputContract::canvas(const std::optional<Tiles>& tiles) const {
     if (cover(starts, side, whole, stride)) return;
     std::string list;
     for (const int64_t start : starts) list += (list.empty() ? "" : ", ") + std::to_string(start);
-    fail(ANOCO_BAD_BUNDLE, "tiles at " + list + " do not cover " + std::to_string(whole) +
-                               " pixels; set them again: anoco-edge product set --tiles");
+    refuse_tiles("tiles at " + list + " do not cover " + std::to_string(whole) + " pixels");
   };
+  check_tiles(*tiles, stride);
   check(tiles->columns, width, tiles->width);
   check(tiles->rows, height, tiles->height);
   InputContract whole = *this;

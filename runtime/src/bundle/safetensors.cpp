@@ -9,7 +9,8 @@
 namespace anoco {
 namespace {
 
-constexpr int64_t kMostHeader = 100'000'000;  // as the Python library has it
+constexpr int64_t kMostHeader = int64_t{1} << 20;  // bytes; ours have a few hundred
+constexpr size_t kMostAxes = 8;
 
 struct TypeInfo {
   const char* name;
@@ -33,8 +34,12 @@ class Header {
     data_ = file_.substr(8 + length);
     const auto* members = header.as<Json::Object>();
     if (members == nullptr) refuse("its header is no object");
-    for (const auto& [name, about] : *members)
-      if (name != "__metadata__") add(name, about);
+    for (const auto& [name, about] : *members) {
+      if (name == "__metadata__")
+        check_metadata(about);
+      else
+        add(name, about);
+    }
     check_gaps();
     return std::move(found_);
   }
@@ -42,6 +47,13 @@ class Header {
  private:
   [[noreturn]] void refuse(const std::string& why) const {
     fail(ANOCO_BAD_BUNDLE, what_ + ": " + why);
+  }
+
+  void check_metadata(const Json& about) const {
+    const auto* members = about.as<Json::Object>();
+    if (members == nullptr) refuse("its metadata is no object");
+    for (const auto& member : *members)
+      if (member.second.as<std::string>() == nullptr) refuse("its metadata holds more than texts");
   }
 
   void add(const std::string& name, const Json& about) {
@@ -55,6 +67,7 @@ class Header {
     tensor.name = name;
     tensor.type = type_of(*dtype, whose);
     tensor.shape = integers(*shape, whose + "has a shape");
+    check_shape(tensor, whose);
     const std::vector<int64_t> ends = integers(*offsets, whose + "has data_offsets");
     if (ends.size() != 2 || ends[0] > ends[1] || ends[1] > static_cast<int64_t>(data_.size()))
       refuse(whose + "lies outside the file");
@@ -66,6 +79,15 @@ class Header {
     if (reinterpret_cast<uintptr_t>(tensor.data.data()) % static_cast<uintptr_t>(bytes) != 0)
       refuse(whose + "is not aligned");
     found_.push_back(std::move(tensor));
+  }
+
+  // Lengths around a zero count as well: other readers multiply them.
+  void check_shape(const Tensor& tensor, const std::string& whose) const {
+    int64_t room = info(tensor.type).bytes;
+    bool fits = tensor.shape.size() <= kMostAxes;
+    for (const int64_t side : tensor.shape)
+      fits = fits && !__builtin_mul_overflow(room, std::max<int64_t>(side, 1), &room);
+    if (!fits) refuse(whose + "has a shape that is not read here");
   }
 
   TensorType type_of(const Json& dtype, const std::string& whose) const {

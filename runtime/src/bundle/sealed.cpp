@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "bundle/documents.hpp"
 #include "bundle/sha256.hpp"
 #include "failure.hpp"
 
@@ -42,6 +43,10 @@ bool is_sealed(std::string_view text) {
 std::string seal(Json document) {
   document.set("checksum", std::string(kDigits, '0'));
   std::string text = write_json(document) + "\n";
+  if (text.size() > kMostText)
+    fail(ANOCO_STORAGE, "a document of " + std::to_string(text.size()) +
+                            " bytes would not be read again: at most " + std::to_string(kMostText) +
+                            " are; nothing was changed");
   const auto digits = find_digits(text);
   if (!digits) fail(ANOCO_INTERNAL, "a sealed document has no checksum");
   text.replace(*digits, kDigits, hash_without(text, *digits));

@@ -7,6 +7,7 @@
 
 #include "bundle/safetensors.hpp"
 #include "failure.hpp"
+#include "scorer/bank.hpp"
 
 namespace anoco {
 namespace {
@@ -52,6 +53,18 @@ void check_rows(const BankFile& bank, const std::string& file) {
                                  " contains NaN or infinity; enrol the references again");
     if ((any & static_cast<Bits>(~kSign)) == 0)
       fail(ANOCO_BAD_BUNDLE, file + " contains patches of zero norm; enrol again");
+  }
+}
+
+// The limits of scoring. Nothing that 16 bits hold is beyond them.
+void check_norms(const BankFile& bank, const std::string& file) {
+  const auto* features = static_cast<const float*>(bank.features);
+  for (int64_t row = 0; row < bank.rows; ++row, features += bank.dim) {
+    double squares = 0;
+    for (int64_t k = 0; k < bank.dim; ++k) squares += double(features[k]) * features[k];
+    if (const char* why = why_not(squares))
+      fail(ANOCO_BAD_BUNDLE, file + ": reference patch " + std::to_string(row) + " " + why +
+                                 "; enrol the references again");
   }
 }
 
@@ -105,6 +118,7 @@ BankFile read_bank(Bytes bytes, const std::string& file) {
     check_rows<uint16_t, 0x8000, 0x7C00>(bank, file);
   else
     check_rows<uint32_t, 0x80000000, 0x7F800000>(bank, file);
+  if (!bank.half) check_norms(bank, file);
   return bank;
 }
 

@@ -7,21 +7,21 @@
 
 #include "api/boundary.hpp"
 #include "picture/prepare.hpp"
+#include "picture/size.hpp"
 
 namespace anoco {
 namespace {
 
-constexpr int64_t kLongest = int64_t{1} << 15;  // pixels of a side
 constexpr int64_t kMostStride = int64_t{1} << 31;
 
 int64_t bytes_of_pixel(uint32_t format) {
   return format == ANOCO_NV12 ? 1 : row_layout(format).step;  // its luma
 }
 
-void check_side(int64_t pixels, const char* name) {
-  if (pixels < 1 || pixels > kLongest)
-    fail(ANOCO_BAD_PICTURE, "the picture's " + std::string(name) + " is " + std::to_string(pixels) +
-                                ": give 1 to " + std::to_string(kLongest) + " pixels");
+void check_size(int64_t width, int64_t height) {
+  const bool fits = std::min(width, height) >= kLeastSide && std::max(width, height) <= kMostSide &&
+                    width * height <= kMostPicturePixels;
+  if (!fits) fail(ANOCO_BAD_PICTURE, "the picture is " + odd_size(width, height));
 }
 
 void check_stride(int64_t stride, int64_t least, const char* name) {
@@ -96,9 +96,9 @@ anoco_image checked_image(const anoco_image* given) {
   if (image.memory > ANOCO_DEVICE)
     fail(ANOCO_INVALID_ARGUMENT, "the picture's memory is " + std::to_string(image.memory) +
                                      ": use ANOCO_HOST or ANOCO_DEVICE");
+  check_reserved(image.reserved, "the picture's");
   need(image.data, "the picture's data");
-  check_side(image.width, "width");
-  check_side(image.height, "height");
+  check_size(image.width, image.height);
   const int64_t least = image.width * bytes_of_pixel(image.format);
   if (image.stride == 0) image.stride = least;
   check_stride(image.stride, least, "stride");

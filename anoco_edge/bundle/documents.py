@@ -1,0 +1,155 @@
+"""A bundle's JSON, from bytes to what it says: one strict definition for every reader.
+
+The native reader (runtime/src/bundle/json_read.cpp) has the same: UTF-8 without a byte order mark,
+no key twice, integers of 64 bits, numbers that a double holds, whole surrogate pairs, at most 64
+lists and objects inside each other, at most 16 MiB. What is of another kind is refused as well:
+`true` is no number, "1" is not 1 and 1.0 is no integer; an integer may stand for a number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from anoco_edge.bundle.checksum import is_sealed, seal
+from anoco_edge.bundle.schema import SCHEMA_VERSION
+from anoco_edge.errors import BundleError, StorageError
+
+MOST_BYTES = 1 << 24  # of a document: thousands of pictures take one or two million
+MOST_LEVELS = 64
+_INTEGERS = range(-(2**63), 2**63)
+_MOST_DIGITS = 20  # no integer of 64 bits has more; int() is slow for a million of them
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parse_json(raw: bytes, name: str) -> Any:
+    """The value that a JSON text stands for; `name` is what an error calls the text.
+
+    >>> parse_json(b'{"a": [1, 2.5]}', "a.json")
+    {'a': [1, 2.5]}
+    >>> parse_json(b'{"a": 1, "a": 2}', "a.json")
+    Traceback (most recent call last):
+    anoco_edge.errors.BundleError: a.json is not JSON: the key 'a' comes twice
+    """
+    try:
+        text = raw.decode("utf-8")
+        value = json.loads(
+            text,
+            object_pairs_hook=_members,
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=_constant,
+        )
+        _check_levels(value)
+        # A lone surrogate comes in as an escape, and no text can hold it.
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError:
+        raise BundleError(f"{name} is not JSON: the text is not UTF-8") from None
+    except UnicodeEncodeError:
+        raise BundleError(f"{name} is not JSON: half a surrogate pair") from None
+    except RecursionError:
+        raise BundleError(f"{name} is not JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise BundleError(f"{name} is not JSON: {error}") from None
+    return value
+
+
+def read_document(raw: bytes, model: type[Model], name: str) -> Model:
+    """A manifest or a product from its bytes; anything odd is a BundleError.
+
+    >>> from anoco_edge.bundle.schema import Product
+    >>> read_document(b"{}", Product, "product.json")
+    Traceback (most recent call last):
+    anoco_edge.errors.BundleError: product.json is invalid at name: Field required
+    """
+    if len(raw) > MOST_BYTES:
+        raise BundleError(
+            f"{name} has more than {MOST_BYTES} bytes",
+            hint="the bundle is damaged: copy or make it again",
+        )
+    document = parse_json(raw, name)
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if type(version) is int and version > SCHEMA_VERSION:
+        raise BundleError(
+            f"{name} has schema version {version}, this program knows {SCHEMA_VERSION}",
+            hint="update anoco-edge",
+        )
+    try:
+        # Validated before the seal is checked: "points outside" says more than "was changed".
+        found = model.model_validate_json(raw, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BundleError(f"{name} is invalid at {where or 'the top'}: {first['msg']}") from None
+    if not is_sealed(raw):
+        raise changed(name)
+    return found
+
+
+def sealed_document(model: BaseModel) -> bytes:
+    """The bytes to write for a manifest or a product.
+
+    >>> from anoco_edge.bundle.schema import Product
+    >>> part = Product(name="part", generation=1, changed="today", change="made")
+    >>> read_document(sealed_document(part), Product, "product.json").name
+    'part'
+    """
+    document: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
+    raw = seal(document)
+    if len(raw) > MOST_BYTES:  # written, it could not be read again
+        raise StorageError(
+            f"a document of {len(raw)} bytes is too large, at most {MOST_BYTES} are read",
+            hint="take fewer references or calibration pictures; nothing was changed",
+        )
+    return raw
+
+
+def changed(name: str) -> BundleError:
+    """The error for a file whose content is not what its hash says."""
+    return BundleError(
+        f"{name} is not what was written: its checksum differs",
+        hint="the bundle is damaged or was edited: copy or make it again",
+    )
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r} comes twice")
+    return members
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS or int(text) not in _INTEGERS:
+        raise ValueError("an integer that 64 bits do not hold")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    vanished = value == 0 and text.lower().partition("e")[0].strip("-0.") != ""
+    if vanished or not math.isfinite(value):
+        raise ValueError("a number that a double does not hold")
+    return value
+
+
+def _constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")
+
+
+def _check_levels(value: Any) -> None:
+    """Level by level rather than by recursion, which a deep document would exhaust."""
+    level, containers = 0, [value]
+    while containers := [c for c in containers if isinstance(c, (dict, list))]:
+        level += 1
+        if level > MOST_LEVELS:
+            raise RecursionError
+        containers = [
+            inner for c in containers for inner in (c.values() if isinstance(c, dict) else c)
+        ]

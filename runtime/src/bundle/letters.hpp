@@ -1,0 +1,10 @@
+// Which characters are letters or digits, in any alphabet.
+#pragma once
+
+#include <cstdint>
+
+namespace anoco {
+
+bool is_letter_or_digit(uint32_t point);
+
+}  // namespace anoco

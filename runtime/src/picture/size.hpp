@@ -1,0 +1,25 @@
+// Which pictures are inspected, by their size: as anoco_edge/pictures.py has it.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+namespace anoco {
+
+constexpr int64_t kLeastSide = 16, kMostSide = 32768;
+constexpr int64_t kMostPicturePixels = 100'000'000;
+
+// What is wrong with a size, such as "8x640 pixels, too small to inspect: ..."; "" where nothing
+// is.
+inline std::string odd_size(int64_t width, int64_t height) {
+  const std::string size = std::to_string(width) + "x" + std::to_string(height) + " pixels";
+  if (std::min(width, height) < kLeastSide)
+    return size + ", too small to inspect: a picture needs at least 16 pixels on each side";
+  if (std::max(width, height) > kMostSide) return size + ": at most 32768 on a side are read";
+  if (width * height > kMostPicturePixels)
+    return size + ": at most 100 million are read, cut or scale it first";
+  return "";
+}
+
+}  // namespace anoco
