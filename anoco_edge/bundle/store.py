@@ -124,9 +124,13 @@ class Bundle:
             graph = self.read(record)
         else:
             graph, *_ = (self._graph_part(part) for part in (record, *data))
+        self._check_graph(graph)
+        return graph
+
+    def _check_graph(self, graph: bytes | Path) -> None:
+        _, *data = self.graph_files()
         sizes = {part.path: part.size for part in data}
         check_graph(graph, str(self.path / GRAPH), self.manifest.input, sizes)
-        return graph
 
     def _graph_part(self, record: FileRecord) -> Path:
         path = self._verified(record, self.path)
@@ -224,6 +228,7 @@ class Bundle:
         yield self.path / "manifest.json"
         for record in self.manifest.files:
             yield self._verified(record, self.path)
+        self._check_graph(self.path / GRAPH)
         for name in self.products():
             folder = self.product_folder(name)
             current = self.product(name)
