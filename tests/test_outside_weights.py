@@ -62,6 +62,12 @@ def test_infer_refuses_them(line: Bundle, where: str, runtime: Runtime, use_nati
     assert NO_FILE in said and "tensor 'filters'" in said and "anoco-edge export" in said
 
 
+def test_verify_says_it_before_anything_is_opened(line: Bundle) -> None:
+    ok("verify", line.path)
+    replace_files(line, {"backbone.onnx": changed(outside("weights.bin"))})
+    assert NO_FILE in fails(4, "verify", line.path)
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda r: r[-1])
 def test_infer_refuses_what_an_export_never_writes(
     line: Bundle, runtime: Runtime, use_native: Path

@@ -143,9 +143,13 @@ class Bundle:
             graph = self.read(record)
         else:
             graph, *_ = (self._verified(part, self.path) for part in (record, *data))
+        self._check_graph(graph)
+        return graph
+
+    def _check_graph(self, graph: bytes | Path) -> None:
+        _, *data = self.graph_files()
         sizes = {part.path: part.size for part in data}
         check_graph(graph, str(self.path / GRAPH), self.manifest.input, sizes)
-        return graph
 
     # ---- products
 
@@ -247,6 +251,7 @@ class Bundle:
         yield self.path / "manifest.json"
         for record in self.manifest.files:
             yield self._verified(record, self.path)
+        self._check_graph(self.path / GRAPH)
         for name in self.products():
             folder = self.product_folder(name)
             current = self.product(name)
