@@ -133,6 +133,17 @@ def test_the_model_exchanges_folders_and_knows_their_content(tmp_path: Path) -> 
     assert dict(outcomes(disk, np.random.default_rng(0), 0))["all unsynced lost"] == after
 
 
+def test_the_model_does_not_bring_a_moved_folder_back(tmp_path: Path) -> None:
+    """Made in one folder, moved to another that is then synced: it is not in the first again."""
+    (tmp_path / "staging").mkdir()
+    disk = Disk(tmp_path)
+    disk.apply(event(Op.MKDIR, "staging/new"))
+    disk.apply(event(Op.RENAME, "staging/new", "new"))
+    disk.apply(event(Op.SYNC, ""))
+    for _, files in outcomes(disk, np.random.default_rng(0), 5):
+        assert files == {"staging": None, "new": None}
+
+
 def test_the_wall_clock_steps_in_the_middle(tmp_path: Path) -> None:
     with forks(tmp_path) as forked:
         run = (CALL, "tests.attack.calls:tell_time")

@@ -127,14 +127,21 @@ class Disk:
         if not node.folder:
             node.durable = node.data
             return
-        left = []
+        left: list[Change] = []
         for change in self.pending:
             if any(folder is node for folder in change.folders):
                 for folder, name, target in change.names:
                     _set(folder.durable_names, name, target)
+                    _supersede(left, folder, name)
             else:
                 left.append(change)
-        self.pending = left
+        self.pending = [change for change in left if change.names]
+
+
+def _supersede(earlier: list[Change], folder: Node, name: str) -> None:
+    """What was pending for a name does not come after what the disk has of it by now."""
+    for change in earlier:
+        change.names = [(f, n, to) for f, n, to in change.names if f is not folder or n != name]
 
 
 def _set(names: dict[str, Node], name: str, node: Node | None) -> None:
