@@ -169,6 +169,18 @@ def test_noise_without_a_part_is_not_one_part() -> None:
     assert len(set(matcher_of(frames[:2]).parts(thumbnails(frames[2:])))) == 10
 
 
+def test_one_odd_reference_does_not_make_copies_of_parts() -> None:
+    """On a reference without contrast noise moves much: that says nothing about the others."""
+    faint = noisy_frame(np.full((128, 128, 3), 128, np.uint8), 0, 6)
+    for references in (
+        [part("circuit", 0), faint],
+        [faint, part("circuit", 0), part("circuit", 1)],
+    ):
+        pictures = thumbnails([part("circuit", 10 + seed) for seed in range(10)])
+        assert matcher_of(references).copies(pictures) == {}
+        assert len(set(matcher_of(references).parts(pictures))) == 10
+
+
 def test_only_the_region_of_interest_is_compared() -> None:
     """The belt around the part changes, the part does not."""
     wanted = np.zeros((SIDE, SIDE), np.bool_)

@@ -111,8 +111,7 @@ def examine_pictures(
     if found < stated:
         example = _across_groups(pictures, parts)
         doubts.append(f"they look like {found} ({example[0]} and {example[1]} for example)")
-    firsts = {group: k for k, group in reversed(list(zip(left, groups, strict=True)))}
-    spread = matcher.spread([thumbnails[k] for k in firsts.values()])
+    spread = matcher.spread([thumbnails[left[first]] for first in sorted(set(parts))])
     if spread is not None and spread <= NARROW:
         doubts.append(
             f"they differ from each other by {spread:.0%} of what they differ from the references, "

@@ -390,13 +390,13 @@ class Teacher:
         self, draft: Product, geometry: Geometry, new: Mapping[str, NewPicture]
     ) -> PartMatcher:
         """Compares pictures with the draft's references."""
-        perturbed, thumbnails = [], []
-        every = -(-len(draft.references) // MOST_PERTURBED)
-        for number, reference in enumerate(draft.references):
-            rgb = self._pixels(draft, reference, new)
-            thumbnails.append(thumbnail(rgb))
-            if number % every == 0:
-                perturbed.append(rgb)
+        references = draft.references
+        thumbnails = [
+            new[r.pixels].thumbnail if r.pixels in new else thumbnail(self._pixels(draft, r, new))
+            for r in references
+        ]
+        every = -(-len(references) // MOST_PERTURBED) or 1
+        perturbed = (self._pixels(draft, r, new) for r in references[::every])
         return PartMatcher(thumbnails, perturbed, geometry.cells(SIDE))
 
     def _examiner(
