@@ -20,7 +20,7 @@ from anoco_edge.geometry import Geometry
 from anoco_edge.pictures import decode_picture
 from anoco_edge.selftest import check_engine
 from anoco_edge.teaching.banks import CHOSEN_BY, BankBuilder, Pixels
-from anoco_edge.teaching.burst_detection import MOST_PERTURBED, SIDE, PartMatcher, thumbnail
+from anoco_edge.teaching.burst_detection import SIDE, PartMatcher, thumbnail
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
 from anoco_edge.teaching.examiner import Examiner, Judge
 from anoco_edge.teaching.held_out import (
@@ -374,7 +374,7 @@ class Teacher:
             return decode_picture(self.bundle.read(picture.file, folder), picture.name)
 
         def matcher() -> PartMatcher:
-            return self._matcher(draft, geometry, new)
+            return self._matcher(draft, geometry, new, shifts=False)
 
         def examine(calibration: Calibration) -> Findings:
             thumbnails = [
@@ -382,22 +382,22 @@ class Teacher:
                 for p in calibration.pictures
                 if p.file is not None
             ]
-            return examine_pictures(draft, matcher(), calibration, thumbnails)
+            known = self._matcher(draft, geometry, new)
+            return examine_pictures(draft, known, calibration, thumbnails)
 
         return settle(examiner, load, load_picture, matcher, examine)
 
     def _matcher(
-        self, draft: Product, geometry: Geometry, new: Mapping[str, NewPicture]
+        self,
+        draft: Product,
+        geometry: Geometry,
+        new: Mapping[str, NewPicture],
+        *,
+        shifts: bool = True,
     ) -> PartMatcher:
         """Compares pictures with the draft's references."""
-        references = draft.references
-        thumbnails = [
-            new[r.pixels].thumbnail if r.pixels in new else thumbnail(self._pixels(draft, r, new))
-            for r in references
-        ]
-        every = -(-len(references) // MOST_PERTURBED) or 1
-        perturbed = (self._pixels(draft, r, new) for r in references[::every])
-        return PartMatcher(thumbnails, perturbed, geometry.cells(SIDE))
+        references = (self._pixels(draft, r, new) for r in draft.references)
+        return PartMatcher(references, geometry.cells(SIDE), shifts=shifts)
 
     def _examiner(
         self, draft: Product, geometry: Geometry, bank: Bank, new: Mapping[str, NewPicture]
