@@ -193,10 +193,19 @@ def percent(rate: float, *, up: bool = False) -> str:
     return f"{text} %"
 
 
-def describe(found: Conformal, *, exact: bool, groups: bool = False) -> str:
+def describe(
+    found: Conformal,
+    *,
+    exact: bool,
+    groups: bool = False,
+    alike: int = 0,
+    doubts: Sequence[str] = (),
+) -> str:
     """What the threshold promises, in words for the floor.
 
     `exact` is for held-out parts; references scored against each other carry no exact promise.
+    `alike` is the number of pictures in which the parts were found by likeness. `doubts` say why
+    the parts may be fewer than they seem; nothing is promised then.
 
     >>> found = conformal_threshold(list(range(99)), 0.01)
     >>> print(describe(found, exact=True).partition(". For")[0])
@@ -208,15 +217,23 @@ calibrations (1 of 100)
     parts += ", held out" if exact else ", scored against each other"
     if groups:
         parts += ", each judged by the highest score of its pictures"
+    if alike:
+        parts += f" ({alike} pictures look like {_counted(found.parts, 'part')})"
     if found.false_reject > found.asked:
         asked = _in_full(found.asked)
         parts = f"Only {parts}: that supports {bound} at best, {asked} was asked"
     if not exact:
         return (
-            f"{parts}. There is no exact guarantee: each reference meets one reference less than "
-            "a part on the line will, and the scores are not independent. If they counted as held "
-            f"out, at most {bound} of good parts would be rejected on average. For a rate that "
-            "holds, calibrate with held-out pictures of good parts."
+            f"{parts}{_doubted(doubts)}. There is no exact guarantee: each reference meets one "
+            "reference less than a part on the line will, and the scores are not independent. If "
+            f"they counted as held out, at most {bound} of good parts would be rejected on "
+            "average. For a rate that holds, calibrate with held-out pictures of good parts."
+        )
+    if doubts:
+        return (
+            f"{parts}{_doubted(doubts)}. There is no guarantee: only if every one of them is "
+            f"another part, at most {bound} of good parts are rejected on average. For a rate that "
+            "holds, calibrate with pictures of parts that were each put in place for it."
         )
     low, high = found.interval
     return (
@@ -226,6 +243,10 @@ calibrations (1 of 100)
         f"{percent(high)}. This holds as long as parts, light and camera stay as they were in "
         "these pictures."
     )
+
+
+def _doubted(doubts: Sequence[str]) -> str:
+    return f", but {', and '.join(doubts)}" if doubts else ""
 
 
 def _exact(rate: float) -> Fraction:

@@ -11,7 +11,7 @@ from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import Affine
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.pictures import decode_picture
-from anoco_edge.preprocess import Mask, Placement, inspected_patches, inspected_pixels
+from anoco_edge.preprocess import Mask, Placement, inspected_patches, inspected_pixels, place
 from anoco_edge.views import IDENTITY, seen_patches
 
 # A hand-cropped picture is off by a few percent; 4:3 against 3:2 or 16:9 is another camera mode.
@@ -61,6 +61,15 @@ class Geometry:
                 hint="widen them with: anoco-edge product set",
             )
         return known
+
+    def cells(self, side: int) -> Mask:
+        """Which of `side` x `side` cells of a whole picture lie inside the region and outside the
+        mask."""
+        grid = InputContract(width=side, height=side, stride=1, rows=side, cols=side, dim=1)
+        _, wanted = inspected_pixels(
+            grid, place(grid, side, side), self._product.region, self._ignore
+        )
+        return wanted
 
     def check_size(self, width: int, height: int, name: str) -> None:
         """The same camera gives the same shape: another aspect ratio is another scene."""

@@ -3,6 +3,7 @@ or settings change afterwards."""
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import resource
@@ -15,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import tree
+from PIL import Image
 from test_storage_faults import commit_and_die
-from tiny_bundle import make_tiny_bundle, textured_picture
+from tiny_bundle import make_tiny_bundle, noisy_frame, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.generations import prune, undo
@@ -25,6 +27,7 @@ from anoco_edge.demo.render import render
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import BundleError, PictureError, ScoringError, StorageError, UsageError
+from anoco_edge.pictures import decode_picture
 from anoco_edge.scoring import pool, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 
@@ -189,6 +192,166 @@ class _Constant:
         features = self._engine.features(pixels)
         features[:] = np.arange(1, features.shape[-1] + 1)
         return features
+
+
+# ---- pictures of one part
+
+
+def frames_of(seed: int, count: int, sigma: float = 3.0) -> list[NewPicture]:
+    """One part under a camera that keeps clicking."""
+    rgb = textured_picture(seed)
+    noisy = (noisy_frame(rgb, 1000 * seed + k, sigma) for k in range(count))
+    return [NewPicture.from_array(f"part{seed}-{k}", frame) for k, frame in enumerate(noisy)]
+
+
+def encoded(picture: NewPicture, name: str, quality: int = 80) -> NewPicture:
+    """The same picture in another file, to the eye."""
+    packed = io.BytesIO()
+    Image.fromarray(picture.rgb).save(packed, "JPEG", quality=quality)
+    return NewPicture.from_array(name, decode_picture(packed.getvalue(), name))
+
+
+def test_thirty_frames_of_one_part_promise_nothing_about_thirty_parts(teacher: Teacher) -> None:
+    """30 frames gave "30 good parts ... at most 3.3 %", and 27 of 34 good parts were rejected."""
+    before, burst = tree(teacher.bundle.path), frames_of(200, 30)
+    with pytest.raises(UsageError, match=r"30 pictures look like 1 part: 1 part supports .* 50 %"):
+        teacher.calibrate(burst, false_reject=0.05)
+    assert tree(teacher.bundle.path) == before
+    taught = teacher.calibrate(burst, false_reject=0.05, accept_fewer=True)
+    evidence = taught.product.threshold.evidence
+    assert (evidence["parts"], evidence["parts_found"], evidence["pictures"]) == (1, 1, 30)
+    assert evidence["false_reject"] == 0.5 and "3.3 %" not in evidence["words"]
+    assert "(30 pictures look like 1 part)" in evidence["words"]
+    assert taught.notes[0].startswith("30 pictures look like 1 part (for example part200-0 and")
+    # What is promised must hold for other good parts.
+    value = taught.product.threshold.value
+    assert value is not None
+    rejected = np.mean([s > value for s in scores_of(teacher.bundle.path, *range(300, 334))])
+    assert rejected <= evidence["interval"][1]
+
+
+def test_ten_frames_of_three_parts_are_three_parts(teacher: Teacher) -> None:
+    pictures = [p for seed in (200, 201, 202) for p in frames_of(seed, 10)]
+    product = teacher.calibrate(pictures, false_reject=0.25).product
+    assert product.threshold.evidence["parts"] == 3
+    assert product.calibration is not None
+    assert {p.group for p in product.calibration.pictures} == {
+        f"part{k}-0" for k in (200, 201, 202)
+    }
+    with pytest.raises(UsageError, match="30 pictures look like 3 parts: 3 parts support"):
+        teacher.calibrate(pictures, false_reject=0.1)
+
+
+def test_stated_groups_that_look_like_one_part_are_used_but_promise_nothing(
+    teacher: Teacher,
+) -> None:
+    burst = frames_of(200, 9)
+    groups = [p.name for p in burst]
+    taught = teacher.calibrate(burst, false_reject=RATE, groups=groups, keep=False)
+    evidence = taught.product.threshold.evidence
+    assert (evidence["parts"], evidence["parts_found"], evidence["exact"]) == (9, 1, False)
+    assert evidence["doubts"] == ["they look like 1 (part200-0 and part200-1 for example)"]
+    assert taught.notes == (f"no rate is promised: {evidence['doubts'][0]}",)
+    words = evidence["words"]
+    assert words.startswith("9 good parts, held out, but they look like 1 (part200-0 and part200-1")
+    assert "There is no guarantee" in words and "At most" not in words
+    # Neither a threshold by hand nor the way back from it forgets.
+    teacher.configure(Settings({}, threshold=5.0))
+    assert teacher.configure(Settings({}, threshold=0)).product.threshold.evidence == evidence
+
+
+def test_copies_of_references_in_other_files_do_not_calibrate(teacher: Teacher) -> None:
+    before, (first, second) = tree(teacher.bundle.path), frames(1, 2)
+    small = Image.fromarray(second.rgb).resize((72, 60), Image.Resampling.BICUBIC)
+    copies = [encoded(first, "copy.jpg"), NewPicture.from_array("small.png", np.asarray(small))]
+    with pytest.raises(
+        PictureError,
+        match=r"2 of 11 .* look like copies of references: copy.jpg \(like frame1\), small",
+    ):
+        teacher.calibrate([*frames(*GOOD), *copies], false_reject=RATE)
+    assert tree(teacher.bundle.path) == before
+
+
+def test_a_copy_of_a_calibration_picture_that_becomes_a_reference_sets_it_aside(
+    teacher: Teacher,
+) -> None:
+    calibrate(teacher)
+    taught = teacher.enroll([encoded(frames(103)[0], "copy.jpg")])
+    assert taught.notes == ("frame103 is a reference now and no longer calibrates",)
+    evidence = taught.product.threshold.evidence
+    assert evidence["parts"] == 8 and "became reference since" in evidence["words"]
+    assert taught.product.calibration is not None
+    assert taught.product.calibration.pictures[3].score is None
+    teacher.configure(Settings({}, threshold=5.0))
+    assert teacher.configure(Settings({}, threshold=0)).product.threshold.evidence == evidence
+
+
+def test_parts_that_score_far_below_the_references_are_pointed_out(teacher: Teacher) -> None:
+    """References that have nothing in common, and parts like one of them."""
+    strange = np.random.default_rng(5).integers(0, 255, (80, 96, 3), dtype=np.uint8)
+    teacher.enroll([*frames(1), NewPicture.from_array("strange", strange)], "mixed")
+    taught = teacher.calibrate(frames(*GOOD), "mixed", false_reject=RATE)
+    assert taught.product.threshold.evidence["exact"] is False
+    assert any("score far below the references among each other" in note for note in taught.notes)
+
+
+def test_frames_of_a_shaken_camera_are_doubted(teacher: Teacher) -> None:
+    """No two are as near as noise makes them, but all are nearer than the references."""
+
+    def blocks(seed: int, shift: int = 0) -> np.ndarray:
+        tile = np.random.default_rng(seed).integers(30, 220, (5, 6, 3), dtype=np.uint8)
+        rgb = np.kron(tile, np.ones((16, 16, 1), np.uint8))
+        return np.roll(rgb, (2 * (shift // 3), 2 * (shift % 3)), (0, 1))
+
+    teacher.enroll([NewPicture.from_array(f"r{k}", blocks(k)) for k in range(2)], "blocks")
+    shaken = [NewPicture.from_array(f"s{k}", blocks(7, k)) for k in range(9)]
+    taught = teacher.calibrate(shaken, "blocks", false_reject=RATE)
+    evidence = taught.product.threshold.evidence
+    assert (evidence["parts"], evidence["exact"]) == (9, False)
+    assert "of what they differ from the references" in evidence["words"]
+    apart = [NewPicture.from_array(f"p{k}", blocks(20 + k)) for k in range(9)]
+    assert teacher.calibrate(apart, "blocks", false_reject=RATE).notes == ()
+
+
+def test_references_that_are_frames_of_one_part_are_pointed_out(teacher: Teacher) -> None:
+    """As `infer --teach 4` takes them of a part that lies still."""
+    taught = teacher.enroll(frames_of(200, 4), "still")
+    (note,) = taught.notes
+    assert note.startswith("the 4 references look like one part: the provisional threshold rests")
+    assert "far too low for other good parts" in note
+    assert taught.product.threshold.kind == "provisional"
+    assert taught.product.threshold.evidence["words"] == note
+    taught = teacher.calibrate([], "still", false_reject=RATE)
+    assert taught.notes == ("no rate is promised: the 4 references look like one part",)
+    words = taught.product.threshold.evidence["words"]
+    assert "but the 4 references look like one part. There is no exact guarantee" in words
+    assert teacher.enroll(frames(210), "still").notes == ()
+
+
+def test_pictures_of_mixed_sizes(teacher: Teacher) -> None:
+    """The same shape in other sizes calibrates; other shapes only where all are allowed."""
+    sizes = [(96, 80), (192, 160), (48, 40), (97, 80), (300, 250)]
+
+    def mixed(*more: tuple[int, int]) -> list[NewPicture]:
+        made = []
+        for k, size in enumerate([*sizes, *sizes, *more]):
+            rgb = Image.fromarray(textured_picture(100 + k)).resize(size)
+            made.append(NewPicture.from_array(f"p{k}", np.asarray(rgb)))
+        return made
+
+    assert teacher.calibrate(mixed(), false_reject=RATE).product.threshold.evidence["parts"] == 10
+    before = tree(teacher.bundle.path)
+    with pytest.raises(PictureError, match="p10 is 80x96, the references are 96x80"):
+        teacher.calibrate(mixed((80, 96), (500, 20)), false_reject=RATE)
+    assert tree(teacher.bundle.path) == before
+    teacher.configure(Settings({"any_size": True}))
+    taught = teacher.calibrate(mixed((80, 96), (500, 20), (16, 16)), false_reject=RATE)
+    assert taught.product.threshold.evidence["parts"] == 13
+    copy = Image.fromarray(textured_picture(1)).resize((160, 40))
+    with pytest.raises(PictureError, match=r"look like copies of references: c \(like frame1\)"):
+        teacher.calibrate(
+            [*mixed(), NewPicture.from_array("c", np.asarray(copy))], false_reject=RATE
+        )
 
 
 # ---- what is refused

@@ -1,4 +1,4 @@
-"""What stands around a calibration: the warning about bursts, trade-off, charts and the page."""
+"""What stands around a calibration: trade-off, charts and the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import io
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anoco_edge.conformal import conformal_threshold, describe
-from anoco_edge.demo.render import MATERIALS, render
 from anoco_edge.errors import ScoringError, StorageError, UsageError
-from anoco_edge_calibration.alike import MOST_COMPARED, Alike
 from anoco_edge_calibration.calibration_report import score_histogram, write_calibration_report
 from anoco_edge_calibration.charts import (
     DEFECT,
@@ -36,80 +33,6 @@ from anoco_edge_calibration.charts import (
     tradeoff_chart,
 )
 from anoco_edge_calibration.tradeoff import tradeoff
-
-Picture = NDArray[np.uint8]
-
-
-def burst(material: str, seed: int, frames: int, noise: float = 2.0) -> list[Picture]:
-    """One part under a camera that keeps clicking: only the sensor's noise changes."""
-    part = render(material, seed, size=64).rgb
-    rng = np.random.default_rng(seed)
-    return [
-        (part + rng.normal(0, noise, part.shape) + 0.5).clip(0, 255).astype(np.uint8)
-        for _ in range(frames)
-    ]
-
-
-def verdict(pictures: Iterable[Picture]) -> str | None:
-    seen = Alike()
-    for number, rgb in enumerate(pictures):
-        seen.add(f"{number:02d}.png", rgb)
-    return seen.verdict()
-
-
-@pytest.mark.parametrize("material", MATERIALS)
-def test_independent_parts_in_one_fixture_are_not_alike(material: str) -> None:
-    parts = [render(material, seed, size=64).rgb for seed in range(12)]
-    for order in range(4):
-        assert verdict(parts[k] for k in np.random.default_rng(order).permutation(12)) is None
-
-
-@pytest.mark.parametrize("material", MATERIALS)
-@pytest.mark.parametrize(("parts", "frames"), [(2, 3), (5, 3), (2, 8)])
-def test_bursts_are_noticed(material: str, parts: int, frames: int) -> None:
-    said = verdict(rgb for seed in range(parts) for rgb in burst(material, seed, frames))
-    alike, pairs = parts * (frames - 1), parts * frames - 1
-    assert said is not None and "\n" not in said
-    assert said.startswith(f"{alike} of {pairs} neighbouring pictures look alike")
-    assert "(for example 00.png and 01.png)" in said and "--group" in said
-
-
-def test_one_burst_among_independent_parts_is_named() -> None:
-    parts = [render("washer", seed, size=64).rgb for seed in range(20)]
-    said = verdict([*parts[:9], *burst("washer", 99, 4), *parts[9:]])
-    assert said is not None and "3 of 23" in said and "09.png and 10.png" in said
-
-
-def test_frames_of_a_film_are_alike_though_the_last_differs_from_the_first() -> None:
-    wide = np.random.default_rng(1).integers(0, 255, (8, 40), dtype=np.uint8)
-    film = np.asarray(Image.fromarray(wide).resize((800, 160), Image.Resampling.BICUBIC))
-    frames = [np.repeat(film[:, 4 * k : 4 * k + 160, None], 3, axis=2) for k in range(40)]
-    assert verdict(frames) is not None
-    shuffled = np.random.default_rng(0).permutation(40)
-    assert verdict(frames[k] for k in shuffled) is None
-
-
-def test_what_differs_in_light_only_is_not_alike() -> None:
-    """The hardest case: of differences in one number many are small by chance."""
-    rng = np.random.default_rng(2)
-    for _ in range(20):
-        light = rng.uniform(60, 200, 40).astype(np.uint8)
-        assert verdict(np.full((32, 32, 3), level, np.uint8) for level in light) is None
-
-
-def test_three_pictures_are_too_few_to_tell_and_identical_ones_are_alike() -> None:
-    part = render("cloth", 1, size=64).rgb
-    assert verdict([part] * 3) is None
-    assert verdict([part] * 4) is not None
-
-
-def test_of_many_pictures_a_choice_is_compared() -> None:
-    rng = np.random.default_rng(4)
-    count = 2 * MOST_COMPARED
-    noise = rng.integers(0, 255, (count, 32, 32, 3), dtype=np.uint8)
-    assert verdict(noise) is None
-    said = verdict(noise[k // 4] for k in range(count))
-    assert said is not None and f"{count * 3 // 4} of {count - 1}" in said
 
 
 def test_the_trade_off_by_hand() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command_line import defective_picture, fails, ok, refused, run_cli, tree
 from PIL import Image
-from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
+from tiny_bundle import make_tiny_bundle, noisy_frame, textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.baseline import BaselineGrid
@@ -122,21 +122,56 @@ def test_groups_by_folder_and_by_pattern(here: Path) -> None:
         assert len({row["part"] for row in report["scores"]}) == 5
 
 
-def test_pictures_that_look_alike_are_pointed_out(here: Path) -> None:
-    rng = np.random.default_rng(0)
-    Path("burst").mkdir()
-    for part in range(4):
-        tile = rng.integers(0, 255, (5, 6, 3), dtype=np.uint8)
-        rgb = np.kron(tile, np.ones((16, 16, 1), np.uint8))
-        for frame in range(3):
-            rgb[0, frame] = frame  # another file, the same part
-            Image.fromarray(rgb).save(f"burst/{part}-{frame}.png")
+def write_burst(folder: str, parts: int, frames: int) -> None:
+    """Every part under a camera that keeps clicking."""
+    Path(folder).mkdir()
+    for part in range(parts):
+        for frame in range(frames):
+            rgb = noisy_frame(textured_picture(300 + part), 10 * part + frame)
+            Image.fromarray(rgb).save(f"{folder}/{part}-{frame}.png")
+
+
+def test_pictures_of_one_part_count_once_and_that_is_said(here: Path) -> None:
+    write_burst("burst", 4, 3)
     command = ("calibrate", LINE, "burst", "--false-reject", 0.2)
     ran = ok(*command, "--out", "report")
-    assert "warning: 8 of 11 neighbouring pictures look alike" in ran.err and "--group" in ran.err
-    assert "look alike" in Path("report/report.html").read_text()
-    assert "look alike" in ok(*command, "--json").json["notes"][0]
-    assert "look alike" not in ok(*command, "--group", "(.*)-").err
+    said = "12 pictures look like 4 parts (for example 0-0.png and 0-1.png)"
+    assert f"warning: {said}: pictures of one part count once" in ran.err
+    assert "4 good parts, held out, each judged by the highest score of its pictures" in ran.out
+    assert "(12 pictures look like 4 parts)" in ran.out and "At most 20 %" in ran.out
+    assert said in Path("report/report.html").read_text()
+    report = ok(*command, "--json").json
+    assert said in report["notes"][0]
+    evidence = report["threshold"]["evidence"]
+    assert (evidence["pictures"], evidence["parts"], evidence["parts_found"]) == (12, 4, 4)
+    assert len({row["part"] for row in report["scores"]}) == 4
+    # Stated groups that say the same need no warning.
+    assert "look like" not in ok(*command, "--group", "(.*)-").err
+
+
+def test_thirty_frames_of_one_part_are_no_thirty_parts(here: Path) -> None:
+    write_burst("burst", 1, 30)
+    command = ("calibrate", LINE, "burst", "--false-reject", 0.05)
+    line = refused(2, *command)
+    assert "30 pictures look like 1 part: 1 part supports a false-reject rate of 50 %" in line
+    ran = ok(*command, "--accept-fewer")
+    assert "Only 1 good part, held out" in ran.out and "3.3 %" not in ran.out
+    # Who insists that they are thirty parts gets a threshold, and no promise.
+    ran = ok(*command, "--group", ".*", "--json")
+    assert "warning: no rate is promised: they look like 1 (0-0.png and 0-1.png" in ran.err
+    evidence = ran.json["threshold"]["evidence"]
+    assert evidence["exact"] is False and evidence["parts_found"] == 1
+    assert "There is no guarantee" in evidence["words"]
+
+
+def test_copies_of_references_in_other_files_are_refused_by_name(here: Path) -> None:
+    with Image.open("references/good1.png") as reference:
+        reference.save("other.jpg", quality=70)
+        reference.resize((144, 120), Image.Resampling.BICUBIC).save("large.png")
+    command = ("calibrate", LINE, "parts", "--false-reject", 0.2)
+    line = refused(1, *command, "other.jpg", "large.png")
+    assert "2 of 11 calibration pictures look like copies of references" in line
+    assert "other.jpg (like good1.png), large.png (like good1.png)" in line
 
 
 def test_defects_show_what_would_be_missed(here: Path) -> None:
@@ -306,9 +341,15 @@ def test_a_baseline_that_would_swallow_every_defect_is_no_baseline() -> None:
 def test_a_missing_part_of_the_package_is_told_the_same_everywhere(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("alike", "evaluation"):
+    for module in ("calibration_report", "evaluation"):
         monkeypatch.setitem(sys.modules, f"anoco_edge_calibration.{module}", None)
-    said = {refused(3, *command) for command in (("calibrate", LINE, "parts"), ("eval", "parts"))}
+    calibrate = ("calibrate", LINE, "parts")
+    commands = (
+        (*calibrate, "--out", "o"),
+        (*calibrate, "--with-defects", "bad"),
+        ("eval", "parts"),
+    )
+    said = {refused(3, *command) for command in commands}
     assert said == {
         "anoco-edge: anoco_edge_calibration, a part of anoco-edge, is missing; reinstall anoco-edge"
     }

@@ -89,14 +89,25 @@ def tiny_backbone(width: int, height: int, dim: int) -> bytes:
 
 
 def textured_picture(seed: int, width: int = 96, height: int = 80) -> np.ndarray:
-    """A good part: a woven pattern, slightly shifted and lit differently by the seed."""
+    """A good part: a woven pattern, shifted, lit and shaded differently by the seed."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width].astype(float)
     phase = rng.uniform(0, 2, size=2)
     weave = np.sin((x + phase[0]) / 2.5) * np.sin((y + phase[1]) / 3.5)
     tint = np.array([1.0, 0.9, 0.7]) * rng.uniform(0.95, 1.05)
     picture = 128 + 60 * weave[..., None] * tint + rng.normal(0, 4, (height, width, 3))
+    # Broad shades, which the backbone's filters hardly see: without them, parts that happen to lie
+    # alike would be the same picture but for the noise, as frames of one part are.
+    shades = np.random.default_rng([seed, 1]).uniform(-12, 12, (4, 5)).astype(np.float32)
+    large = Image.fromarray(shades).resize((width, height), Image.Resampling.BICUBIC)
+    picture += np.asarray(large)[..., None]
     return picture.clip(0, 255).astype(np.uint8)
+
+
+def noisy_frame(rgb: np.ndarray, seed: int, sigma: float = 3.0) -> np.ndarray:
+    """One more frame of the same part: only the sensor's noise changes."""
+    noise = np.random.default_rng(seed).normal(0, sigma, rgb.shape)
+    return (rgb + noise).round().clip(0, 255).astype(np.uint8)
 
 
 def write_good_pictures(

@@ -71,7 +71,8 @@ def calibrate(
         str | None,
         typer.Option(
             help="Which pictures show the same part: 'folder', or a pattern whose (group) in the "
-            "name says so, as '(.*)_frame'."
+            "name says so, as '(.*)_frame'. Without it, pictures that look like one part count "
+            "as one."
         ),
     ] = None,
     with_defects: Annotated[
@@ -115,6 +116,8 @@ def calibrate(
     `infer --threshold` overrides the result for one run.
     """
     parts_needed(false_reject)  # an impossible rate should not cost a minute
+    if with_defects or out_ is not None:
+        _check_installed()
     refuse_glob(pictures or (), with_defects or ())
     paths, bad = _files(pictures), _files(with_defects)
     groups = _groups(paths, group)
@@ -122,7 +125,7 @@ def calibrate(
     if out_ is not None:
         _check_folder(out_)
     with progress("calibrating", 2 * (len(paths) + len(bad)) + 1) as step:
-        given, alike = _read(paths, step)
+        given = _read(paths, step)
         defects = read_defects(bad, opened, product, given, step)
         teacher = Teacher.open(
             bundle,
@@ -144,7 +147,7 @@ def calibrate(
             commit=not dry_run,
         )
         wrong = score_defects(teacher, taught, defects, step)
-    warnings = [alike] if alike and group is None else []
+    warnings = []
     if baseline is not None and not any(score for _, _, score in scored_parts(taught.product)):
         warnings.append("no good part exceeds the baseline: lower --baseline")
     for text in (*warnings, *taught.notes):
@@ -156,7 +159,7 @@ def calibrate(
     else:
         _show(taught, wrong, curve, bundle, dry_run)
     if out_ is not None:
-        _write(out_, taught.product, wrong, warnings, opened.name, dry_run)
+        _write(out_, taught.product, wrong, [*warnings, *taught.notes], opened.name, dry_run)
 
 
 def _files(inputs: Sequence[str] | None) -> list[str]:
@@ -197,20 +200,21 @@ def _groups(paths: Sequence[str], group: str | None) -> list[str] | None:
     return [part for part in parts if part is not None]
 
 
-def _read(paths: Sequence[str], step: Steps) -> tuple[list[NewPicture], str | None]:
-    """The pictures, and a word of warning if neighbours look alike."""
+def _check_installed() -> None:
+    """Charts and the report are made by a part of the package that may be missing."""
     try:
-        from anoco_edge_calibration.alike import Alike
+        import anoco_edge_calibration.calibration_report  # noqa: F401
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"
         raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None
-    given, alike = [], Alike()
+
+
+def _read(paths: Sequence[str], step: Steps) -> list[NewPicture]:
+    given = []
     for path in paths:
-        picture = NewPicture.from_file(path)
-        alike.add(picture.name, picture.rgb)
-        given.append(picture)
-        step(picture.name)
-    return given, alike.verdict()
+        given.append(NewPicture.from_file(path))
+        step(given[-1].name)
+    return given
 
 
 def scored_parts(product: Product) -> list[Scored]:

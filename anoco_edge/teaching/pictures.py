@@ -15,6 +15,7 @@ from anoco_edge.bundle import Reference
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.schema import FileRecord
 from anoco_edge.pictures import decode_picture, read_picture
+from anoco_edge.teaching.burst_detection import Thumbnail, thumbnail
 
 Pixels = NDArray[np.uint8]
 
@@ -31,6 +32,7 @@ class NewPicture:
     """Hash of the decoded pixels: the same picture in another file is the same."""
     width: int
     height: int
+    thumbnail: Thumbnail = field(repr=False, compare=False)
 
     @staticmethod
     def from_file(path: str | Path) -> NewPicture:
@@ -55,7 +57,8 @@ class NewPicture:
     @staticmethod
     def _of(name: str, data: bytes, suffix: str, rgb: Pixels) -> NewPicture:
         height, width = rgb.shape[:2]
-        return NewPicture(name, data, suffix, sha256_bytes(rgb.tobytes()), width, height)
+        digest = sha256_bytes(rgb.tobytes())
+        return NewPicture(name, data, suffix, digest, width, height, thumbnail(rgb))
 
     @property
     def rgb(self) -> Pixels:

@@ -12,7 +12,7 @@ from anoco_edge.bundle import Bank, Bundle, Product, Reference, Threshold
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.disk import locked
 from anoco_edge.bundle.generations import commit, next_generation
-from anoco_edge.bundle.schema import CalibrationPicture, FileRecord
+from anoco_edge.bundle.schema import Calibration, CalibrationPicture, FileRecord
 from anoco_edge.bundle.store import DEFAULT_PRODUCT
 from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.errors import PictureError, UsageError
@@ -20,9 +20,15 @@ from anoco_edge.geometry import Geometry
 from anoco_edge.pictures import decode_picture
 from anoco_edge.selftest import check_engine
 from anoco_edge.teaching.banks import CHOSEN_BY, BankBuilder, Pixels
+from anoco_edge.teaching.burst_detection import SIDE, PartMatcher, thumbnail
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
 from anoco_edge.teaching.examiner import Examiner, Judge
-from anoco_edge.teaching.held_out import ask_calibration, kept_files
+from anoco_edge.teaching.held_out import (
+    Findings,
+    ask_calibration,
+    examine_pictures,
+    kept_files,
+)
 from anoco_edge.teaching.pictures import NewPicture, new_ones
 from anoco_edge.teaching.thresholds import (
     MEASURED_BY,
@@ -180,23 +186,15 @@ class Teacher:
         """Set the threshold from good parts that are not references; without any, from the
         references against each other.
 
-        `groups` says which pictures show the same part; `keep` copies the pictures into the
-        bundle, so that a later change of the references can score them again; `sigmas` takes the
-        usual energy of each place off first.
+        `groups` says which pictures show the same part; without it, pictures that look like one
+        part count as one. Pictures that look like a reference are refused. `keep` copies the
+        pictures into the bundle, so that a later change of the references can score them again;
+        `sigmas` takes the usual energy of each place off first.
         """
         name = self.bundle.product(product).name
         with self._lock(name, commit):
             old = self.bundle.product(name)
             bank = self.bundle.bank(old)
-            asked = ask_calibration(
-                old,
-                pictures,
-                groups,
-                keep,
-                false_reject=false_reject,
-                accept_fewer=accept_fewer,
-                sigmas=sigmas,
-            )
             change = f"calibrate {len(pictures) or 'references'}"
             window = self.bundle.manifest.input
             number = next_generation(self.bundle, name)
@@ -204,15 +202,28 @@ class Teacher:
                 window, name, old, old.references, NO_CHANGE, generation=number, change=change
             )
             geometry = draft_geometry(self.bundle, draft, files)
+            matcher = self._matcher(draft, geometry, {})
+            asked = ask_calibration(
+                old,
+                matcher,
+                pictures,
+                groups,
+                keep,
+                false_reject=false_reject,
+                accept_fewer=accept_fewer,
+                sigmas=sigmas,
+            )
             plan = plan_calibration(draft, geometry, asked)
             given = {p.pixels: p for p in pictures}
+            thumbnails = [given[p.pixels].thumbnail for p in asked.pictures]
+            findings = examine_pictures(draft, matcher, asked, thumbnails)
 
             def load(picture: CalibrationPicture) -> Pixels:
                 self._progress(picture.name)
                 return given[picture.pixels].rgb
 
             examiner = self._examiner(draft, geometry, bank, {})
-            settled = calibrated(examiner, plan, load)
+            settled = calibrated(examiner, plan, load, findings)
             files |= kept_files(settled.calibration, pictures)
             made = self._made(draft, bank, geometry, files, settled, {"bank": old.bank})
             if commit:
@@ -328,7 +339,12 @@ class Teacher:
         new: Mapping[str, NewPicture],
     ) -> Settled:
         if settings.threshold:
-            manual = Threshold(kind="manual", value=settings.threshold)  # checked by the draft
+            # The value was checked by the draft. What was found about the calibration pictures
+            # must outlive a threshold by hand: the calibrated one may come back.
+            found = {}
+            if draft.calibration is not None:
+                found = Findings.kept(draft.threshold.evidence).evidence()
+            manual = Threshold(kind="manual", value=settings.threshold, evidence=found)
             draft = draft.model_copy(update={"threshold": manual})
         elif settings.threshold == 0:
             draft = draft.model_copy(update={"threshold": Threshold()})
@@ -343,7 +359,8 @@ class Teacher:
             if settings.threshold != 0:
                 return Settled(draft.threshold, calibration, draft.baseline, grid)
             if calibration is not None and calibration.pictures:
-                threshold = threshold_of(examiner, calibration)
+                findings = Findings.kept(old.threshold.evidence)
+                threshold = threshold_of(examiner, calibration, findings)
                 return Settled(threshold, calibration, draft.baseline, grid)
         self._progress("threshold")
         folder = self.bundle.product_folder(draft.name)
@@ -356,7 +373,31 @@ class Teacher:
             self._progress(picture.name)
             return decode_picture(self.bundle.read(picture.file, folder), picture.name)
 
-        return settle(examiner, load, load_picture)
+        def matcher() -> PartMatcher:
+            return self._matcher(draft, geometry, new, shifts=False)
+
+        def examine(calibration: Calibration) -> Findings:
+            thumbnails = [
+                thumbnail(decode_picture(self.bundle.read(p.file, folder), p.name))
+                for p in calibration.pictures
+                if p.file is not None
+            ]
+            known = self._matcher(draft, geometry, new)
+            return examine_pictures(draft, known, calibration, thumbnails)
+
+        return settle(examiner, load, load_picture, matcher, examine)
+
+    def _matcher(
+        self,
+        draft: Product,
+        geometry: Geometry,
+        new: Mapping[str, NewPicture],
+        *,
+        shifts: bool = True,
+    ) -> PartMatcher:
+        """Compares pictures with the draft's references."""
+        references = (self._pixels(draft, r, new) for r in draft.references)
+        return PartMatcher(references, geometry.cells(SIDE), shifts=shifts)
 
     def _examiner(
         self, draft: Product, geometry: Geometry, bank: Bank, new: Mapping[str, NewPicture]

@@ -6,9 +6,11 @@ and threshold always belong together. Where they were not kept, the product is u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from anoco_edge.bundle import Product, Threshold
 from anoco_edge.bundle.baseline import LEAST_PICTURES, BaselineGrid
@@ -27,10 +29,20 @@ from anoco_edge.energy import PictureEnergy
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.geometry import Geometry
 from anoco_edge.teaching.banks import Load, Pixels
+from anoco_edge.teaching.burst_detection import PartMatcher
 from anoco_edge.teaching.examiner import Examiner
+from anoco_edge.teaching.held_out import Findings, found_by_likeness, references_in_doubt
 from anoco_edge.threshold import gentle_views, held_out, provisional, rounding
 
 LoadPicture = Callable[[CalibrationPicture], Pixels]
+Examine = Callable[[Calibration], Findings]
+
+# Parts whose median score is below this share of the lowest score of a reference among the others
+# were probably seen before. With EfficientNet-Lite0, two or four references and ten sets of parts:
+# independent parts 0.31 and more, frames of a part that is a reference 0.01 to 0.4 (where noise
+# does not raise the score: on the rendered washers and circuits it does).
+FAR_BELOW = 0.25
+MOST_REFERENCES = 4  # that are scored for this
 
 # What a score means depends on the first, what it is (beside the bank) on all.
 MEASURED_BY = ("lam", "floor", "metric", "pooling", "tta", "tiles")
@@ -73,7 +85,13 @@ class Plan:
         ]
 
 
-def settle(examiner: Examiner, load: Load, load_picture: LoadPicture) -> Settled:
+def settle(
+    examiner: Examiner,
+    load: Load,
+    load_picture: LoadPicture,
+    matcher: Callable[[], PartMatcher],
+    examine: Examine,
+) -> Settled:
     """What a changed bank makes of the draft's threshold and calibration."""
     draft = examiner.draft
     manual = draft.threshold.kind == "manual"
@@ -82,15 +100,17 @@ def settle(examiner: Examiner, load: Load, load_picture: LoadPicture) -> Settled
             return Settled(draft.threshold, notes=(_by_hand(draft),))
         if (why := draft.threshold.evidence.get("lost")) is not None:
             return _lost(draft, why)  # until `calibrate`, or --threshold 0
-        return Settled(provisional_threshold(examiner, load))
+        return _doubt_references(draft, provisional_threshold(examiner, load), matcher)
     if not _kept(draft.calibration):
         return _lost(draft, "its calibration pictures were not kept, so they cannot be scored anew")
+    findings = examine(draft.calibration)
     try:
-        plan = plan_calibration(draft, examiner.geometry, draft.calibration)
+        plan = plan_calibration(draft, examiner.geometry, draft.calibration, findings.copies)
     except (UsageError, PictureError) as error:  # fewer than before, or of parts of another shape
         lost = _lost(draft, error.what, _unscored(draft.calibration))
-        return replace(lost, notes=(*_aside_notes(draft, draft.calibration), *lost.notes))
-    settled = calibrated(examiner, plan, load_picture)
+        aside = _aside(draft, draft.calibration, findings.copies)
+        return replace(lost, notes=(*_aside_notes(aside), *lost.notes))
+    settled = calibrated(examiner, plan, load_picture, findings)
     if manual:
         notes = (*settled.notes, _by_hand(draft))
         return replace(settled, threshold=draft.threshold, notes=notes)
@@ -110,9 +130,12 @@ def without_references(draft: Product) -> Settled:
     return Settled(Threshold(), _unscored(asked), notes=(stays,))
 
 
-def plan_calibration(draft: Product, geometry: Geometry, asked: Calibration) -> Plan:
+def plan_calibration(
+    draft: Product, geometry: Geometry, asked: Calibration, copies: Collection[str] = ()
+) -> Plan:
     """Parts that became references are set aside, the others get their roles. Too few show here,
-    before they are scored, which may take long."""
+    before they are scored, which may take long. `copies` are pixel hashes of pictures that look
+    like references."""
     if asked.source == "references":
         if len(draft.references) < 2:
             raise UsageError(
@@ -120,7 +143,7 @@ def plan_calibration(draft: Product, geometry: Geometry, asked: Calibration) -> 
             )
         _enough(len(draft.references), asked, "reference")
         return Plan(asked)
-    aside = _aside(draft, asked)
+    aside = _aside(draft, asked, copies)
     pictures = [p for p in asked.pictures if p.group not in aside]
     if not pictures:
         raise UsageError("no calibration picture is left", hint="calibrate with other pictures")
@@ -133,18 +156,25 @@ def plan_calibration(draft: Product, geometry: Geometry, asked: Calibration) -> 
         p.model_copy(update={"role": roles.get(p.group, p.role)}) for p in asked.pictures
     )
     plan = Plan(asked.model_copy(update={"pictures": everything}), aside)
-    scored = [p.group for p in plan.pictures("threshold")]
-    unit = "part" if len(set(scored)) < len(scored) else "picture"
-    _enough(len(set(scored)), asked, unit, halved=asked.sigmas is not None)
+    scored = plan.pictures("threshold")
+    parts = len({p.group for p in scored})
+    unit = "part" if parts < len(scored) else "picture"
+    try:
+        _enough(parts, asked, unit, halved=asked.sigmas is not None)
+    except UsageError as error:
+        if not found_by_likeness(scored):
+            raise
+        looks = f"{len(scored)} pictures look like {parts} part{'s' if parts > 1 else ''}"
+        raise UsageError(f"{looks}: {error.what}", hint=error.hint) from None
     return plan
 
 
-def calibrated(examiner: Examiner, plan: Plan, load: LoadPicture) -> Settled:
+def calibrated(examiner: Examiner, plan: Plan, load: LoadPicture, findings: Findings) -> Settled:
     """Score the calibration pictures, or the references against each other, and take the order
     statistic that the false-reject rate asks for."""
     asked = plan.calibration
     if asked.source == "references":
-        return _from_references(examiner, asked)
+        return _from_references(examiner, asked, findings)
     baseline, grid, files = None, None, {}
     if asked.sigmas is not None:
         fitted = plan.pictures("baseline")
@@ -160,20 +190,26 @@ def calibrated(examiner: Examiner, plan: Plan, load: LoadPicture) -> Settled:
     scores = {p.pixels: e.score for p, e in zip(scored, energies, strict=True)}
     pictures = tuple(p.model_copy(update={"score": scores.get(p.pixels)}) for p in asked.pictures)
     calibration = asked.model_copy(update={"pictures": pictures})
-    threshold = threshold_of(examiner, calibration)
-    notes = _aside_notes(examiner.draft, calibration)
+    if asked.sigmas is None:  # over a baseline, scores are on another scale than the references'
+        findings = replace(findings, doubts=(*findings.doubts, *_low_scores(examiner, scores)))
+    threshold = threshold_of(examiner, calibration, findings)
+    notes = (*findings.notes, *_doubt_notes(findings), *_aside_notes(plan.aside))
     return Settled(threshold, calibration, baseline, grid, files, notes)
 
 
-def threshold_of(examiner: Examiner, calibration: Calibration) -> Threshold:
+def threshold_of(examiner: Examiner, calibration: Calibration, findings: Findings) -> Threshold:
     """From the scores that its pictures have."""
-    scored = [(p.score, p.group) for p in calibration.pictures if p.score is not None]
+    pictures = [p for p in calibration.pictures if p.score is not None]
+    scored = [(p.score, p.group) for p in pictures if p.score is not None]
     parts = group_maxima([score for score, _ in scored], [group for _, group in scored])
     found = conformal_threshold(
         parts, calibration.false_reject, accept_fewer=calibration.accept_fewer
     )
-    threshold = _threshold(examiner, found, "held-out pictures", len(parts) < len(scored))
-    aside = _aside(examiner.draft, calibration)
+    alike = len(pictures) if found_by_likeness(pictures) else 0
+    grouped = len(parts) < len(scored)
+    threshold = _threshold(examiner, found, "held-out pictures", findings, grouped, alike)
+    threshold.evidence["pictures"] = len(pictures)
+    aside = _set_aside(examiner.draft, calibration)
     return _chosen_from(threshold, len(aside)) if aside else threshold
 
 
@@ -187,35 +223,37 @@ def provisional_threshold(examiner: Examiner, load: Load) -> Threshold:
     return provisional("gentle augmentations of the only reference", scores, bank, draft)
 
 
-def _from_references(examiner: Examiner, asked: Calibration) -> Settled:
+def _from_references(examiner: Examiner, asked: Calibration, findings: Findings) -> Settled:
     scores = list(examiner.held_out(range(len(examiner.draft.references))))
     found = conformal_threshold(scores, asked.false_reject, accept_fewer=asked.accept_fewer)
-    threshold = _threshold(examiner, found, "leave-one-picture-out", False, scores)
-    return Settled(threshold, asked)
+    threshold = _threshold(examiner, found, "leave-one-picture-out", findings)
+    threshold.evidence["scores"] = scores
+    return Settled(threshold, asked, notes=_doubt_notes(findings))
 
 
 def _threshold(
     examiner: Examiner,
     found: Conformal,
     method: str,
-    groups: bool,
-    scores: Sequence[float] = (),
+    findings: Findings,
+    groups: bool = False,
+    alike: int = 0,
 ) -> Threshold:
-    exact = method == "held-out pictures"
+    held_out = method == "held-out pictures"
+    doubts = findings.doubts
     # Good parts may have no score at all: with a baseline, or where they are alike to the pixel.
     least = rounding(examiner.bank, examiner.draft)
     evidence: dict[str, Any] = {
         "method": method,
-        "exact": exact,
+        "exact": held_out and not doubts,
         "asked": found.asked,
         "false_reject": found.false_reject,
         "interval": list(found.interval),
         "parts": found.parts,
         "order": found.order,
-        "words": describe(found, exact=exact, groups=groups),
+        "words": describe(found, exact=held_out, groups=groups, alike=alike, doubts=doubts),
+        **findings.evidence(),
     }
-    if scores:
-        evidence["scores"] = list(scores)
     return Threshold(kind="conformal", value=max(found.threshold, least), evidence=evidence)
 
 
@@ -282,15 +320,62 @@ def _kept(calibration: Calibration) -> bool:
     return all(p.file is not None for p in calibration.pictures)
 
 
-def _aside(draft: Product, calibration: Calibration) -> frozenset[str]:
-    """Groups of which a picture is a reference: the others of the same part score too low too."""
-    known = {r.pixels for r in draft.references}
+def _doubt_references(
+    draft: Product, threshold: Threshold, matcher: Callable[[], PartMatcher]
+) -> Settled:
+    """A provisional threshold from frames of one part knows nothing about other good parts."""
+    if len(draft.references) < 2 or threshold.value is None:
+        return Settled(threshold)
+    if not matcher().references_are_one_part():
+        return Settled(threshold)
+    words = (
+        f"{references_in_doubt(draft)}: the provisional threshold rests on how its pictures differ "
+        "and is far too low for other good parts; teach other parts, or run: anoco-edge calibrate"
+    )
+    evidence = {**threshold.evidence, "words": words, "doubts": [references_in_doubt(draft)]}
+    return Settled(threshold.model_copy(update={"evidence": evidence}), notes=(words,))
+
+
+def _low_scores(examiner: Examiner, scores: Mapping[str, float]) -> tuple[str, ...]:
+    """Held-out parts that score far below the references among each other."""
+    count = len(examiner.draft.references)
+    if count < 2:
+        return ()
+    chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_REFERENCES)).round())
+    try:
+        lowest = min(examiner.held_out(int(number) for number in chosen))
+    except UsageError:  # a thinned bank may hold patches of one reference only
+        return ()
+    median = float(np.median(list(scores.values())))
+    if median >= FAR_BELOW * lowest:
+        return ()
+    return (
+        f"they score far below the references among each other ({median:.3g} against {lowest:.3g} "
+        "and more), as parts do that are references",
+    )
+
+
+def _doubt_notes(findings: Findings) -> tuple[str, ...]:
+    return tuple(f"no rate is promised: {doubt}" for doubt in findings.doubts)
+
+
+def _aside(
+    draft: Product, calibration: Calibration, copies: Collection[str] = ()
+) -> frozenset[str]:
+    """Groups of which a picture is a reference, or looks like one: the others of the same part
+    score too low too."""
+    known = {r.pixels for r in draft.references} | set(copies)
     return frozenset(p.group for p in calibration.pictures if p.pixels in known)
 
 
-def _aside_notes(draft: Product, calibration: Calibration) -> tuple[str, ...]:
-    parts = sorted(_aside(draft, calibration))
-    return tuple(f"{part} is a reference now and no longer calibrates" for part in parts)
+def _set_aside(draft: Product, calibration: Calibration) -> frozenset[str]:
+    """The same of a calibration with scores: what should have one and has none was set aside."""
+    unscored = (p for p in calibration.pictures if p.role == "threshold" and p.score is None)
+    return _aside(draft, calibration, {p.pixels for p in unscored})
+
+
+def _aside_notes(aside: Collection[str]) -> tuple[str, ...]:
+    return tuple(f"{part} is a reference now and no longer calibrates" for part in sorted(aside))
 
 
 def _unscored(calibration: Calibration) -> Calibration:
