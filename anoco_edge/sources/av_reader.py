@@ -13,8 +13,9 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,10 +88,12 @@ class AvReader:
         self._context.copy_opaque = True
         self._nal_check = NalCheck(self._context.name, self._context.extradata)
         self._packets = container.demux(self._stream)
-        self._ready: deque[Received] = deque()
+        self._live = live
+        self._ready: deque[Callable[[str], Received]] = deque()  # called with the frame's name
         self._sent = 0  # packets so far; a frame has the number of its packet
         self._corrupt: set[int] = set()
-        self._awaited: deque[int] = deque()  # corrupt ones that may yet be shown, concealed
+        self._doubtful = False  # since a corrupt packet, until the next intra frame
+        self._awaited: dict[int, int | None] = {}  # doubtful packets not shown yet: their times
         self._intact_from = 0  # the newest intra frame that was shown and is whole
         self._begun = not live  # a live stream begins with its first intra frame
         self._flushed = False
@@ -119,14 +122,14 @@ class AvReader:
         while not self._ready:
             if self._flushed:
                 raise StreamEndedError("the connection ended")
-            self._advance(name)
-        return self._ready.popleft()
+            self._advance()
+        return self._ready.popleft()(name)
 
     def close(self) -> None:
         """Let go of the file or connection."""
         self._container.close()
 
-    def _advance(self, name: str) -> None:
+    def _advance(self) -> None:
         """Read one packet and decode it."""
         with _messages(self._av) as told:
             try:
@@ -140,16 +143,16 @@ class AvReader:
         captured = time.monotonic()
         if not packet.size:
             self._flushed = True
-            self._decode(None, False, captured, name)
+            self._decode(None, False, captured)
             return
         self._begun = self._begun or packet.is_keyframe
         damaged = packet.is_corrupt or _tells(self._av, told) or self._nal_check.broken(packet)
         if self._jpeg:
-            self._ready.append(_decoded_jpeg(packet, damaged, captured, name))
+            self._ready.append(partial(_decoded_jpeg, packet, damaged, captured))
         else:
-            self._decode(packet, damaged, captured, name)
+            self._decode(packet, damaged, captured)
 
-    def _decode(self, packet: Any, damaged: bool, captured: float, name: str) -> None:
+    def _decode(self, packet: Any, damaged: bool, captured: float) -> None:
         """Decode a packet, or with None what the decoder still holds."""
         frames = []
         if packet is not None:
@@ -160,23 +163,46 @@ class AvReader:
             except self._av.FFmpegError:
                 damaged = True
         if packet is not None:
-            if (damaged or _tells(self._av, told)) and self._begun:
-                self._corrupt.add(self._sent)
-                self._awaited.append(self._sent)
+            self._doubt(packet, damaged or _tells(self._av, told))
             self._sent += 1
         took = (time.monotonic() - captured) / max(1, len(frames))
         for frame in frames:
-            self._ready.append(self._received(frame, captured, took, name))
-        late = 0 if self._flushed else self._context.has_b_frames and _REORDERED
-        while self._awaited and self._awaited[0] + late < self._sent:
-            self._awaited.popleft()
-            self._ready.append(Received(None, _corrupt_error(name), captured, took))
+            number = self._sent - 1 if frame.opaque is None else int(frame.opaque)
+            self._awaited.pop(number, None)
+            self._give_up(frame.pts, captured)
+            self._ready.append(partial(self._received, frame, number, captured, took))
+        self._give_up(None, captured)
 
-    def _received(self, frame: Any, captured: float, took: float, name: str) -> Received:
+    def _doubt(self, packet: Any, corrupt: bool) -> None:
+        """Note a packet whose frame may never be shown, because it or one before it is corrupt."""
+        if not self._begun:
+            return
+        if corrupt:
+            self._corrupt.add(self._sent)
+        self._doubtful = corrupt or (self._doubtful and not packet.is_keyframe)
+        if self._doubtful:
+            self._awaited[self._sent] = packet.pts
+
+    def _give_up(self, shown: int | None, captured: float) -> None:
+        """An error for each awaited frame that cannot be shown any more.
+
+        Frames are shown in the order of their times: one before `shown` will not come.
+        """
+        late = 0 if self._flushed or (self._live and not self._context.has_b_frames) else _REORDERED
+        for number, pts in list(self._awaited.items()):
+            passed = pts is not None and shown is not None and pts < shown
+            if passed or number + late < self._sent - (shown is not None):
+                del self._awaited[number]
+                self._ready.append(partial(self._lost, number, captured))
+
+    def _lost(self, number: int, captured: float, name: str) -> Received:
+        corrupt = number in self._corrupt
+        return Received(None, _corrupt_error(name) if corrupt else _built_on(name), captured, 0.0)
+
+    def _received(
+        self, frame: Any, number: int, captured: float, took: float, name: str
+    ) -> Received:
         begun = time.monotonic()
-        number = self._sent - 1 if frame.opaque is None else int(frame.opaque)
-        if number in self._awaited:
-            self._awaited.remove(number)
         if frame.time is not None:
             self.shown_ms = float(frame.time) * 1e3
         rgb, error = None, self._error_of(frame, number, name)
@@ -195,10 +221,7 @@ class AvReader:
             self._corrupt = {one for one in self._corrupt if one >= self._intact_from}
             self._intact_from = number
         if any(self._intact_from <= one <= number for one in self._corrupt):
-            return PictureError(
-                f"{name} depends on a corrupt frame before it",
-                hint="frames are judged again from the next intra frame on",
-            )
+            return _built_on(name)
         return None
 
 
@@ -269,6 +292,13 @@ def _corrupt_error(name: str) -> PictureError:
     )
 
 
+def _built_on(name: str) -> PictureError:
+    return PictureError(
+        f"{name} depends on a corrupt frame before it",
+        hint="frames are judged again from the next intra frame on",
+    )
+
+
 def _decoded_jpeg(packet: Any, damaged: bool, captured: float, name: str) -> Received:
     """A JPEG is read as files are, because FFmpeg fills one in that is cut."""
     rgb, error = None, None
@@ -282,7 +312,7 @@ def _decoded_jpeg(packet: Any, damaged: bool, captured: float, name: str) -> Rec
 
 
 def _upright_rgb(frame: Any) -> NDArray[np.uint8]:
-    rgb: NDArray[np.uint8] = frame.to_ndarray(format="rgb24")
+    rgb: NDArray[np.uint8] = frame.to_ndarray(format="rgb24", interpolation="BICUBIC")
     turns = round(frame.rotation / 90) % 4
     return np.ascontiguousarray(np.rot90(rgb, turns)) if turns else rgb
 

@@ -65,14 +65,19 @@ class MjpegHttpReader:
 
 def open_mjpeg(address: str, name: str, timeout: float) -> MjpegHttpReader | None:
     """The reader of an HTTP address, which errors call `name`; None for what is not MJPEG."""
+    deadline = _Deadline(timeout)
+    opener, bare = deadline.opener(address), _without_user(address)
     try:
-        with _Deadline(timeout) as deadline:
-            response = deadline.opener(address).open(_without_user(address), timeout=timeout)
+        with deadline:
+            response = opener.open(bare, timeout=timeout)
     except urllib.error.HTTPError as exc:
         exc.close()
         raise _refused(name, f"it answers {exc.code} {exc.reason}") from None
     except _FAILURES as exc:
         raise _refused(name, _reason(exc, deadline, timeout)) from None
+    if deadline.passed:  # what came of the header by then looks like a whole one
+        response.close()
+        raise _refused(name, f"no answer within {timeout:g} s")
     content_type = response.headers.get("Content-Type", "")
     boundary = boundary_of(content_type)
     if boundary is not None:
@@ -153,7 +158,8 @@ class _Deadline:
             user, password = (
                 urllib.parse.unquote(text or "") for text in (parts.username, parts.password)
             )
-            passwords.add_password(None, _without_user(address), user, password)
+            host = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
+            passwords.add_password(None, host, user, password)
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
@@ -162,7 +168,7 @@ class _Deadline:
             urllib.request.HTTPDefaultErrorHandler(),
             urllib.request.HTTPErrorProcessor(),
             _Redirections(),
-            urllib.request.HTTPBasicAuthHandler(passwords),
+            _Basic(passwords),
             urllib.request.HTTPDigestAuthHandler(passwords),
             urllib.request.UnknownHandler(),
         ):
@@ -212,6 +218,16 @@ def _noting(kind: type[http.client.HTTPConnection], sockets: list[socket.socket]
             sockets.append(self.sock)
 
     return Noting
+
+
+class _Basic(urllib.request.HTTPBasicAuthHandler):
+    """Leaves other schemes to others; the original raises a ValueError about them."""
+
+    def http_error_401(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        try:
+            return super().http_error_401(req, fp, code, msg, headers)
+        except ValueError:
+            return None
 
 
 class _Redirections(urllib.request.HTTPRedirectHandler):

@@ -75,6 +75,8 @@ def open_camera(camera: int | str, *, limit: int | None, timeout: float) -> Live
             hint="give an index (0), a device (/dev/video0), an address (rtsp://...) or a"
             " GStreamer pipeline ('... ! appsink')",
         )
+    if text.startswith("/") and Path(text).exists() and not Path(text).is_char_device():
+        raise UsageError(f"{text} is not a device", hint="a video file is named without --camera")
     cv2 = load_cv2()
     with quiet(cv2):
         if text.isdecimal():
