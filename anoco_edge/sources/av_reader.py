@@ -91,10 +91,11 @@ class AvReader:
         self._live = live
         self._ready: deque[Callable[[str], Received]] = deque()  # called with the frame's name
         self._sent = 0  # packets so far; a frame has the number of its packet
-        self._corrupt: set[int] = set()
+        self._corrupt: dict[int, int | None] = {}  # numbers, and when they are to be shown
         self._doubtful = False  # since a corrupt packet, until the next intra frame
-        self._awaited: dict[int, int | None] = {}  # doubtful packets not shown yet: their times
+        self._awaited: dict[int, tuple[int | None, bool]] = {}  # not shown yet: when, doubtful
         self._intact_from = 0  # the newest intra frame that was shown and is whole
+        self._intact_pts: int | None = None
         self._begun = not live  # a live stream begins with its first intra frame
         self._flushed = False
         self.shown_ms = 0.0  # where the last frame stands in the video
@@ -124,6 +125,9 @@ class AvReader:
                 raise StreamEndedError("the connection ended")
             self._advance()
         return self._ready.popleft()(name)
+
+    def interrupt(self) -> None:
+        """Nothing to do: FFmpeg's own time limit ends a read."""
 
     def close(self) -> None:
         """Let go of the file or connection."""
@@ -166,34 +170,40 @@ class AvReader:
             self._doubt(packet, damaged or _tells(self._av, told))
             self._sent += 1
         took = (time.monotonic() - captured) / max(1, len(frames))
-        for frame in frames:
-            number = self._sent - 1 if frame.opaque is None else int(frame.opaque)
+        numbers = [self._sent - 1 if one.opaque is None else int(one.opaque) for one in frames]
+        for number in numbers:
             self._awaited.pop(number, None)
+        for frame, number in zip(frames, numbers, strict=True):
             self._give_up(frame.pts, captured)
             self._ready.append(partial(self._received, frame, number, captured, took))
         self._give_up(None, captured)
 
     def _doubt(self, packet: Any, corrupt: bool) -> None:
-        """Note a packet whose frame may never be shown, because it or one before it is corrupt."""
+        """Note a packet that was sent: its frame may never be shown, where something is corrupt."""
         if not self._begun:
             return
         if corrupt:
-            self._corrupt.add(self._sent)
+            self._corrupt[self._sent] = packet.pts
         self._doubtful = corrupt or (self._doubtful and not packet.is_keyframe)
-        if self._doubtful:
-            self._awaited[self._sent] = packet.pts
+        self._awaited[self._sent] = (packet.pts, self._doubtful)
 
     def _give_up(self, shown: int | None, captured: float) -> None:
-        """An error for each awaited frame that cannot be shown any more.
+        """An error for each frame that damage keeps from being shown.
 
-        Frames are shown in the order of their times: one before `shown` will not come.
+        Frames are shown in the order of their times: what stands before `shown` will not come, nor
+        (with None) what was sent too long ago. Where nothing is corrupt, a packet without a frame
+        is nothing unusual.
         """
         late = 0 if self._flushed or (self._live and not self._context.has_b_frames) else _REORDERED
-        for number, pts in list(self._awaited.items()):
-            passed = pts is not None and shown is not None and pts < shown
-            if passed or number + late < self._sent - (shown is not None):
+        for number, (pts, doubtful) in list(self._awaited.items()):
+            if shown is None:
+                over = number + late < self._sent
+            else:
+                over = pts is not None and pts < shown
+            if over:
                 del self._awaited[number]
-                self._ready.append(partial(self._lost, number, captured))
+                if doubtful or any(abs(one - number) <= 2 * _REORDERED for one in self._corrupt):
+                    self._ready.append(partial(self._lost, number, captured))
 
     def _lost(self, number: int, captured: float, name: str) -> Received:
         corrupt = number in self._corrupt
@@ -212,17 +222,27 @@ class AvReader:
 
     def _error_of(self, frame: Any, number: int, name: str) -> PictureError | None:
         if frame.is_corrupt:
-            self._corrupt.add(number)
+            self._corrupt.setdefault(number, frame.pts)
         if number in self._corrupt:
             return _corrupt_error(name)
         if frame.key_frame and frame.pict_type == self._av.video.frame.PictureType.I:
-            # What is shown after an intra frame is built on it alone. What was corrupt before the
-            # one before it can be forgotten.
-            self._corrupt = {one for one in self._corrupt if one >= self._intact_from}
-            self._intact_from = number
-        if any(self._intact_from <= one <= number for one in self._corrupt):
-            return _built_on(name)
-        return None
+            # What was corrupt before the intra frame before this one can be forgotten.
+            kept = self._corrupt.items()
+            self._corrupt = {one: pts for one, pts in kept if one >= self._intact_from}
+            self._intact_from, self._intact_pts = number, frame.pts
+        return _built_on(name) if self._builds_on_corrupt(number) else None
+
+    def _builds_on_corrupt(self, number: int) -> bool:
+        """Whether a frame was decoded after a corrupt one that came after the last intra frame.
+
+        Nothing that is shown after an intra frame is built on what is shown before it, though it
+        may have been sent after it (leading pictures).
+        """
+        for one, pts in self._corrupt.items():
+            leading = None not in (pts, self._intact_pts) and pts < self._intact_pts  # type: ignore[operator]
+            if self._intact_from <= one <= number and not leading:
+                return True
+        return False
 
 
 def open_stream(address: str, name: str, timeout: float) -> AvReader:

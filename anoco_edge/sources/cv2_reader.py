@@ -45,6 +45,9 @@ class Cv2Reader:
             error = exc
         return Received(rgb, error, captured, time.monotonic() - captured)
 
+    def interrupt(self) -> None:
+        """Nothing to do: OpenCV cannot be interrupted."""
+
     def close(self) -> None:
         """Let go of the device."""
         self._capture.release()

@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -31,8 +32,9 @@ _FAILURES = (OSError, http.client.HTTPException, ValueError)
 class MjpegHttpReader:
     """The frames of one connection."""
 
-    def __init__(self, response: Any, boundary: bytes) -> None:
+    def __init__(self, response: Any, boundary: bytes, interrupt: Callable[[], None]) -> None:
         self._response = response
+        self._interrupt = interrupt
         self._parts = MultipartReader(self._receive, boundary)
         self._failure = ""
 
@@ -47,6 +49,10 @@ class MjpegHttpReader:
         except AnocoError as exc:
             rgb, error = None, exc
         return Received(rgb, error, captured, time.monotonic() - captured)
+
+    def interrupt(self) -> None:
+        """End the connection, on which another thread may be waiting."""
+        self._interrupt()
 
     def close(self) -> None:
         """Hang up."""
@@ -81,7 +87,7 @@ def open_mjpeg(address: str, name: str, timeout: float) -> MjpegHttpReader | Non
     content_type = response.headers.get("Content-Type", "")
     boundary = boundary_of(content_type)
     if boundary is not None:
-        return MjpegHttpReader(response, boundary)
+        return MjpegHttpReader(response, boundary, deadline.shut_down)
     response.close()
     if content_type.partition(";")[0].strip().lower().startswith(("image/", "text/")):
         raise UsageError(
@@ -184,6 +190,10 @@ class _Deadline:
 
     def _expire(self) -> None:
         self.passed = True
+        self.shut_down()
+
+    def shut_down(self) -> None:
+        """End every connection; what waits on one sees its end."""
         for sock in self._sockets:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)

@@ -30,10 +30,13 @@ class Received:
 
 
 class FrameReader(Protocol):
-    """Frames in the order in which they are shown. One thread uses it, and closes it."""
+    """Frames in the order in which they are shown. One thread reads, and closes."""
 
     def read(self, name: str) -> Received:
         """The next frame, which errors call `name`; StreamEndedError when there is none."""
+
+    def interrupt(self) -> None:
+        """End a read that waits, where that is possible; called by another thread."""
 
     def close(self) -> None:
         """Let go of the device, connection or file; may be called twice."""

@@ -147,6 +147,7 @@ class LiveSource(Closing):
             self._closed = True
             self._drop_slot()
             self._changed.notify_all()
+        self._reader.interrupt()
         self._thread.join(_JOIN_SECONDS)
 
     def _read(self) -> Iterator[Frame]:
