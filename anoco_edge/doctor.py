@@ -77,7 +77,7 @@ _PACKAGES = (
     _Package("PIL", ("pillow",), "the base"),
     _Package("onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "to inspect", "cpu"),
     _Package("cv2", _OPENCV, "cameras", "camera"),
-    _Package("av", ("av",), "videos and network streams", "camera"),
+    _Package("av", ("av",), "videos and network streams", "video"),
     _Package("torch", ("torch",), "to export", "export", needed=False),
     _Package("timm", ("timm",), "to export", "export", needed=False),
     _Package("onnx", ("onnx",), "to export", "export", needed=False),

@@ -478,7 +478,7 @@ for inputs, camera in ([], 0), ([{video(tmp_path / "a.avi", 2)!r}], None):
         "cv2 is needed to read cameras and is not installed; "
         "install it with: pip install 'anoco-edge[camera]'",
         "av is needed to read videos and streams and is not installed; "
-        "install it with: pip install 'anoco-edge[camera]'",
+        "install it with: pip install 'anoco-edge[video]'",
     ], done.stderr
 
 

@@ -56,7 +56,7 @@ def load_av() -> Any:
         import av.logging
     except ModuleNotFoundError as exc:
         if exc.name == "av":
-            raise missing("av", "camera", "to read videos and streams") from None
+            raise missing("av", "video", "to read videos and streams") from None
         raise EnvironmentMissingError(
             f"av is installed but {exc.name} is not", hint=f"install {exc.name}"
         ) from None
