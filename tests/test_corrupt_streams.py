@@ -676,3 +676,13 @@ def test_messages_of_ffmpeg_stay_out_of_an_application_that_did_not_ask() -> Non
     assert not logging.getLogger("libav").isEnabledFor(logging.ERROR)
     assert av.logging.get_skip_repeated() is False
     assert issubclass(PictureError, AnocoError)
+
+
+def test_a_cut_video_without_its_index_is_refused(tmp_path: Path) -> None:
+    """What is left of an MP4 without its index may look like another kind of file."""
+    clip = encoded(tmp_path, "HEVC", 40, gop=20)
+    data = clip.read_bytes()
+    for share in range(30, 100, 5):
+        clip.write_bytes(data[: len(data) * share // 100])
+        with pytest.raises((PictureError, SourceError)):
+            assert not any(frame.rgb is not None for frame in frames_of(clip))

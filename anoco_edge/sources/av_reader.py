@@ -28,7 +28,7 @@ from anoco_edge.errors import (
     UsageError,
     missing,
 )
-from anoco_edge.pictures import decode_picture
+from anoco_edge.pictures import MAX_PIXELS, decode_picture
 from anoco_edge.sources.nal_units import NalCheck
 from anoco_edge.sources.reader import Received, StreamEndedError
 
@@ -41,7 +41,10 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 # "explode": HEVC reports most of its errors only so. Concealment stays on: it sets the flags.
-_DECODER_OPTIONS = {"err_detect": "crccheck+bitstream+buffer+careful+explode"}
+_DECODER_OPTIONS = {
+    "err_detect": "crccheck+bitstream+buffer+careful+explode",
+    "max_pixels": str(MAX_PIXELS),
+}
 _REORDERED = 16  # a frame is shown at most so many packets late, where frames are reordered
 
 
@@ -217,7 +220,10 @@ class AvReader:
             self.shown_ms = float(frame.time) * 1e3
         rgb, error = None, self._error_of(frame, number, name)
         if error is None:
-            rgb = _upright_rgb(frame)
+            try:
+                rgb = _upright_rgb(frame)
+            except (self._av.FFmpegError, ValueError, MemoryError) as exc:
+                error = PictureError(f"{name} cannot be made RGB: {exc}")
         return Received(rgb, error, captured, took + time.monotonic() - begun)
 
     def _error_of(self, frame: Any, number: int, name: str) -> PictureError | None:
@@ -302,7 +308,10 @@ def _reader(container: Any, *, live: bool) -> AvReader:
 def _video_stream(container: Any) -> Any:
     if not container.streams.video:
         raise _NoVideoError("it has no pictures")
-    return container.streams.best("video") or container.streams.video[0]
+    stream = container.streams.best("video") or container.streams.video[0]
+    if stream.codec_context is None:
+        raise _NoVideoError("nothing here decodes its pictures")
+    return stream
 
 
 def _corrupt_error(name: str) -> PictureError:

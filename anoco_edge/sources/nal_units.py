@@ -11,8 +11,9 @@ import re
 from typing import Any
 
 _CODECS = frozenset({"h264", "hevc"})
-# Zeros at the end of a unit are padding, which is allowed.
-_IN_UNIT = re.compile(rb"\x00\x00(?:[\x01\x02]|\x00+[^\x00])", re.DOTALL)
+# A unit ends with a bit that is set; some writers leave the first zero of a start code after it.
+_IN_UNIT = re.compile(rb"\x00\x00(?:[\x00-\x02]|\Z)", re.DOTALL)
+# Between start codes there may be any number of zeros, as padding.
 _BETWEEN_START_CODES = re.compile(rb"\x00\x00(?:\x02|\x00+[^\x00\x01])", re.DOTALL)
 
 

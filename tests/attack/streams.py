@@ -47,7 +47,9 @@ def pictures(count: int) -> list[RGB]:
     """A texture that moves."""
     coarse = np.random.default_rng(3).integers(0, 256, (12, 40, 3), np.uint8)
     texture = np.kron(coarse, np.ones((8, 8, 1), np.uint8))
-    return [np.ascontiguousarray(texture[:, 2 * k : 2 * k + 128]) for k in range(count)]
+    noise = np.random.default_rng(4).integers(0, 40, (count, 96, 128, 3), np.uint8)
+    moved = [texture[:, 2 * k : 2 * k + 128] for k in range(count)]
+    return [cv2.add(np.ascontiguousarray(rgb), noise[k]) for k, rgb in enumerate(moved)]
 
 
 def verdict(inputs: Sequence[str], clean: Sequence[RGB], *, pixels: bool = True) -> str:
@@ -131,11 +133,11 @@ def _mjpeg(plan: Plan, rng: np.random.Generator) -> Iterator[Case]:
         "huge length": lambda: ([_huge_length(bodies, rng)], {}),
         "bad chunks": lambda: (parts, {"head": _chunked_head()}),
         "garbage": lambda: ([rng.bytes(int(rng.integers(1, 200_000)))], {}),
-        "slow": lambda: ([bytes([byte]) for byte in parts[0][:150]], {"pause": "0.05"}),
     }
-    for number in range(plan.choose(360, 36)):
-        name = list(kinds)[number % len(kinds)]
-        chunks, options = kinds[name]()
+    slow = ([bytes([byte]) for byte in parts[0][:150]], {"pause": "0.05"})
+    for number in range(plan.choose(330, 33)):
+        name = "slow" if number % 30 == 29 else list(kinds)[number % len(kinds)]
+        chunks, options = slow if name == "slow" else kinds[name]()
         settings = {
             "content_type": options.get("content_type", "multipart/x-mixed-replace; boundary=frame")
         }
