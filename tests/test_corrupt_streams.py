@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 import pytest
 from command_line import PATIENCE, defective_picture, jpeg, ok, rows_of, run_cli
+from PIL import Image
 from stream_servers import (
     RGB,
     encode_video,
@@ -502,12 +503,10 @@ def test_infer_judges_no_cut_frame(here: Path) -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.mp4")
-    os.mkfifo(tmp_path / "x.png")
+    Image.new("RGB", (32, 32)).save(tmp_path / "x.png")
     for inputs in (["x.mp4"], ["*.mp4"], ["x.png", "x.mp4"]):
-        with pytest.raises(PictureError, match="not a regular file"):
+        with pytest.raises(AnocoError, match="not a regular file"):
             open_source([str(tmp_path / name) for name in inputs])
-    (frame,) = open_source([str(tmp_path / "x.png")])
-    assert "not a regular file" in str(frame.error)
     with pytest.raises(UsageError, match="not a device"):
         open_source([], camera=str(tmp_path / "x.mp4"))
 
@@ -675,7 +674,6 @@ def test_messages_of_ffmpeg_stay_out_of_an_application_that_did_not_ask() -> Non
     load_av()
     assert not logging.getLogger("libav").isEnabledFor(logging.ERROR)
     assert av.logging.get_skip_repeated() is False
-    assert issubclass(PictureError, AnocoError)
 
 
 def test_a_cut_video_without_its_index_is_refused(tmp_path: Path) -> None:
