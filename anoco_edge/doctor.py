@@ -27,6 +27,8 @@ from anoco_edge.machine import cache_folder, cores, cpu_model, package_version, 
 from anoco_edge.scoring import SCORERS, score_patches
 from anoco_edge.scoring.onnx_scorer import scoring_model
 from anoco_edge.sources import stream
+from anoco_edge.sources.av_reader import load_av
+from anoco_edge.sources.cv2_reader import load_cv2
 
 if TYPE_CHECKING:
     from anoco_edge.plans.flavours import Flavour
@@ -74,7 +76,8 @@ _PACKAGES = (
     _Package("numpy", ("numpy",), "the base"),
     _Package("PIL", ("pillow",), "the base"),
     _Package("onnxruntime", ("onnxruntime", "onnxruntime-gpu"), "to inspect", "cpu"),
-    _Package("cv2", _OPENCV, "cameras and videos", "camera"),
+    _Package("cv2", _OPENCV, "cameras", "camera"),
+    _Package("av", ("av",), "videos and network streams", "video"),
     _Package("torch", ("torch",), "to export", "export", needed=False),
     _Package("timm", ("timm",), "to export", "export", needed=False),
     _Package("onnx", ("onnx",), "to export", "export", needed=False),
@@ -203,9 +206,15 @@ def provider_findings() -> Iterator[Finding]:
 
 
 def video_findings() -> Iterator[Finding]:
-    """OpenCV, and whether it has GStreamer (which CSI cameras need)."""
+    """PyAV, OpenCV, and whether that has GStreamer (which CSI cameras need)."""
     try:
-        cv2 = stream.load_cv2()
+        av = load_av()
+    except AnocoError as error:
+        yield _failed("video", "PyAV", error)
+    else:
+        yield Finding("video", "PyAV", "ok", f"{av.__version__}, FFmpeg {av.ffmpeg_version_info}")
+    try:
+        cv2 = load_cv2()
         gstreamer = stream.has_gstreamer()
     except AnocoError as error:
         yield _failed("video", "OpenCV", error)

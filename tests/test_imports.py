@@ -13,7 +13,8 @@ import pytest
 from command_line import PATIENCE, ROOT, environment
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
-HEAVY = {"torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "cv2", "tensorrt"}
+HEAVY = {"torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "cv2", "av"}
+HEAVY |= {"tensorrt"}
 PACKAGES = {"anoco_edge_export", "anoco_edge_calibration"}
 
 

@@ -106,4 +106,4 @@ def test_the_binding_of_cuda_runs_with_the_drivers_of_its_machine(machine: str) 
     pins = (ROOT / "constraints.txt").read_text().splitlines()
     (pin,) = chosen([line for line in pins if line.startswith("cuda-bindings")])
     assert pin.version in wanted
-    assert "[cpu,tensorrt]" in (KIT / "Dockerfile").read_text()
+    assert "[cpu,tensorrt,video]" in (KIT / "Dockerfile").read_text()

@@ -442,7 +442,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_opencv_says_nothing_of_its_own(tmp_path: Path) -> None:
+def test_opencv_and_ffmpeg_say_nothing_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "fake.mp4").write_text("moving words")
     attempts = f"""
 from anoco_edge.errors import AnocoError
@@ -460,30 +460,34 @@ for inputs, camera in ([], 99), ([], "/dev/video98"), (["http://127.0.0.1:9/x"],
         assert done.stderr == ""
 
 
-def test_pictures_need_no_opencv_and_videos_say_how_to_get_it(tmp_path: Path) -> None:
+def test_pictures_need_neither_and_the_rest_says_how_to_get_them(tmp_path: Path) -> None:
     done = run(f"""
 import sys
-sys.modules["cv2"] = None
+sys.modules["cv2"] = sys.modules["av"] = None
 from anoco_edge.errors import EnvironmentMissingError
 from anoco_edge.sources import open_source
 print(len(list(open_source([{picture(tmp_path / "a.png")!r}]))))
-try:
-    open_source([], camera=0)
-except EnvironmentMissingError as exc:
-    print(exc)
+for inputs, camera in ([], 0), ([{video(tmp_path / "a.avi", 2)!r}], None):
+    try:
+        open_source(inputs, camera=camera)
+    except EnvironmentMissingError as exc:
+        print(exc)
 """)
     assert done.stdout.splitlines() == [
         "1",
-        "cv2 is needed to read videos and cameras and is not installed; "
+        "cv2 is needed to read cameras and is not installed; "
         "install it with: pip install 'anoco-edge[camera]'",
+        "av is needed to read videos and streams and is not installed; "
+        "install it with: pip install 'anoco-edge[video]'",
     ], done.stderr
 
 
-def test_importing_sources_loads_no_opencv() -> None:
+def test_importing_sources_loads_neither_opencv_nor_ffmpeg() -> None:
     done = run(
-        "import sys, anoco_edge.sources.files, anoco_edge.pictures; print('cv2' in sys.modules)"
+        "import sys, anoco_edge.sources.files, anoco_edge.pictures\n"
+        "print({'av', 'cv2'} & set(sys.modules))"
     )
-    assert done.stdout.strip() == "False", done.stderr
+    assert done.stdout.strip() == "set()", done.stderr
 
 
 def test_devices_are_listed_in_the_order_of_their_numbers() -> None:

@@ -10,12 +10,13 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from anoco_edge.errors import AnocoError, PictureError, SourceError, UsageError
 from anoco_edge.pictures import PICTURE_SUFFIXES, read_picture
 from anoco_edge.sources import Frame, stream
+from anoco_edge.sources.av_reader import AvReader
 from anoco_edge.sources.closing import Closing
+from anoco_edge.sources.reader import OneSize, StreamEndedError
 
 _RESULTS = frozenset({"results.jsonl", "unfinished.jsonl"})
 _MOST_FRAMES = 10**8  # 38 days at 30 a second: more is a container that does not know
@@ -134,43 +135,42 @@ def is_video(path: str) -> bool:
 
 def video_length(path: str) -> int | None:
     """How many frames a video file says it has; None when it does not know."""
-    capture = stream.open_video(path)
+    reader = stream.open_video(path)
     try:
-        return _stated_length(capture)
+        return _stated_length(reader)
     finally:
-        capture.release()
+        reader.close()
 
 
 def video_frames(path: str, index: int) -> Iterator[Frame]:
     """Every frame of a video file, numbered from `index` on; SourceError if it ends too early."""
-    cv2 = stream.load_cv2()
-    capture = stream.open_video(path)
+    reader = stream.open_video(path)
+    size = OneSize()
+    count = 0
     try:
-        stated = _stated_length(capture)
-        fps = float(capture.get(cv2.CAP_PROP_FPS))
-        count, shown_ms = 0, 0.0
-        while True:
-            captured = time.monotonic()
-            good, picture = capture.read()
-            if not good:
-                break
-            took = time.monotonic() - captured
-            shown_ms = float(capture.get(cv2.CAP_PROP_POS_MSEC))
-            yield stream.make_frame(f"{path}#{count}", index + count, picture, took, captured)
-            count += 1
-        if count == 0 or (stated is not None and _ended_early(count, stated, shown_ms, fps)):
+        stated = _stated_length(reader)
+        with suppress(StreamEndedError):
+            while True:
+                source = f"{path}#{count}"
+                received = reader.read(source)
+                yield stream.make_frame(source, index + count, received, size)
+                count += 1
+        early = stated is not None and _ended_early(
+            count, stated, reader.shown_ms, reader.frame_rate
+        )
+        if count == 0 or early:
             of = "" if stated is None else f" of {stated}"
             raise SourceError(
                 f"video {path} ended after {count}{of} frames",
                 hint="the file is damaged or incomplete: copy or record it again",
             )
     finally:
-        capture.release()
+        reader.close()
 
 
-def _stated_length(capture: Any) -> int | None:
-    count = float(capture.get(stream.load_cv2().CAP_PROP_FRAME_COUNT))
-    return int(count) if 0 < count < _MOST_FRAMES else None
+def _stated_length(reader: AvReader) -> int | None:
+    count = round(reader.stated_length)
+    return count if 0 < count < _MOST_FRAMES else None
 
 
 def _ended_early(count: int, stated: int, shown_ms: float, fps: float) -> bool:

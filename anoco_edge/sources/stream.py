@@ -1,19 +1,15 @@
-"""What OpenCV reads: video files, and cameras and streams by their newest frame."""
+"""Opening cameras, streams and videos; a live source gives its newest frame."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
+import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from anoco_edge.errors import (
     AnocoError,
@@ -21,11 +17,12 @@ from anoco_edge.errors import (
     PictureError,
     SourceError,
     UsageError,
-    missing,
 )
 from anoco_edge.pictures import check_rgb
-from anoco_edge.sources import Frame
+from anoco_edge.sources import Frame, av_reader, mjpeg_http
 from anoco_edge.sources.closing import Closing
+from anoco_edge.sources.cv2_reader import Cv2Reader, has_backend, load_cv2, quiet
+from anoco_edge.sources.reader import FrameReader, OneSize, Received, StreamEndedError
 
 _ADDRESS = re.compile(r"^(https?|rtsps?|rtmps?|rtp|udp|tcp|srt)://", re.IGNORECASE)
 _JOIN_SECONDS = 2.0
@@ -49,35 +46,10 @@ def public_name(address: str) -> str:
     return re.sub(r"(://[^/@:]*):[^/]*@", r"\1:***@", address)
 
 
-def load_cv2() -> Any:
-    """OpenCV, imported on first use and told to keep quiet: we report in our own words.
-
-    >>> load_cv2().__name__
-    'cv2'
-    """
-    if "cv2" not in sys.modules:
-        os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
-    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")  # AV_LOG_QUIET; read at the first open
-    try:
-        import cv2
-    except ModuleNotFoundError as exc:
-        if exc.name == "cv2":
-            raise missing("cv2", "camera", "to read videos and cameras") from None
-        raise EnvironmentMissingError(
-            f"cv2 is installed but {exc.name} is not", hint=f"install {exc.name}"
-        ) from None
-    except ImportError as exc:
-        raise EnvironmentMissingError(
-            f"cv2 is installed but does not load: {exc}",
-            hint="opencv-python needs a desktop's libraries; opencv-python-headless does not",
-        ) from None
-    return cv2
-
-
 def has_gstreamer() -> bool:
     """Whether this OpenCV opens GStreamer pipelines: JetPack's and Debian's do, PyPI's does not."""
     cv2 = load_cv2()
-    return _has_backend(cv2, cv2.CAP_GSTREAMER)
+    return has_backend(cv2, cv2.CAP_GSTREAMER)
 
 
 def camera_devices() -> list[str]:
@@ -96,15 +68,17 @@ def open_camera(camera: int | str, *, limit: int | None, timeout: float) -> Live
     if is_address(text):
         return open_address(text, limit=limit, timeout=timeout)
     if " ! " in text:
-        return LiveSource(_open_pipeline(text), "camera:gstreamer", limit=limit, timeout=timeout)
+        return _live(_open_pipeline(text), "camera:gstreamer", limit=limit, timeout=timeout)
     if not text.isdecimal() and not text.startswith("/"):
         raise UsageError(
             f"{camera!r} is not a camera",
             hint="give an index (0), a device (/dev/video0), an address (rtsp://...) or a"
             " GStreamer pipeline ('... ! appsink')",
         )
+    if text.startswith("/") and Path(text).exists() and not Path(text).is_char_device():
+        raise UsageError(f"{text} is not a device", hint="a video file is named without --camera")
     cv2 = load_cv2()
-    with _quiet(cv2):
+    with quiet(cv2):
         if text.isdecimal():
             capture = cv2.VideoCapture(int(text), cv2.CAP_ANY)
         else:
@@ -112,29 +86,21 @@ def open_camera(camera: int | str, *, limit: int | None, timeout: float) -> Live
     if not capture.isOpened():
         capture.release()
         raise _no_camera(text)
-    return LiveSource(capture, f"camera:{text}", limit=limit, timeout=timeout)
+    return _live(capture, f"camera:{text}", limit=limit, timeout=timeout)
 
 
 def open_address(address: str, *, limit: int | None, timeout: float) -> LiveSource:
-    """A network stream (HTTP MJPEG, RTSP and what else this OpenCV opens)."""
-    cv2 = load_cv2()
+    """A network stream: MJPEG over HTTP by ourselves, RTSP and all others by FFmpeg."""
     name = public_name(address)
-    milliseconds = max(1, int(timeout * 1000))
-    with _quiet(cv2):
-        # FFmpeg alone takes time limits everywhere; another backend given them refuses to open.
-        if _has_backend(cv2, cv2.CAP_FFMPEG):
-            limits = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, milliseconds]
-            limits += [cv2.CAP_PROP_READ_TIMEOUT_MSEC, milliseconds]
-            capture = cv2.VideoCapture(address, cv2.CAP_FFMPEG, limits)
-        else:
-            capture = cv2.VideoCapture(address)
-    if not capture.isOpened():
-        capture.release()
-        raise EnvironmentMissingError(
-            f"no stream at {name} (tried for at most {timeout:g} s)",
-            hint="check the address, the user and password, and that the camera is on the network",
-        )
-    return LiveSource(capture, name, limit=limit, timeout=timeout)
+    reader: FrameReader | None = None
+    if address.lower().startswith(("http://", "https://")):
+        reader = mjpeg_http.open_mjpeg(address, name, timeout)
+    reader = reader or av_reader.open_stream(address, name, timeout)
+    return LiveSource(reader, name, limit=limit, timeout=timeout)
+
+
+def _live(capture: Any, name: str, *, limit: int | None, timeout: float) -> LiveSource:
+    return LiveSource(Cv2Reader(capture), name, limit=limit, timeout=timeout)
 
 
 class LiveSource(Closing):
@@ -146,13 +112,16 @@ class LiveSource(Closing):
     live = True
     ignored = 0
 
-    def __init__(self, capture: Any, name: str, *, limit: int | None, timeout: float) -> None:
+    def __init__(
+        self, reader: FrameReader, name: str, *, limit: int | None, timeout: float
+    ) -> None:
         self.name = name
         self.total = limit
-        self._capture = capture
+        self._reader = reader
+        self._size = OneSize()
         self._timeout = timeout
         self._changed = threading.Condition()
-        self._slot: tuple[int, Any, float, float] | None = None  # see _put
+        self._slot: Frame | None = None
         self._skipped = 0
         self._delivered = 0
         self._taken = 0
@@ -178,6 +147,7 @@ class LiveSource(Closing):
             self._closed = True
             self._drop_slot()
             self._changed.notify_all()
+        self._reader.interrupt()
         self._thread.join(_JOIN_SECONDS)
 
     def _read(self) -> Iterator[Frame]:
@@ -185,11 +155,10 @@ class LiveSource(Closing):
             newest = self._take()
             if newest is None:
                 return
-            number, picture, took, captured = newest
             self._taken += 1
-            yield make_frame(f"{self.name}#{number}", number, picture, took, captured)
+            yield newest
 
-    def _take(self) -> tuple[int, Any, float, float] | None:
+    def _take(self) -> Frame | None:
         """The newest frame, waited for; None once closed."""
         with self._changed:
             while True:
@@ -208,32 +177,27 @@ class LiveSource(Closing):
                 self._changed.wait(self._timeout - silence)
 
     def _pump(self) -> None:
-        """The reader thread. It alone touches the capture, which is not safe to share."""
-        cv2 = load_cv2()
-        why = "the connection ended"
+        """The reader thread. It alone touches the reader, which is not safe to share."""
+        why = "the reader failed"
         try:
-            while not self._closed and self._capture.grab():
-                captured = time.monotonic()
-                good, picture = self._capture.retrieve()
-                if not good:
-                    why = "a frame could not be decoded"
-                    break
-                self._put(picture, time.monotonic() - captured, captured)
-        except cv2.error as exc:
-            why = f"OpenCV failed ({exc})"
+            while not self._closed:
+                source = f"{self.name}#{self._delivered}"
+                received = self._reader.read(source)
+                self._put(make_frame(source, self._delivered, received, self._size))
+        except StreamEndedError as exc:
+            why = str(exc)
         finally:
-            self._capture.release()
+            self._reader.close()
             with self._changed:
                 self._ended = why
                 self._changed.notify_all()
 
-    def _put(self, picture: Any, took: float, captured: float) -> None:
+    def _put(self, frame: Frame) -> None:
         with self._changed:
             self._drop_slot()
-            number = self._delivered
             self._delivered += 1
             self._last_sign = time.monotonic()
-            self._slot = (number, picture, took, captured)
+            self._slot = frame
             if self._closed:
                 self._drop_slot()
             self._changed.notify_all()
@@ -244,59 +208,46 @@ class LiveSource(Closing):
             self._slot = None
 
 
-def make_frame(source: str, index: int, picture: Any, took: float, captured: float) -> Frame:
-    """The one place where OpenCV's BGR becomes our RGB; `took` is what decoding took before."""
-    begun = time.monotonic()
-    rgb, error = None, None
-    try:
-        rgb = check_rgb(_to_rgb(picture), source)
-    except AnocoError as exc:
-        error = exc
-    return Frame(source, index, rgb, error, (took + time.monotonic() - begun) * 1e3, captured)
+def make_frame(source: str, index: int, received: Received, size: OneSize) -> Frame:
+    """What a reader received as a frame of a source; refused where its size is another."""
+    rgb, error = received.rgb, received.error
+    if rgb is not None:
+        try:
+            rgb = check_rgb(rgb, source)
+            error = size.error_of(rgb, source)
+        except AnocoError as exc:
+            error = exc
+    whole = rgb if error is None else None
+    return Frame(source, index, whole, error, received.took * 1e3, received.captured)
 
 
-def _to_rgb(picture: Any) -> NDArray[np.uint8]:
-    cv2 = load_cv2()
-    if picture.dtype == np.uint16:  # as in pictures.py: never stretched
-        picture = (picture >> 8).astype(np.uint8)
-    channels = 1 if picture.ndim == 2 else picture.shape[2]
-    codes = {1: cv2.COLOR_GRAY2RGB, 3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGB}
-    rgb: NDArray[np.uint8] = (
-        cv2.cvtColor(picture, codes[channels]) if channels in codes else picture
-    )
-    return rgb
-
-
-def open_video(path: str) -> Any:
-    """An OpenCV capture of a video file."""
-    cv2 = load_cv2()
+def open_video(path: str) -> av_reader.AvReader:
+    """The reader of a video file."""
     # Absolute, because FFmpeg takes the "12:" of a file 12:30.avi for the name of a protocol.
-    place = str(Path(path).absolute())
+    place = Path(path).absolute()
+    try:
+        mode = place.stat().st_mode
+    except (OSError, ValueError) as exc:
+        raise PictureError(f"{path} cannot be opened: {exc}", hint="check the path") from None
+    # Opening a pipe would wait for ever for somebody who writes to it.
+    if not stat.S_ISREG(mode):
+        raise PictureError(f"{path} is not a regular file", hint="name a video file")
     if not os.access(place, os.R_OK):
         raise PictureError(
             f"{path} may not be read (permission denied)", hint="allow it (chmod +r)"
         )
-    backend = cv2.CAP_FFMPEG if _has_backend(cv2, cv2.CAP_FFMPEG) else cv2.CAP_ANY
-    with _quiet(cv2):
-        capture = cv2.VideoCapture(place, backend)
-    if not capture.isOpened():
-        capture.release()
-        raise PictureError(
-            f"{path} is not a video that OpenCV can read",
-            hint="it is damaged, incomplete or of an unknown kind: play it, or convert it to MP4",
-        )
-    return capture
+    return av_reader.open_video(path, str(place))
 
 
 def _open_pipeline(pipeline: str) -> Any:
     cv2 = load_cv2()
-    if not _has_backend(cv2, cv2.CAP_GSTREAMER):
+    if not has_backend(cv2, cv2.CAP_GSTREAMER):
         raise EnvironmentMissingError(
             "this OpenCV has no GStreamer, which a camera pipeline needs",
             hint="OpenCV from PyPI has none; JetPack's own and Debian's python3-opencv have:"
             " uninstall the one from pip and let the environment see the system's packages",
         )
-    with _quiet(cv2):
+    with quiet(cv2):
         capture = cv2.VideoCapture(pipeline, cv2.CAP_GSTREAMER)
     if not capture.isOpened():
         capture.release()
@@ -323,26 +274,3 @@ def _no_camera(camera: str) -> EnvironmentMissingError:
         f"there is no camera {camera}; {seen}",
         hint="plug it in, or choose another with --camera" if there else "plug a camera in",
     )
-
-
-def _has_backend(cv2: Any, backend: int) -> bool:
-    """Asks OpenCV to load the backend: being listed is not enough, it may be an absent plugin."""
-    registry = cv2.videoio_registry
-    if hasattr(registry, "hasBackend"):
-        return bool(registry.hasBackend(backend))
-    return backend in registry.getBackends()
-
-
-@contextmanager
-def _quiet(cv2: Any) -> Iterator[None]:
-    """No chatter while opening, also where somebody else imported cv2 before us."""
-    logging = getattr(getattr(cv2, "utils", None), "logging", None)
-    if logging is None or os.environ.get("OPENCV_LOG_LEVEL", "SILENT") != "SILENT":
-        yield  # the user asked for OpenCV's own messages
-        return
-    level = logging.getLogLevel()
-    logging.setLogLevel(logging.LOG_LEVEL_SILENT)
-    try:
-        yield
-    finally:
-        logging.setLogLevel(level)

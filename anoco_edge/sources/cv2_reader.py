@@ -1,0 +1,139 @@
+"""Cameras by OpenCV: V4L2 devices and GStreamer pipelines."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.errors import AnocoError, EnvironmentMissingError, PictureError, missing
+from anoco_edge.pictures import check_rgb, decode_picture
+from anoco_edge.sources.jpeg_end import START, jpeg_end
+from anoco_edge.sources.reader import Received, StreamEndedError
+
+
+class Cv2Reader:
+    """The frames of one `cv2.VideoCapture`, which only the thread that reads may touch."""
+
+    def __init__(self, capture: Any) -> None:
+        self._cv2 = load_cv2()
+        self._capture = capture
+        self._jpeg = _asks_for_jpegs(self._cv2, capture)
+
+    def read(self, name: str) -> Received:
+        """The next frame, waited for."""
+        try:
+            if not self._capture.grab():
+                raise StreamEndedError("the connection ended")
+            captured = time.monotonic()
+            good, picture = self._capture.retrieve()
+        except self._cv2.error as exc:
+            raise StreamEndedError(f"OpenCV failed ({exc})") from None
+        if not good:
+            raise StreamEndedError("a frame could not be decoded")
+        rgb, error = None, None
+        try:
+            encoded = self._jpeg and (picture.ndim == 1 or 1 in picture.shape[:2])
+            rgb = _from_jpeg(picture, name) if encoded else self._to_rgb(picture, name)
+        except AnocoError as exc:
+            error = exc
+        return Received(rgb, error, captured, time.monotonic() - captured)
+
+    def interrupt(self) -> None:
+        """Nothing to do: OpenCV cannot be interrupted."""
+
+    def close(self) -> None:
+        """Let go of the device."""
+        self._capture.release()
+
+    def _to_rgb(self, picture: Any, name: str) -> NDArray[np.uint8]:
+        """The one place where OpenCV's BGR becomes our RGB."""
+        cv2 = self._cv2
+        if picture.dtype == np.uint16:  # as in pictures.py: never stretched
+            picture = (picture >> 8).astype(np.uint8)
+        channels = 1 if picture.ndim == 2 else picture.shape[2]
+        codes = {1: cv2.COLOR_GRAY2RGB, 3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGB}
+        return check_rgb(
+            cv2.cvtColor(picture, codes[channels]) if channels in codes else picture, name
+        )
+
+
+def load_cv2() -> Any:
+    """OpenCV, imported on first use and told to keep quiet: we report in our own words.
+
+    >>> load_cv2().__name__
+    'cv2'
+    """
+    if "cv2" not in sys.modules:
+        os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")  # AV_LOG_QUIET; read at the first open
+    try:
+        import cv2
+    except ModuleNotFoundError as exc:
+        if exc.name == "cv2":
+            raise missing("cv2", "camera", "to read cameras") from None
+        raise EnvironmentMissingError(
+            f"cv2 is installed but {exc.name} is not", hint=f"install {exc.name}"
+        ) from None
+    except ImportError as exc:
+        raise EnvironmentMissingError(
+            f"cv2 is installed but does not load: {exc}",
+            hint="opencv-python needs a desktop's libraries; opencv-python-headless does not",
+        ) from None
+    return cv2
+
+
+def has_backend(cv2: Any, backend: int) -> bool:
+    """Asks OpenCV to load the backend: being listed is not enough, it may be an absent plugin."""
+    registry = cv2.videoio_registry
+    if hasattr(registry, "hasBackend"):
+        return bool(registry.hasBackend(backend))
+    return backend in registry.getBackends()
+
+
+@contextmanager
+def quiet(cv2: Any) -> Iterator[None]:
+    """No chatter while opening, also where somebody else imported cv2 before us."""
+    logging = getattr(getattr(cv2, "utils", None), "logging", None)
+    if logging is None or os.environ.get("OPENCV_LOG_LEVEL", "SILENT") != "SILENT":
+        yield  # the user asked for OpenCV's own messages
+        return
+    level = logging.getLogLevel()
+    logging.setLogLevel(logging.LOG_LEVEL_SILENT)
+    try:
+        yield
+    finally:
+        logging.setLogLevel(level)
+
+
+def _asks_for_jpegs(cv2: Any, capture: Any) -> bool:
+    """Whether a V4L2 camera sends JPEGs and hands them over as they are.
+
+    OpenCV decodes a JPEG that was cut on its way without a word; we decode it as files are.
+    """
+    try:
+        if capture.getBackendName() != "V4L2":
+            return False
+        if int(capture.get(cv2.CAP_PROP_FOURCC)) != cv2.VideoWriter.fourcc(*"MJPG"):
+            return False
+        return bool(capture.set(cv2.CAP_PROP_CONVERT_RGB, 0))
+    except cv2.error:
+        return False
+
+
+def _from_jpeg(buffer: Any, name: str) -> NDArray[np.uint8]:
+    """The picture in a buffer of the driver, which may be longer than the JPEG in it."""
+    data = np.ascontiguousarray(buffer).tobytes()
+    end = jpeg_end(data) if data.startswith(START) else None
+    if end is None:
+        raise PictureError(
+            f"{name} was not received whole: it has no JPEG end",
+            hint="check the camera and its cable; a USB hub may be too slow for it",
+        )
+    return decode_picture(data[:end], name)

@@ -1,0 +1,71 @@
+"""What reads the frames of one stream or video, and what it gives back for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.errors import AnocoError, PictureError
+
+
+class StreamEndedError(Exception):
+    """No more frames will come; the text says why, for people."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """One frame that a reader received, whole (`rgb`) or not (`error`).
+
+    >>> Received(None, PictureError("cam#3 is corrupt"), 12.5, 0.001).rgb is None
+    True
+    """
+
+    rgb: NDArray[np.uint8] | None
+    error: AnocoError | None
+    captured: float  # time.monotonic() when it had come, before it was decoded
+    took: float  # seconds that decoding took
+
+
+class FrameReader(Protocol):
+    """Frames in the order in which they are shown. One thread reads, and closes."""
+
+    def read(self, name: str) -> Received:
+        """The next frame, which errors call `name`; StreamEndedError when there is none."""
+
+    def interrupt(self) -> None:
+        """End a read that waits, where that is possible; called by another thread."""
+
+    def close(self) -> None:
+        """Let go of the device, connection or file; may be called twice."""
+
+
+class OneSize:
+    """Refuses frames of another size than the first one's.
+
+    A detector scales every picture to its own size, so that a camera that switches its format
+    would go on to be judged, stretched.
+
+    >>> size = OneSize()
+    >>> size.error_of(np.zeros((48, 64, 3), np.uint8), "cam#0") is None
+    True
+    >>> print(size.error_of(np.zeros((30, 100, 3), np.uint8), "cam#1").what)
+    cam#1 is 100x30 pixels, but the stream began with 64x48
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[int, int] | None = None
+
+    def error_of(self, rgb: NDArray[np.uint8], name: str) -> PictureError | None:
+        """What is wrong with the size of this frame, or None."""
+        height, width = rgb.shape[:2]
+        self._first = self._first or (width, height)
+        if (width, height) == self._first:
+            return None
+        return PictureError(
+            f"{name} is {width}x{height} pixels, but the stream began with"
+            f" {self._first[0]}x{self._first[1]}",
+            hint="set the camera to one size, then start again",
+        )
