@@ -22,6 +22,7 @@ from anoco_edge.detector import Detector
 from anoco_edge.drawing.overlay import Match, draw_overlay
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.inspection import Inspection
+from anoco_edge.regular_file import open_regular
 from anoco_edge.report.page import Entry, thumbnail, write_report
 from anoco_edge.results.lines import WholeLines
 from anoco_edge.road import Subject
@@ -233,7 +234,7 @@ def overlay_of(detector: Detector, result: Inspection, rgb: NDArray[np.uint8]) -
 
 def read_results(path: Path) -> Iterator[Row]:
     """The rows of a results.jsonl."""
-    with path.open(encoding="utf-8", errors="surrogateescape") as stream:
+    with _opened_results(path) as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
@@ -246,6 +247,18 @@ def read_results(path: Path) -> Iterator[Row]:
                     f"line {number} of {path} is not a result", hint="give a run's results.jsonl"
                 )
             yield row
+
+
+@contextmanager
+def _opened_results(path: Path) -> Iterator[io.TextIOWrapper]:
+    try:
+        file = open_regular(path)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", hint="give a run's results.jsonl"
+        ) from None
+    with io.TextIOWrapper(file, "utf-8", errors="surrogateescape") as stream:
+        yield stream
 
 
 @contextmanager

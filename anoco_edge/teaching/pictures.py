@@ -15,6 +15,7 @@ from anoco_edge.bundle import Reference
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.schema import FileRecord
 from anoco_edge.pictures import decode_picture, read_picture
+from anoco_edge.regular_file import read_regular
 
 Pixels = NDArray[np.uint8]
 
@@ -37,8 +38,8 @@ class NewPicture:
         """The file as it is; its bytes are kept in the bundle."""
         path = Path(path)
         try:
-            data = path.read_bytes()
-        except OSError:
+            data = read_regular(path)
+        except (OSError, ValueError):
             read_picture(path)  # says in one line what is wrong with it
             raise
         # Decoded from the very bytes that are kept: a camera may be writing the next picture.
