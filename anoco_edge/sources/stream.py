@@ -25,6 +25,7 @@ from anoco_edge.errors import (
 )
 from anoco_edge.pictures import check_rgb
 from anoco_edge.sources import Frame
+from anoco_edge.sources.address import mask_address
 from anoco_edge.sources.closing import Closing
 
 _ADDRESS = re.compile(r"^(https?|rtsps?|rtmps?|rtp|udp|tcp|srt)://", re.IGNORECASE)
@@ -38,15 +39,6 @@ def is_address(text: str) -> bool:
     (True, False)
     """
     return _ADDRESS.match(text) is not None
-
-
-def public_name(address: str) -> str:
-    """The address without its password, because names end up in reports.
-
-    >>> public_name("rtsp://op:secret@cam:554/1")
-    'rtsp://op:***@cam:554/1'
-    """
-    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1:***@", address)
 
 
 def load_cv2() -> Any:
@@ -118,7 +110,7 @@ def open_camera(camera: int | str, *, limit: int | None, timeout: float) -> Live
 def open_address(address: str, *, limit: int | None, timeout: float) -> LiveSource:
     """A network stream (HTTP MJPEG, RTSP and what else this OpenCV opens)."""
     cv2 = load_cv2()
-    name = public_name(address)
+    name = mask_address(address)
     milliseconds = max(1, int(timeout * 1000))
     with _quiet(cv2):
         # FFmpeg alone takes time limits everywhere; another backend given them refuses to open.
