@@ -21,6 +21,7 @@ from anoco_edge.cli.verdicts import (
     show_summary,
     write_report,
 )
+from anoco_edge.plain_text import plain_json
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Opening
@@ -169,5 +170,5 @@ def _emit(summary: Summary, results: Path) -> None:
     out.file.write(f'{head[:-1]}, "results": [')
     with results.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines):
-            out.file.write((",\n" if number else "\n") + line.rstrip("\n"))
+            out.file.write((",\n" if number else "\n") + plain_json(line.rstrip("\n")))
     out.file.write("\n]}\n")

@@ -7,6 +7,8 @@ from typing import Any
 from rich import box
 from rich.table import Column, Table
 
+from anoco_edge.cli.console import plain
+
 _COLUMNS = {
     "min_cosine": ("cos min", "min_cosine"),
     "mean_cosine": ("cos mean", "mean_cosine"),
@@ -20,12 +22,12 @@ _WORST = 5  # layers that are named; --json has all
 def parity_table(parity: dict[str, Any]) -> Table:
     """One row a check, one for the limits; `parity` is the manifest's."""
     title = f"parity with {parity['against']}, {parity['precision']}, {parity['patches']} patches"
-    table = Table(Column("check", overflow="fold"), title=title, box=box.SIMPLE_HEAD)
+    table = Table(Column("check", overflow="fold"), title=plain(title), box=box.SIMPLE_HEAD)
     for heading, _ in _COLUMNS.values():
         table.add_column(heading, justify="right")
     for check in parity["checks"]:
         measured = check["measured"]
-        table.add_row(check["runtime"], *(_figure(key, measured[key]) for key in _COLUMNS))
+        table.add_row(plain(check["runtime"]), *(_figure(key, measured[key]) for key in _COLUMNS))
     limits = parity["limits"]
     table.add_row("limit", *(_figure(key, limits[limit]) for key, (_, limit) in _COLUMNS.items()))
     return table

@@ -22,6 +22,7 @@ from anoco_edge.detector import Detector
 from anoco_edge.drawing.overlay import Match, draw_overlay
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.inspection import Inspection
+from anoco_edge.plain_text import csv_cell, plain_json
 from anoco_edge.regular_file import open_regular
 from anoco_edge.report.page import Entry, thumbnail, write_report
 from anoco_edge.results.lines import WholeLines
@@ -131,7 +132,8 @@ class ResultFolder:
         self._csv.write(_csv_line(_COLUMNS))
 
     def _write(self, row: Row) -> None:
-        self._jsonl.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        self._jsonl.write(plain_json(text) + "\n")
         flat = _flat(row)
         self._csv.write(_csv_line([flat[name] for name in _COLUMNS]))
         if self._live and self._jsonl.size > MAX_RESULTS_BYTES:
@@ -279,7 +281,7 @@ def writing_results(what: Path) -> Iterator[None]:
 
 def _csv_line(values: Sequence[object]) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer).writerow(values)
+    csv.writer(buffer).writerow([csv_cell(value) for value in values])
     return buffer.getvalue()
 
 

@@ -14,7 +14,8 @@ from PIL import Image
 from anoco_edge.bundle import Reference
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.schema import FileRecord
-from anoco_edge.pictures import decode_picture, read_picture
+from anoco_edge.pictures import PICTURE_SUFFIXES, decode_picture, read_picture
+from anoco_edge.plain_text import utf8_text
 from anoco_edge.regular_file import read_regular
 
 Pixels = NDArray[np.uint8]
@@ -56,7 +57,8 @@ class NewPicture:
     @staticmethod
     def _of(name: str, data: bytes, suffix: str, rgb: Pixels) -> NewPicture:
         height, width = rgb.shape[:2]
-        return NewPicture(name, data, suffix, sha256_bytes(rgb.tobytes()), width, height)
+        own = suffix if suffix in PICTURE_SUFFIXES else ""  # the content decides, not the name
+        return NewPicture(utf8_text(name), data, own, sha256_bytes(rgb.tobytes()), width, height)
 
     @property
     def rgb(self) -> Pixels:
