@@ -48,6 +48,12 @@ def remarker(detector: Detector) -> Callable[[], None]:
     return say
 
 
+def say_kept(earlier: Path | None) -> None:
+    """Where the run is that was in the folder before this one."""
+    if earlier is not None:
+        note(f"the earlier run is kept in {earlier}")
+
+
 def show_frame(row: Row, json_: bool) -> None:
     """One frame of a live source, as it comes."""
     if json_:
