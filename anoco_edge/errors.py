@@ -13,9 +13,16 @@ class AnocoError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, *, hint: str = "") -> None:
-        self.what = " ".join(what.split())
-        self.hint = " ".join(hint.split())
+        self.what = _one_line(what)
+        self.hint = _one_line(hint)
         super().__init__(f"{self.what}; {self.hint}" if self.hint else self.what)
+
+
+def _one_line(text: str) -> str:
+    # Here and not above: sources imports this module. Libraries put addresses into their errors.
+    from anoco_edge.sources.address import mask_addresses_in
+
+    return mask_addresses_in(" ".join(text.split()))
 
 
 class PictureError(AnocoError):

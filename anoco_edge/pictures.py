@@ -2,15 +2,19 @@
 
 Pillow decides what the pixels are. The orientation in the EXIF data is applied, grey becomes RGB,
 alpha is dropped, and 16-bit pictures lose their low byte: they are never stretched per picture,
-because a part that gets darker must look darker.
+because a part that gets darker must look darker. A picture that was not received whole is refused,
+also where a decoder would fill in what is missing.
 """
 
 from __future__ import annotations
 
+import errno
 import io
-import stat
 import struct
+import threading
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +33,9 @@ from PIL import (
 )
 
 from anoco_edge.errors import PictureError
+from anoco_edge.jpeg_check import UncheckableError, check_jpeg
+from anoco_edge.regular_file import NotRegularFileError, open_regular
+from anoco_edge.tiff_check import check_strips, check_tags
 
 RGB = NDArray[np.uint8]
 
@@ -37,7 +44,10 @@ PICTURE_SUFFIXES = frozenset(
     | {".ppm", ".pgm", ".pbm", ".pnm"}
 )
 MIN_SIDE = 16
+# Checked before memory is taken. Reading one of this size takes at most about 1.1 GB, of which
+# 300 MB are the array; the native library has the same limit.
 MAX_PIXELS = 100_000_000
+MAX_BYTES = 1_000_000_000  # 100 million pixels of 16 bits with alpha are 800 MB
 MAX_SIDE = 32_768
 
 # Only these: Pillow knows many more, some of which start other programs (EPS runs Ghostscript).
@@ -57,15 +67,18 @@ _FORMATS = tuple(
 _KNOWN = "JPEG, PNG, TIFF, BMP, WebP, GIF, PNM"
 
 _ORIENTATION_TAG = 0x0112
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
+# As Image.Transpose would, on an array and without a copy.
+_UPRIGHT: dict[int, Callable[[RGB], RGB]] = {
+    2: lambda rgb: rgb[:, ::-1],
+    3: lambda rgb: rgb[::-1, ::-1],
+    4: lambda rgb: rgb[::-1],
+    5: lambda rgb: rgb.swapaxes(0, 1),
+    6: lambda rgb: rgb.swapaxes(0, 1)[:, ::-1],
+    7: lambda rgb: rgb.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda rgb: rgb.swapaxes(0, 1)[::-1],
 }
+# Pillow's pictures are converted in bands of so many pixels: each step of it makes a copy.
+_BAND_PIXELS = 4_000_000
 
 # What Pillow's readers raise on damaged files (collected by cutting and mutating real ones).
 _NOT_THIS_FORMAT = (SyntaxError, IndexError, TypeError, struct.error)
@@ -95,13 +108,7 @@ def read_picture(path: str | Path) -> RGB:
     """
     name = str(path)
     try:
-        mode = Path(path).stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise PictureError(f"{name} is a folder, not a picture", hint="name a picture in it")
-        # Opening a pipe would wait for ever for somebody who writes to it.
-        if not stat.S_ISREG(mode):
-            raise PictureError(f"{name} is not a regular file", hint="name a picture file")
-        file = Path(path).open("rb")  # noqa: SIM115 - closed by the with below
+        file = open_regular(path)
     except FileNotFoundError:
         raise PictureError(f"{name} does not exist", hint="check the path") from None
     except PermissionError:
@@ -109,6 +116,12 @@ def read_picture(path: str | Path) -> RGB:
             f"{name} may not be read (permission denied)",
             hint=f"allow it with: chmod +r '{name}', and check the folders above it",
         ) from None
+    except NotRegularFileError as exc:
+        if exc.errno == errno.EISDIR:
+            raise PictureError(
+                f"{name} is a folder, not a picture", hint="name a picture in it"
+            ) from None
+        raise PictureError(f"{name} is not a regular file", hint="name a picture file") from None
     except (OSError, ValueError) as exc:
         raise PictureError(f"{name} cannot be opened: {exc}", hint="check the path") from None
     with file:
@@ -132,24 +145,9 @@ def as_rgb(image: Image.Image, name: str) -> RGB:
     [18, 18, 18]
     """
     check_size(*image.size, name)
-    try:
+    with _damage_reported(image, name):
         image.load()
-        upright = _upright(_eight_bits(image, name))
-        if upright.mode == "P" and "transparency" in upright.info:
-            # Alpha is dropped anyway; without this Pillow warns about every such picture.
-            upright = upright.copy()
-            del upright.info["transparency"]
-        return np.array(upright.convert("RGB"), order="C")
-    except MemoryError:
-        raise PictureError(
-            f"{name} needs more memory than there is ({image.width}x{image.height} pixels)",
-            hint="make it smaller, or close other programs",
-        ) from None
-    except _DAMAGED as exc:
-        raise PictureError(
-            f"{name} is damaged or incomplete ({_reason(exc)})",
-            hint="copy it again from where it came, or take it again",
-        ) from None
+        return _upright(_to_array(image, name), _orientation(image))
 
 
 def check_rgb(array: Any, name: str) -> RGB:
@@ -172,39 +170,102 @@ def check_rgb(array: Any, name: str) -> RGB:
 
 
 def _decode(file: IO[bytes], name: str) -> RGB:
+    with _nothing_filled_in(), _damage_reported(None, name):
+        size = file.seek(0, io.SEEK_END)
+        if size > MAX_BYTES:
+            raise PictureError(
+                f"{name} is a file of {size / 1e6:.0f} MB",
+                hint=f"at most {MAX_BYTES // 1_000_000} MB are read: cut or scale it first",
+            )
+        image = _identify(file, name)
+        if image is None:
+            raise PictureError(
+                f"{name} is {'not a picture, whatever its name says' if size else 'empty'}",
+                hint=f"give a picture file ({_KNOWN})",
+            )
+        check_size(*image.size, name)
+        if image.format in ("JPEG", "MPO"):
+            # Checked and decoded from the same bytes: a camera may be writing the next picture.
+            file.seek(0)
+            data = file.read()
+            check_jpeg(data)
+            image = _identify(io.BytesIO(data), name)
+            assert image is not None
+        elif image.format == "TIFF":
+            check_strips(image, file)
+        with image:
+            return as_rgb(image, name)
+
+
+@contextmanager
+def _damage_reported(image: Image.Image | None, name: str) -> Iterator[None]:
+    """What decoders raise, as one line."""
     try:
-        image = _identify(file)
+        yield
     except MemoryError:
-        raise PictureError(f"{name} needs more memory than there is") from None
+        size = f" ({image.width}x{image.height} pixels)" if image else ""
+        raise PictureError(
+            f"{name} needs more memory than there is{size}",
+            hint="make it smaller, or close other programs",
+        ) from None
+    except UncheckableError as exc:
+        raise PictureError(
+            f"{name} {exc}, and whether it is whole cannot be checked",
+            hint="save it as PNG, or as a JPEG in RGB",
+        ) from None
     except _DAMAGED as exc:
         raise PictureError(
             f"{name} is damaged or incomplete ({_reason(exc)})",
             hint="copy it again from where it came, or take it again",
         ) from None
-    if image is None:
-        empty = not file.seek(0, io.SEEK_END)
-        raise PictureError(
-            f"{name} is {'empty' if empty else 'not a picture, whatever its name says'}",
-            hint=f"give a picture file ({_KNOWN})",
-        )
-    with image:
-        return as_rgb(image, name)
 
 
-def _identify(file: IO[bytes]) -> ImageFile.ImageFile | None:
+_filling_in_lock = threading.Lock()
+_readers = 0
+_was_filling_in = False
+
+
+@contextmanager
+def _nothing_filled_in() -> Iterator[None]:
+    """Pillow refuses truncated pictures, also in an application that told it not to.
+
+    The switch is a global of the process. It is put back when the last reader is done.
+    """
+    global _readers, _was_filling_in
+    with _filling_in_lock:
+        if not _readers:
+            _was_filling_in = ImageFile.LOAD_TRUNCATED_IMAGES
+        _readers += 1
+        if _was_filling_in:
+            ImageFile.LOAD_TRUNCATED_IMAGES = False
+    try:
+        yield
+    finally:
+        with _filling_in_lock:
+            _readers -= 1
+            if not _readers and _was_filling_in:
+                ImageFile.LOAD_TRUNCATED_IMAGES = True
+
+
+def _identify(file: IO[bytes], name: str) -> ImageFile.ImageFile | None:
     """Read the header: Image.open without its limit on pixels, which is a global of the process.
 
     Pillow warns above 89 and refuses above 179 million pixels, by a module variable that belongs to
     the application we are embedded in. Calling the registered readers directly leaves it alone and
     is safe with threads; our own limit is checked in as_rgb, before any pixel is decoded.
     """
-    prefix = file.read(16)
-    for name in _FORMATS:
-        reader, accepts = Image.OPEN[name]
+    file.seek(0)
+    prefix = file.read(32)
+    for kind in _FORMATS:
+        reader, accepts = Image.OPEN[kind]
         try:
             # A reader that was compiled out of Pillow answers with a text instead of True.
             if accepts is not None and accepts(prefix) is not True:
                 continue
+            if kind == "TIFF":
+                check_tags(file)
+            elif kind == "WEBP":  # its reader takes the memory for the pixels at once
+                check_size(*_webp_size(prefix), name)
             file.seek(0)
             return reader(file, "")
         except _NOT_THIS_FORMAT:
@@ -236,22 +297,51 @@ def check_size(width: int, height: int, name: str) -> None:
         )
 
 
+def _webp_size(prefix: bytes) -> tuple[int, int]:
+    """Width and height in the first 32 bytes of a WebP, of whichever of its three kinds."""
+    kind = prefix[12:16]
+    if kind == b"VP8X":
+        canvas = int.from_bytes(prefix[24:30], "little")
+        return (canvas & 0xFFFFFF) + 1, (canvas >> 24) + 1
+    if kind == b"VP8L":
+        both = int.from_bytes(prefix[21:25], "little")
+        return (both & 0x3FFF) + 1, (both >> 14 & 0x3FFF) + 1
+    both = int.from_bytes(prefix[26:30], "little")
+    return both & 0x3FFF, both >> 16 & 0x3FFF
+
+
+def _to_array(image: Image.Image, name: str) -> RGB:
+    """Band by band, which is the same as at once: no conversion looks at a neighbouring pixel."""
+    rows = max(1, _BAND_PIXELS // image.width)
+    if image.height <= rows:
+        return np.array(_eight_bits(image, name), order="C")
+    rgb = np.empty((image.height, image.width, 3), np.uint8)
+    for top in range(0, image.height, rows):
+        bottom = min(top + rows, image.height)
+        band = image.crop((0, top, image.width, bottom))
+        rgb[top:bottom] = np.asarray(_eight_bits(band, name))
+    return rgb
+
+
 def _eight_bits(image: Image.Image, name: str) -> Image.Image:
-    """Deep greys without their low byte. (Deep RGB is cut to its high bytes by Pillow itself.)"""
+    """RGB of 8 bits. Deep greys lose their low byte (deep RGB loses it in Pillow itself)."""
+    if image.mode == "RGB":
+        return image
     if image.mode == "I" or image.mode.startswith("I;16"):
         values = np.asarray(image)
         low, high = int(values.min()), int(values.max())
         if low < 0 or high > 0xFFFF:
             raise _unsupported(name, f"32-bit values from {low} to {high}")
-        shifted = Image.fromarray((values >> 8).astype(np.uint8))
-        # getexif() of the new picture reads this, so the orientation is not lost on the way.
-        shifted.getexif()[_ORIENTATION_TAG] = _orientation(image)
-        return shifted
+        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         raise _unsupported(name, "floating-point values")
     if image.mode == "LAB":  # Pillow converts it through colour profiles only
         raise _unsupported(name, "Lab colours")
-    return image
+    if image.mode == "P" and "transparency" in image.info:
+        # Alpha is dropped anyway; without this Pillow warns about every such picture.
+        image = image.copy()
+        del image.info["transparency"]
+    return image.convert("RGB")
 
 
 def _unsupported(name: str, what: str) -> PictureError:
@@ -261,13 +351,15 @@ def _unsupported(name: str, what: str) -> PictureError:
     )
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    turn = _UPRIGHT.get(_orientation(image))
-    return image if turn is None else image.transpose(turn)
+def _upright(rgb: RGB, orientation: int) -> RGB:
+    turn = _UPRIGHT.get(orientation)
+    return rgb if turn is None else np.ascontiguousarray(turn(rgb))
 
 
 def _orientation(image: Image.Image) -> int:
     try:
+        if exif := image.info.get("exif"):
+            check_tags(io.BytesIO(exif.removeprefix(b"Exif\0\0")))
         value = image.getexif().get(_ORIENTATION_TAG, 1)
     except _DAMAGED:
         return 1  # a damaged EXIF block says nothing; the pixels are still good

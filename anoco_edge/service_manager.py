@@ -10,6 +10,8 @@ import socket
 import time
 from collections.abc import Mapping
 
+from anoco_edge.sources.address import mask_addresses_in
+
 _OFTEN = 4  # signs of life in one watchdog interval
 
 
@@ -69,4 +71,4 @@ class ServiceManager:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return mask_addresses_in(" ".join(text.split()))

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 ONNXRUNTIME, NUMPY = "1.23.2", "2.2.6"
-DEVICE = ("pillow", "pydantic", "rich", "safetensors", "typer")  # what anoco_edge itself needs
+DEVICE = (
+    "pillow",
+    "pydantic",
+    "rich",
+    "safetensors",
+    "simplejpeg",
+    "typer",
+)  # what anoco_edge itself needs
 
 
 class NotAvailableError(Exception):

@@ -176,7 +176,7 @@ def test_a_line_chart_for_any_curves() -> None:
         markers=[Marker(0.5, 0.75, "here")],
     ).svg()
     root = ET.fromstring(svg)
-    assert root.attrib["viewBox"] == "0 0 500 300" and root.attrib["aria-label"] == "ROC\ufffd"
+    assert root.attrib["viewBox"] == "0 0 500 300" and root.attrib["aria-label"] == r"ROC\x07"
     words = [t.text for t in elements(svg, "text")]
     for expected in ("ours <1>", "chance", "false alarms & more", "found", "here", "0.4", "1"):
         assert expected in words
@@ -308,7 +308,7 @@ def test_the_plot_is_the_pages_histogram(tmp_path: Path) -> None:
 
 
 def test_file_names_that_are_not_unicode_do_not_cost_the_report(tmp_path: Path) -> None:
-    assert "bad?.png" in written(tmp_path, pictures=[("bad\udcff.png", "p", 1.0), *PICTURES])
+    assert r"bad\udcff.png" in written(tmp_path, pictures=[("bad\udcff.png", "p", 1.0), *PICTURES])
 
 
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:

@@ -395,4 +395,4 @@ def test_results_being_written_when_it_was_killed_are_written_anew(
     Path("earlier/results.jsonl").write_text('{"id": 0}\n')
     fails(1, *ON, "--out", "earlier")
     same(Path("earlier"), Path("local"))
-    assert not Path("earlier/results.1.jsonl").exists()
+    assert not Path("earlier/runs").exists()

@@ -26,6 +26,7 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.engines import open_engine
 from anoco_edge.results import ResultFolder
+from anoco_edge.results.folder import read_results
 
 KEYS = {"source", "score", "threshold", "ratio", "verdict", "regions", "evidence", "timings"}
 
@@ -119,9 +120,9 @@ def test_earlier_results_are_kept(here: Path) -> None:
     infer = ("infer", "line.anoco", "--out", "out")
     ok(*infer, "parts/good0.png")
     first = {n: Path("out", n).read_bytes() for n in ("results.jsonl", "results.csv")}
-    ok(*infer, "parts/good1.png")
-    assert Path("out/results.1.jsonl").read_bytes() == first["results.jsonl"]
-    assert Path("out/results.1.csv").read_bytes() == first["results.csv"]
+    assert "the earlier run is kept in out/runs/0001" in ok(*infer, "parts/good1.png").err
+    for name, content in first.items():
+        assert Path("out/runs/0001", name).read_bytes() == content
     assert [row["source"] for row in rows_of(Path("out"))] == ["parts/good1.png"]
 
 
@@ -132,7 +133,8 @@ def test_a_run_without_rows_replaces_no_earlier_results(tmp_path: Path) -> None:
         for row in rows:
             folder.add(row, None, None)
         folder.close()
-    assert [p.read_text().count("a.png") for p in sorted(tmp_path.glob("results.1.*"))] == [1, 1]
+    kept = sorted(tmp_path.glob("runs/*/results.*"))
+    assert [path.read_text().count("a.png") for path in kept] == [1, 1, 1, 1]
 
 
 def test_a_live_run_starts_new_files_when_they_grow(
@@ -143,14 +145,12 @@ def test_a_live_run_starts_new_files_when_they_grow(
     for number in range(20):
         folder.add({"id": number, "source": "camera:0", "verdict": "good"}, None, None)
     folder.close()
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "results.1.csv",
-        "results.1.jsonl",
-        "results.csv",
-        "results.jsonl",
-    ]
     assert all(path.stat().st_size < 400 for path in tmp_path.iterdir())
-    assert rows_of(tmp_path)[-1]["id"] == 19
+    segments = sorted(tmp_path.glob("results.0*.jsonl"))
+    assert [path.name for path in segments[:2]] == ["results.0001.jsonl", "results.0002.jsonl"]
+    rows = [row for path in segments for row in read_results(path)] + rows_of(tmp_path)
+    assert [row["id"] for row in rows] == list(range(20)), "no segment is ever overwritten"
+    assert len(list(tmp_path.glob("results.0*.csv"))) == len(segments)
 
 
 def test_json_is_one_document(here: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anoco_edge.bench.frames import FrameBench
 from anoco_edge.bench.scoring import ScoringBench, ScoringRow
+from anoco_edge.plain_text import csv_cell, plain_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,7 +74,7 @@ def csv_text(rows: Sequence[Row]) -> str:
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
     return stream.getvalue()
 
 
@@ -89,7 +90,7 @@ def rich_table(rows: Sequence[Row], title: str) -> Table:
         whole = position < len(rows[0]) - 1
         table.add_column(column, justify="right" if number else "left", no_wrap=whole)
     for row in rows:
-        table.add_row(*(Text(_text(value)) for value in row.values()))
+        table.add_row(*(Text(plain_text(_text(value))) for value in row.values()))
     return table
 
 

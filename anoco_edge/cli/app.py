@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from anoco_edge import __version__
 from anoco_edge.cli import (
@@ -24,9 +27,35 @@ from anoco_edge.cli import (
 from anoco_edge.cli import (
     eval as eval_,
 )
+from anoco_edge.plain_text import plain_text
+
+
+class _Commands(TyperGroup):
+    """Typer's own complaints repeat what was typed, which a shell may have put together of file
+    names: made harmless here, before Typer prints them."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _harmless_complaints():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _harmless_complaints():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _harmless_complaints() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message") and hasattr(error, "message"):
+            error.message = plain_text(str(error.message))
+        raise
+
 
 app = typer.Typer(
     name="anoco-edge",
+    cls=_Commands,
     help="Few-shot visual inspection: teach it a few good parts, then let it watch the line.",
     epilog="Start with: anoco-edge demo",
     no_args_is_help=True,

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
 
-from anoco_edge.cli.console import emit_json, note, out, progress
+from anoco_edge.cli.console import emit_json, note, out, plain, progress
 from anoco_edge.cli.options import JsonOption, example
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.errors import ParityError, UsageError
+from anoco_edge.plain_text import plain_text
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
@@ -162,9 +162,9 @@ def show_plan(report: dict[str, Any]) -> None:
 
     if not report["built"]:
         note("the plan is there already (--force builds it anew)")
-    table = Table(show_header=False, title=escape(report["bundle"]))
-    table.add_row("engine", f"{report['engine']} {report['version']}")
-    table.add_row("for", escape(", ".join(report["targets"]) or report["gpu"]))
+    table = Table(show_header=False, title=plain(report["bundle"]))
+    table.add_row("engine", plain(f"{report['engine']} {report['version']}"))
+    table.add_row("for", plain(", ".join(report["targets"]) or report["gpu"]))
     table.add_row("batch", f"up to {report['batch']}")
     table.add_row("time", f"{report['seconds']:.1f} s")
     table.add_row("memory", f"{report['peak_memory_mb']:.0f} MB at most")
@@ -174,6 +174,6 @@ def show_plan(report: dict[str, Any]) -> None:
         cosine = f"worst cosine {tested['min_cosine']:.6f}"
         table.add_row("self-test", f"[green]passed[/green], {cosine}")
     else:
-        table.add_row("self-test", f"[yellow]not run[/yellow]: {escape(report['not_run'])}")
+        table.add_row("self-test", f"[yellow]not run[/yellow]: {plain(report['not_run'])}")
     out.print(table)
-    out.print(report["plan"], soft_wrap=True, markup=False)
+    out.print(plain_text(report["plan"]), soft_wrap=True, markup=False)

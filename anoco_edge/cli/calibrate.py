@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.disk import write_atomic, writing
-from anoco_edge.cli.console import Steps, emit_json, note, out, progress, warn
+from anoco_edge.cli.console import Steps, emit_json, note, out, plain, progress, warn
 from anoco_edge.cli.defects import Scored, read_defects, refuse_glob, score_defects
 from anoco_edge.cli.options import (
     BundleArgument,
@@ -33,6 +32,7 @@ from anoco_edge.errors import (
     StorageError,
     UsageError,
 )
+from anoco_edge.plain_text import utf8_text
 from anoco_edge.teaching import NewPicture, Taught, Teacher
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _groups(paths: Sequence[str], group: str | None) -> list[str] | None:
     if not paths:
         raise UsageError("--group is for pictures", hint="give some, or leave it out")
     if group == "folder":
-        return [str(Path(path).parent) for path in paths]
+        return [utf8_text(str(Path(path).parent)) for path in paths]
     try:
         pattern = re.compile(group)
     except re.error as error:
@@ -197,7 +197,7 @@ def _groups(paths: Sequence[str], group: str | None) -> list[str] | None:
             f"{strange[0]} for one",
             hint="every picture must belong to a part",
         )
-    return [part for part in parts if part is not None]
+    return [utf8_text(part) for part in parts if part is not None]
 
 
 def _check_installed() -> None:
@@ -324,15 +324,15 @@ def _show(
     if before is not None and before.threshold.value is not None:
         was = f" (was {before.threshold.value:.4g}, {before.threshold.kind})"
     out.print(
-        f"product [bold]{product.name}[/bold]"
+        f"product [bold]{plain(product.name)}[/bold]"
         + ("" if dry_run else f", generation {product.generation}")
         + f": threshold [bold]{threshold.value:.4g}[/bold]{was}"
     )
-    out.print(escape(threshold.evidence["words"]), soft_wrap=True)
+    out.print(plain(threshold.evidence["words"]), soft_wrap=True)
     highest = sorted(scored_parts(product), key=lambda scored: -scored[2])[:SHOWN]
     named = ", ".join(f"{name} {score:.4g}" for name, _, score in highest)
     out.print(
-        escape(f"highest scores: {named}; look at them: are these parts good?"), soft_wrap=True
+        plain(f"highest scores: {named}; look at them: are these parts good?"), soft_wrap=True
     )
     if product.baseline is not None:
         out.print(
@@ -345,7 +345,7 @@ def _show(
         which = f": {', '.join(missed[:SHOWN])}" if missed else ""
         which += " ..." if len(missed) > SHOWN else ""
         text = f"{len(missed)} of {curve.defects} defective parts would be missed"
-        out.print(escape(f"{text} ({percent(curve.at)}){which}"), soft_wrap=True)
+        out.print(plain(f"{text} ({percent(curve.at)}){which}"), soft_wrap=True)
     if dry_run:
         note("nothing was changed")
     else:

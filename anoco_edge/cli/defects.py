@@ -11,6 +11,7 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import Steps, warn
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.geometry import Geometry
+from anoco_edge.plain_text import utf8_text
 from anoco_edge.teaching import NewPicture, Taught, Teacher
 
 Scored = tuple[str, str, float]  # a picture's name, the part it shows, its score
@@ -50,7 +51,7 @@ def read_defects(
                 f"{path} is given as defective, and {known[picture.pixels]}",
                 hint="decide which it is",
             )
-        defects.append(replace(picture, name=path))
+        defects.append(replace(picture, name=utf8_text(path)))
         step(path)
     return defects
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
-from anoco_edge.cli.console import emit_json, out, progress
+from anoco_edge.cli.console import emit_json, out, plain, progress
 from anoco_edge.cli.options import JsonOption, example
 from anoco_edge.errors import missing
 
@@ -118,7 +117,7 @@ def _show(shifts: list[Shift], figures: list[dict[str, Any]], folder: Path) -> N
         )
     out.print(table)
     out.print(
-        f"look at {folder / 'contact_sheet.png'} and {folder / 'report.html'}\n\n"
+        f"look at {plain(folder / 'contact_sheet.png')} and {plain(folder / 'report.html')}\n\n"
         "now with your own parts:\n"
         "  anoco-edge export --backbone efficientnet-lite0 --refs GOOD_PICTURES/ --out my.anoco\n"
         "  anoco-edge infer my.anoco PICTURES_TO_INSPECT/ --out out\n"
@@ -134,7 +133,7 @@ def _index(sheet: Image.Image, figures: list[dict[str, Any]]) -> str:
     sheet.save(buffer, "PNG", optimize=True)
     picture = base64.b64encode(buffer.getvalue()).decode()
     rows = "".join(
-        f'<tr><td><a href="{escape(f["material"])}/report.html">{escape(f["material"])}</a></td>'
+        f'<tr><td><a href="{f["material"]}/report.html">{f["material"]}</a></td>'
         f"<td>{f['good_passed']}</td><td>{f['good_rejected']}</td><td>{f['defective_found']}</td>"
         f"<td>{f['defective_missed']}</td><td>{f['image_auroc']:.3f}</td></tr>"
         for f in figures

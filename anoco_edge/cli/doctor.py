@@ -56,7 +56,6 @@ def doctor(
 
 
 def _table(findings: Sequence[Finding]) -> Table:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_header=False, box=None, padding=(0, 1))
@@ -64,10 +63,10 @@ def _table(findings: Sequence[Finding]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for group, members in groupby(findings, key=lambda finding: finding.group):
-        table.add_row("", f"[bold]{escape(group)}[/bold]", "")
+        table.add_row("", f"[bold]{console.plain(group)}[/bold]", "")
         for finding in members:
-            detail = escape(finding.detail)
+            detail = console.plain(finding.detail)
             if finding.help and finding.state != "ok":
-                detail += f"\n[cyan]{escape(finding.help)}[/cyan]"
-            table.add_row(_MARKS[finding.state], escape(finding.name), detail)
+                detail += f"\n[cyan]{console.plain(finding.help)}[/cyan]"
+            table.add_row(_MARKS[finding.state], console.plain(finding.name), detail)
     return table

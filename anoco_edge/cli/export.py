@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
 
 from anoco_edge.cli.backbones import show_backbones
 from anoco_edge.cli.build import build_report, show_plan
-from anoco_edge.cli.console import emit_json, err, note, out, progress, warn
+from anoco_edge.cli.console import emit_json, err, note, out, plain, progress, warn
 from anoco_edge.cli.handover import check_hand_over, hand_over, show_handed_over
 from anoco_edge.cli.options import (
     JsonOption,
@@ -222,7 +221,7 @@ def export_bundle(
     with err.status(f"exporting {backbone}") as status:
 
         def show(text: str) -> None:
-            status.update(escape(f"exporting {backbone}: {text}"))
+            status.update(plain(f"exporting {backbone}: {text}"))
 
         def building(phase: str, step: int, total: int) -> None:
             show(f"building a plan: {phase.lower()}, {step} of {total}")
@@ -358,7 +357,7 @@ def _show(exported: ExportedBundle) -> None:
     if few:
         warn(few)
     out.print(
-        f"[bold]{escape(str(bundle.path))}[/bold]: {backbone.id} cut after {backbone.tap} "
+        f"[bold]{plain(bundle.path)}[/bold]: {plain(backbone.id)} cut after {plain(backbone.tap)} "
         f"({kept} of {of} layers), "
         f"{contract.width}x{contract.height}, {contract.rows} x {contract.cols} patches, "
         f"{backbone.precision}, {megabytes:.1f} MB; torch agrees within the limits",
@@ -369,6 +368,7 @@ def _show(exported: ExportedBundle) -> None:
             f"plan for {plan.target}: {len(built.content) / 1e6:.1f} MB, {built.seconds:.1f} s, "
             f"{built.peak_memory_mb:.0f} MB of memory, {plan.engine} {plan.version}; not run here",
             soft_wrap=True,
+            markup=False,
         )
     if exported.exported.variant:
         note(exported.exported.variant)

@@ -17,10 +17,12 @@ from anoco_edge.cli.drift import announcer
 from anoco_edge.cli.verdicts import (
     SHOWN_ROWS,
     remark_threshold,
+    say_kept,
     show_rows,
     show_summary,
     write_report,
 )
+from anoco_edge.plain_text import plain_json
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Opening
@@ -90,6 +92,8 @@ class Fleet:
         from anoco_edge.fleet.cluster import check_address
         from anoco_edge.fleet.inspecting import FleetRun, shown, write_rows
         from anoco_edge.fleet.journal import Journal
+        from anoco_edge.results.earlier_runs import keep_earlier_run, lock_folder
+        from anoco_edge.results.folder import writing_results
         from anoco_edge.sources.files import find_pictures
 
         check_address(self.on)
@@ -101,6 +105,10 @@ class Fleet:
         watch = DriftWatch.of(subject.product, subject.threshold) if self.drift else None
         rows = _Rows(len(paths), announcer(watch))
         with Journal(out, run.identity()) as journal:
+            lock_folder(out, journal)
+            if not journal.numbers():
+                with writing_results(out):
+                    say_kept(keep_earlier_run(out, journal=False))
             self._work(run, journal)
             summary, folder = write_rows(run, journal, watch, rows.add)
             summary.seconds = time.perf_counter() - started
@@ -169,5 +177,5 @@ def _emit(summary: Summary, results: Path) -> None:
     out.file.write(f'{head[:-1]}, "results": [')
     with results.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines):
-            out.file.write((",\n" if number else "\n") + line.rstrip("\n"))
+            out.file.write((",\n" if number else "\n") + plain_json(line.rstrip("\n")))
     out.file.write("\n]}\n")

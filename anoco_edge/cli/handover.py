@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from anoco_edge.cli.console import out
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.errors import UsageError, missing
+from anoco_edge.plain_text import plain_text
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
@@ -62,10 +63,11 @@ def show_handed_over(handed: dict[str, Any]) -> None:
     """What was written, and how it is used."""
     if "single_file" in handed:
         out.print(
-            f"{handed['single_file']}: pixels in, score, energy and map out; the threshold and how "
-            "to prepare a picture are in its metadata",
+            plain_text(handed["single_file"]) + ": pixels in, score, energy and map out; the "
+            "threshold and how to prepare a picture are in its metadata",
             soft_wrap=True,
             markup=False,
         )
     if "triton" in handed:
-        out.print("Triton: " + ", ".join(handed["triton"]), soft_wrap=True, markup=False)
+        files = plain_text(", ".join(handed["triton"]))
+        out.print(f"Triton: {files}", soft_wrap=True, markup=False)

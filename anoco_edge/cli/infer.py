@@ -26,6 +26,7 @@ from anoco_edge.cli.verdicts import (
     json_line,
     remark_threshold,
     remarker,
+    say_kept,
     show_frame,
     show_rows,
     show_summary,
@@ -64,7 +65,12 @@ def infer(
     ] = None,
     out_: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder for results, overlays and report.html."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder for results, overlays and report.html. An earlier run in it moves to "
+            "runs/0001 there.",
+        ),
     ] = None,
     product: ProductOption = None,
     threshold: Annotated[
@@ -83,7 +89,9 @@ def infer(
     keep: Annotated[
         int | None,
         typer.Option(
-            min=0, help=f"Most overlays kept; 0 keeps all. Default: {LIVE_KEEP} for live sources."
+            min=0,
+            help="Most overlays kept, of all runs in --out together; the oldest go first, rows "
+            f"stay. 0 keeps all. Default: {LIVE_KEEP} for live sources.",
         ),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Pictures per run of the backbone.")] = 4,
@@ -153,6 +161,7 @@ def infer(
         if out_ is not None:
             most = keep if keep is not None else (LIVE_KEEP if source.live else 0)
             folder = ResultFolder(out_, save=save, keep=most, live=source.live)
+            say_kept(folder.earlier)
         watch = DriftWatch.of(detector.product, detector.threshold) if drift else None
         summary = _run(detector, source, folder, batch, watch, json_)
         if folder is not None:

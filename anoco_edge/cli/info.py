@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.schema import Backbone
-from anoco_edge.cli.console import emit_json, out, progress, warn
+from anoco_edge.cli.console import emit_json, out, plain, progress, warn
 from anoco_edge.cli.options import BundleArgument, JsonOption, example
 from anoco_edge.cli.parity import few_pictures, parity_remarks, parity_table
 from anoco_edge.drift import promise, why_off
+from anoco_edge.plain_text import plain_text
 
 
 def register(app: typer.Typer) -> None:
@@ -31,16 +31,15 @@ def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
         emit_json({**document, "products": [product_report(product) for product in products]})
         return
     manifest, contract = opened.manifest, opened.manifest.input
-    table = Table(show_header=False, title=escape(str(opened.path)))
+    table = Table(show_header=False, title=plain(str(opened.path)))
     weights = manifest.backbone.weights
-    backbone = f"{manifest.backbone.id} ({manifest.backbone.architecture})"
-    table.add_row("backbone", escape(backbone))
-    table.add_row("tap", escape(_tap(manifest.backbone)))
-    table.add_row("precision", manifest.backbone.precision)
+    table.add_row("backbone", plain(f"{manifest.backbone.id} ({manifest.backbone.architecture})"))
+    table.add_row("tap", plain(_tap(manifest.backbone)))
+    table.add_row("precision", plain(manifest.backbone.precision))
     table.add_row(
-        "weights", ("[red]RANDOM[/red] " if weights.random else "") + escape(weights.source)
+        "weights", ("[red]RANDOM[/red] " if weights.random else "") + plain(weights.source)
     )
-    table.add_row("licence", escape(weights.license))
+    table.add_row("licence", plain(weights.license))
     table.add_row(
         "input",
         f"{contract.width}x{contract.height} ({contract.fit}), {contract.rows} x {contract.cols} "
@@ -48,16 +47,16 @@ def info(bundle: BundleArgument, json_: JsonOption = False) -> None:
     )
     for plan in manifest.plans:
         size = opened.file(plan.path).size / 1e6
-        plan_text = f"{plan.engine} {plan.version} for {plan.target}, {size:.1f} MB"
-        table.add_row("plan", escape(plan_text))
+        words = f"{plan.engine} {plan.version} for {plan.target}, {size:.1f} MB"
+        table.add_row("plan", plain(words))
     made = f"{manifest.created} with anoco-edge {manifest.tools.get('anoco-edge')}"
-    table.add_row("made", escape(made))
+    table.add_row("made", plain(made))
     table.add_row("size", f"{sum(f.size for f in manifest.files) / 1e6:.1f} MB")
     out.print(table)
     if manifest.parity.get("checks"):
         out.print(parity_table(manifest.parity))
         for remark in parity_remarks(manifest.parity):
-            out.print(remark, markup=False)
+            out.print(plain_text(remark), markup=False)
         few = few_pictures(manifest.parity)
         if few:
             warn(few)
@@ -85,7 +84,7 @@ def verify(bundle: BundleArgument, json_: JsonOption = False) -> None:
         emit_json({"bundle": str(opened.path), "verified": checked, "strangers": strangers})
     else:
         text = f"{opened.path}: {len(checked)} files, all as they were written"
-        out.print(text, soft_wrap=True, markup=False)
+        out.print(plain_text(text), soft_wrap=True, markup=False)
 
 
 def product_report(product: Product) -> dict[str, Any]:
@@ -102,21 +101,21 @@ def show_products(products: list[Product]) -> None:
     for p in products:
         value = f"{p.threshold.kind} {p.threshold.value:.4g}" if p.threshold.value else "none"
         table.add_row(
-            p.name,
+            plain(p.name),
             str(p.generation),
             str(len(p.references)),
             value,
-            f"{p.metric}, lambda {p.lam:g}, {p.pooling}",
-            _looks_at(p),
+            plain(f"{p.metric}, lambda {p.lam:g}, {p.pooling}"),
+            plain(_looks_at(p)),
         )
     out.print(table)
     for p in products:
         words = p.threshold.evidence.get("words") or p.threshold.evidence.get("lost")
         if words:
-            out.print(f"{p.name}: {words}", soft_wrap=True, markup=False)
+            out.print(plain_text(f"{p.name}: {words}"), soft_wrap=True, markup=False)
         off = why_off(p, p.threshold.value)
         watch = f"off: {off}" if off else f"on; {promise(p)}"
-        out.print(f"{p.name}: drift watch {watch}", soft_wrap=True, markup=False)
+        out.print(plain_text(f"{p.name}: drift watch {watch}"), soft_wrap=True, markup=False)
 
 
 def _looks_at(product: Product) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich import box
-from rich.markup import escape
 from rich.table import Column, Table
+
+from anoco_edge.cli.console import plain
 
 _COLUMNS = {
     "min_cosine": ("cos min", "min_cosine"),
@@ -29,14 +30,14 @@ def parity_table(parity: Mapping[str, Any]) -> Table:
     against, precision, patches = (
         _text(parity.get(k)) for k in ("against", "precision", "patches")
     )
-    title = escape(f"parity with {against}, {precision}, {patches} patches")
+    title = plain(f"parity with {against}, {precision}, {patches} patches")
     table = Table(Column("check", overflow="fold"), title=title, box=box.SIMPLE_HEAD)
     for heading, _ in _COLUMNS.values():
         table.add_column(heading, justify="right")
     for check in _checks(parity):
         measured = _object(check.get("measured"))
         figures = (_figure(key, measured.get(key)) for key in _COLUMNS)
-        table.add_row(escape(_text(check.get("runtime"))), *figures)
+        table.add_row(plain(_text(check.get("runtime"))), *figures)
     limits = _object(parity.get("limits"))
     table.add_row(
         "limit", *(_figure(key, limits.get(limit)) for key, (_, limit) in _COLUMNS.items())

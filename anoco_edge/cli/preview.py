@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from anoco_edge.bundle import Product
-from anoco_edge.cli.console import counted, note, out, warn
+from anoco_edge.cli.console import counted, note, out, plain, warn
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.pictures import read_picture
 from anoco_edge.teaching import Taught, Teacher
@@ -67,7 +66,7 @@ def show_preview(taught: Taught, effects: list[Effect]) -> None:
     """In words and a table: what flips first, then what moves most."""
     product, before = taught.product, taught.before
     out.print(
-        f"product [bold]{product.name}[/bold] would have "
+        f"product [bold]{plain(product.name)}[/bold] would have "
         f"{counted(len(product.references), 'reference')}"
         + (f" instead of {len(before.references)}" if before else "")
     )
@@ -83,7 +82,7 @@ def show_preview(taught: Taught, effects: list[Effect]) -> None:
         for e in ranked[:SHOWN]:
             style = "bold yellow" if e.flips else ""
             table.add_row(
-                escape(e.picture),
+                plain(e.picture),
                 e.kind,
                 _number(e.score),
                 _number(e.new_score),

@@ -6,17 +6,17 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.disk import locked
 from anoco_edge.bundle.generations import prune as prune_generations
 from anoco_edge.bundle.generations import undo as undo_generation
-from anoco_edge.cli.console import counted, emit_json, note, out, progress
+from anoco_edge.cli.console import counted, emit_json, note, out, plain, progress
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
 from anoco_edge.cli.preview import effects_of, named_threshold
 from anoco_edge.cli.taught import taught_report, tell
+from anoco_edge.plain_text import utf8_text
 from anoco_edge.teaching import Taught, Teacher
 
 app = typer.Typer(help="List, remove, undo or prune references.", no_args_is_help=True)
@@ -38,24 +38,19 @@ def list_(bundle: BundleArgument, product: ProductOption = None, json_: JsonOpti
             }
         )
         return
-    title = f"{current.name}, generation {current.generation}"
+    title = f"{plain(current.name)}, generation {current.generation}"
     table = Table("reference", "size", "patches", title=title)
     bank = opened.bank(current) if current.bank else None
     for number, reference in enumerate(current.references):
         patches = int((bank.reference == number).sum()) if bank else 0
-        table.add_row(escape(reference.name), f"{reference.width}x{reference.height}", str(patches))
+        table.add_row(plain(reference.name), f"{reference.width}x{reference.height}", str(patches))
     out.print(table)
     table = Table("generation", "change", "when", "references", "threshold")
     for g in history:
         mark = " (now)" if g.generation == current.generation else ""
         value = f"{g.threshold.kind} {g.threshold.value:.4g}" if g.threshold.value else "none"
-        table.add_row(
-            f"{g.generation}{mark}",
-            escape(g.change),
-            escape(g.changed),
-            str(len(g.references)),
-            value,
-        )
+        when, change = plain(g.changed), plain(g.change)
+        table.add_row(f"{g.generation}{mark}", change, when, str(len(g.references)), value)
     out.print(table)
 
 
@@ -74,7 +69,7 @@ def remove(
         teacher = Teacher.open(
             bundle, progress=step, thinning=partial(step.phase, "thinning the bank")
         )
-        taught = teacher.remove(names, product, commit=not dry_run)
+        taught = teacher.remove([utf8_text(name) for name in names], product, commit=not dry_run)
         effects = effects_of(teacher, taught, None) if dry_run else None
     tell(taught, bundle, effects, json_=json_)
 
@@ -90,7 +85,7 @@ def undo(bundle: BundleArgument, product: ProductOption = None, json_: JsonOptio
         emit_json(taught_report(Taught(previous)))
     else:
         out.print(
-            f"product [bold]{name}[/bold] is back at generation {previous.generation}: "
+            f"product [bold]{plain(name)}[/bold] is back at generation {previous.generation}: "
             f"{counted(len(previous.references), 'reference')}, "
             f"threshold {named_threshold(previous)}"
         )

@@ -11,6 +11,7 @@ import typer
 
 from anoco_edge.cli.options import parse_region, parse_size
 from anoco_edge.errors import UsageError
+from anoco_edge.regular_file import read_regular
 from anoco_edge.teaching import Settings, TileSettings
 
 RoiOption = Annotated[
@@ -99,7 +100,7 @@ def read_settings(
         if not path.is_file():
             raise UsageError(f"there is no mask {mask}", hint="give a PNG file, or 'none'")
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError as error:
             raise UsageError(f"the mask {mask} cannot be read: {error.strerror}") from None
     if threshold is not None and not 0 <= threshold < float("inf"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from anoco_edge.cli.console import counted, emit_json, note, out, warn
+from anoco_edge.cli.console import counted, emit_json, note, out, plain, warn
 from anoco_edge.cli.preview import Effect, preview_report, show_preview
 from anoco_edge.teaching import Taught
 
@@ -39,7 +39,7 @@ def show_taught(taught: Taught, bundle: Path) -> None:
     """A change in words."""
     product, threshold = taught.product, taught.product.threshold
     out.print(
-        f"product [bold]{product.name}[/bold], generation {product.generation}: "
+        f"product [bold]{plain(product.name)}[/bold], generation {product.generation}: "
         f"{counted(len(product.references), 'reference')}"
         + (f" ({len(taught.added)} new)" if taught.added else "")
     )

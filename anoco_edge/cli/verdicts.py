@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
 from rich.table import Column, Table
 
-from anoco_edge.cli.console import err, note, out, warn
+from anoco_edge.cli.console import err, note, out, plain, warn
 from anoco_edge.cli.drift import in_words
+from anoco_edge.plain_text import plain_json
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Detector
@@ -48,6 +48,12 @@ def remarker(detector: Detector) -> Callable[[], None]:
     return say
 
 
+def say_kept(earlier: Path | None) -> None:
+    """Where the run is that was in the folder before this one."""
+    if earlier is not None:
+        note(f"the earlier run is kept in {earlier}")
+
+
 def show_frame(row: Row, json_: bool) -> None:
     """One frame of a live source, as it comes."""
     if json_:
@@ -56,14 +62,15 @@ def show_frame(row: Row, json_: bool) -> None:
         ratio = f"{row['ratio']:.2f}x" if row.get("ratio") else row.get("error", "")
         out.print(
             f"[{COLOURS[row['verdict']]}]{row['verdict'] or 'failed'}[/] "
-            f"{escape(row['source'])} {escape(ratio)}"
+            f"{plain(row['source'])} {plain(ratio)}"
             + (" (provisional)" if row.get("threshold_kind") == "provisional" else "")
         )
 
 
 def json_line(value: Row) -> None:
     """One JSON object a line, out at once."""
-    out.file.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    out.file.write(plain_json(text) + "\n")
     out.file.flush()
 
 
@@ -75,21 +82,21 @@ def show_rows(rows: list[Row], kind: str) -> None:
     table = Table("id", Column("picture", overflow="fold"), heading, "score", "ratio", "regions")
     table.add_column("closest reference", overflow="fold")
     folder, names = short_names([row["source"] for row in shown[:SHOWN_ROWS]])
-    table.caption = f"pictures in {escape(folder)}" if folder else None
+    table.caption = f"pictures in {plain(folder)}" if folder else None
     for row, name in zip(shown, names, strict=False):
         colour, verdict = COLOURS[row["verdict"]], row["verdict"] or "failed"
         if row["verdict"] is None:
-            table.add_row(str(row["id"]), escape(name), f"[{colour}]{verdict}[/]")
+            table.add_row(str(row["id"]), plain(name), f"[{colour}]{verdict}[/]")
             continue
         evidence = row["evidence"] or {}
         table.add_row(
             str(row["id"]),
-            escape(name),
+            plain(name),
             f"[{colour}]{verdict}[/]",
             f"{row['score']:.4g}",
             f"{row['ratio']:.2f}" if row["ratio"] is not None else "-",
             str(len(row["regions"])),
-            escape(f"{evidence['reference']} ({evidence['similarity']:.2f})") if evidence else "-",
+            plain(f"{evidence['reference']} ({evidence['similarity']:.2f})") if evidence else "-",
         )
     if shown:
         out.print(table)
@@ -98,7 +105,7 @@ def show_rows(rows: list[Row], kind: str) -> None:
     failed = [row for row in rows if row["verdict"] is None]
     if len(failed) > 1:  # a single one is named in the last line
         for row in failed:
-            err.print(f"[magenta]failed:[/magenta] {escape(row['error'])}", soft_wrap=True)
+            err.print(f"[magenta]failed:[/magenta] {plain(row['error'])}", soft_wrap=True)
 
 
 def short_names(sources: list[str]) -> tuple[str, list[str]]:

@@ -12,6 +12,7 @@ from anoco_edge.bench.tables import facts
 from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.device_report.state import DeviceState
 from anoco_edge.errors import UsageError
+from anoco_edge.regular_file import read_regular
 
 FORMAT = 1
 
@@ -80,7 +81,7 @@ def write_report(report: Report, folder: Path) -> tuple[Path, Path]:
 def read_report(path: Path) -> Report:
     """A report that somebody sent in."""
     try:
-        return Report.model_validate_json(path.read_bytes())
+        return Report.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(

@@ -38,7 +38,6 @@ from anoco_edge.sources.files import picture_frame
 
 GROUPS = 4  # runs of the backbone a task: enough that sending it costs nothing beside them
 THUMBNAILS = 10_000  # pictures in the report; a page with more of them cannot be opened
-_WRITING = -1  # in the journal: all pictures are done, the results are being written
 Pictures = tuple[int, list[str]]  # the number of the first, and their paths
 
 
@@ -157,13 +156,8 @@ def write_rows(
     run: FleetRun, journal: Journal, watch: DriftWatch | None, on_row: Callable[[Row], None]
 ) -> tuple[Summary, ResultFolder]:
     """results.jsonl and results.csv, in order."""
-    if _WRITING in journal:  # a run that was killed here left a part of them
-        for name in ("results.jsonl", "results.csv"):
-            (run.out / name).unlink(missing_ok=True)
-    else:
-        journal.add(_WRITING, [])
     summary = Summary()
-    folder = ResultFolder(run.out, save=run.save, keep=run.keep)
+    folder = ResultFolder(run.out, save=run.save, keep=run.keep, continues=True)
     for row, _ in _rows(journal):
         row["drift"] = watch.see(row) if watch else None
         folder.put(row)

@@ -13,7 +13,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import TextIO
@@ -24,6 +23,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from anoco_edge.errors import StorageError
+from anoco_edge.plain_text import html_text
 
 # Verdict as written in a row -> word for a person; "failed" stands for a row with an error.
 VERDICTS = {
@@ -136,17 +136,17 @@ def _picture_cell(entry: Entry, name: str) -> str:
         target = "./" + quote(entry.overlay, errors="surrogateescape")
     else:
         return f'<td class="pic">{image}</td>'
-    label = escape(f"Show {name} larger")
+    label = html_text(f"Show {name} larger")
     return f'<td class="pic"><a class="open" href="{target}" aria-label="{label}">{image}</a></td>'
 
 
 def _breakable(path: str) -> str:
-    return escape(path).replace("/", "/<wbr>")
+    return html_text(path).replace("/", "/<wbr>")
 
 
 def _cell(value: float | str | None, text: str, kind: str = "") -> str:
     """A cell with the value it is sorted by; rows without one come last in either direction."""
-    key = "" if value is None else escape(str(value))
+    key = "" if value is None else html_text(str(value))
     css = f' class="{kind}"' if kind else ""
     return f'<td{css} data-v="{key}">{text}</td>'
 
@@ -166,11 +166,11 @@ def _row(entry: Entry, position: int, tally: _Tally) -> str:
         tally.times.append(time)
     number = _number(row.get("id"))
     shown_id = str(row.get("id", position))
-    error = f'<p class="error">{escape(str(row["error"]))}</p>' if row.get("error") else ""
+    error = f'<p class="error">{html_text(str(row["error"]))}</p>' if row.get("error") else ""
     similar = "" if similarity is None else f" <small>{similarity:.2f} similar</small>"
     cells = [
         _picture_cell(entry, name),
-        _cell(position if number is None else number, escape(shown_id), "num"),
+        _cell(position if number is None else number, html_text(shown_id), "num"),
         _cell(name, f"{_breakable(name)}{error}", "name"),
         _cell(VERDICTS[verdict], f'<span class="chip {verdict}">{VERDICTS[verdict]}</span>'),
         _cell(score, "" if score is None else f"{score:.4g}", "num"),
@@ -266,7 +266,7 @@ def histogram(scores: list[tuple[float, str]], threshold: float | None) -> str:
 def _shown(value: object) -> str:
     number = _number(value)
     if isinstance(value, int) or number is None:
-        return escape("-" if value is None else str(value))
+        return html_text("-" if value is None else str(value))
     return f"{number:.1f}" if abs(number) >= 1 else f"{number:.3g}"
 
 
@@ -284,7 +284,7 @@ def _cards(tally: _Tally, summary: Mapping[str, object]) -> str:
     words = {**VERDICTS, **SUMMARY_WORDS}
     return "".join(
         f'<div class="card {key if key in VERDICTS else ""}">'
-        f"<dt>{escape(words.get(key) or key.replace('_', ' ').capitalize())}</dt>"
+        f"<dt>{html_text(words.get(key) or key.replace('_', ' ').capitalize())}</dt>"
         f"<dd{' class=words' if isinstance(value, str) else ''}>{_shown(value)}</dd></div>"
         for key, value in values.items()
     )
@@ -303,11 +303,11 @@ def _banner(kind: str) -> str:
 def _warning(text: str) -> str:
     if not text:
         return ""
-    return f'<p class="banner" role="alert"><strong>Warning:</strong> {escape(text)}.</p>'
+    return f'<p class="banner" role="alert"><strong>Warning:</strong> {html_text(text)}.</p>'
 
 
 def _threshold(threshold: float | None, kind: str) -> str:
-    return "no threshold" if threshold is None else f"threshold {threshold:.4g} ({escape(kind)})"
+    return "no threshold" if threshold is None else f"threshold {threshold:.4g} ({html_text(kind)})"
 
 
 def _filters(tally: _Tally) -> str:
@@ -379,8 +379,8 @@ def write_report(
                 rows.write(_row(entry, position, tally))
             rows.seek(0)
             parts = {
-                "TITLE": escape(title),
-                "PRODUCT": escape(product),
+                "TITLE": html_text(title),
+                "PRODUCT": html_text(product),
                 "THRESHOLD": _threshold(threshold, threshold_kind),
                 "BANNER": _warning(warning) + _banner(threshold_kind),
                 "CARDS": _cards(tally, summary),

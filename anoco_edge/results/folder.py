@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +22,23 @@ from anoco_edge.detector import Detector
 from anoco_edge.drawing.overlay import Match, draw_overlay
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.inspection import Inspection
+from anoco_edge.plain_text import csv_cell, plain_json
+from anoco_edge.regular_file import open_regular
 from anoco_edge.report.page import Entry, thumbnail, write_report
+from anoco_edge.results.earlier_runs import (
+    all_runs,
+    keep_earlier_run,
+    lock_folder,
+    next_segment,
+    refuse_fleet,
+)
 from anoco_edge.results.lines import WholeLines
 from anoco_edge.road import Subject
 
 SavePolicy = Literal["anomalous", "all", "none"]
 Row = dict[str, Any]
 
-MAX_RESULTS_BYTES = 100_000_000  # then results.jsonl and .csv start anew, the last ones kept as .1
+MAX_RESULTS_BYTES = 100_000_000  # then results.jsonl and .csv become results.0001.jsonl and .csv
 EMBEDDED_OVERLAYS = 200  # inside report.html; further ones are linked
 LIVE_REPORT_ROWS = 2000
 OVERLAY_QUALITY = 88
@@ -50,26 +59,38 @@ class Shown:
 
 
 class ResultFolder:
-    """One run's folder. Earlier results in it are kept under `.1`."""
+    """One run's folder. An earlier run in it moves to runs/0001; `earlier` says where it is now.
+
+    `keep` counts overlays of all runs in the folder. With `continues` what lies there is of this
+    run, and its rows are written anew.
+    """
 
     def __init__(
-        self, folder: Path, *, save: SavePolicy = "anomalous", keep: int = 0, live: bool = False
+        self,
+        folder: Path,
+        *,
+        save: SavePolicy = "anomalous",
+        keep: int = 0,
+        live: bool = False,
+        continues: bool = False,
     ) -> None:
         self.folder = folder
         self.save: SavePolicy = save
         self._keep = keep
         self._live = live
-        self._saved: dict[str, list[Path]] = {}  # by name, oldest first
+        self._saved: dict[Path, list[Path]] = {}  # by overlay, oldest first
         self._shown: deque[Shown] = deque(maxlen=LIVE_REPORT_ROWS if live else None)
         with writing_results(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            self.earlier: Path | None = None
+            self._release: Callable[[], object] = lambda: None
+            if not continues:
+                self._release = lock_folder(folder, self)
+                refuse_fleet(folder)
+                self.earlier = keep_earlier_run(folder)
             self._open()
             if keep:  # what earlier runs left counts too: a service restarts many times
-                for overlay in sorted(
-                    folder.glob("overlays/*.jpg"), key=lambda p: p.stat().st_mtime
-                ):
-                    frame = folder / "frames" / f"{overlay.stem}.png"
-                    self._remember(overlay.stem, [overlay, frame])
+                self._remember_earlier()
 
     def add(self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image | None) -> Row:
         """Write one row, and what the policy says to keep of the picture; returns the row."""
@@ -86,7 +107,7 @@ class ResultFolder:
         """Write one row whose overlay, if it has one, is in the folder already."""
         with writing_results(self.folder):
             if row.get("overlay"):
-                self._remember(Path(row["overlay"]).stem, [self.folder / row["overlay"]])
+                self._remember([self.folder / row["overlay"]])
             self._write(row)
 
     def finish(
@@ -117,25 +138,34 @@ class ResultFolder:
 
     def close(self) -> None:
         """Close the files; what was added is on the disk."""
+        self._close_files()
+        self._release()
+
+    def _close_files(self) -> None:
         self._jsonl.close()
         self._csv.close()
 
     def _open(self) -> None:
-        paths = [self.folder / name for name in ("results.jsonl", "results.csv")]
-        if paths[0].exists() and paths[0].stat().st_size:  # a run without rows leaves nothing
-            for path in paths:
-                if path.exists():
-                    path.replace(path.with_suffix(f".1{path.suffix}"))
-        self._jsonl, self._csv = (WholeLines(path) for path in paths)
+        self._jsonl, self._csv = (WholeLines(path) for path in self._paths())
         self._csv.write(_csv_line(_COLUMNS))
 
+    def _paths(self) -> list[Path]:
+        return [self.folder / name for name in ("results.jsonl", "results.csv")]
+
+    def _start_next_segment(self) -> None:
+        number = next_segment(self.folder)
+        self._close_files()
+        for path in self._paths():
+            path.rename(path.with_suffix(f".{number:04d}{path.suffix}"))
+        self._open()
+
     def _write(self, row: Row) -> None:
-        self._jsonl.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        self._jsonl.write(plain_json(text) + "\n")
         flat = _flat(row)
         self._csv.write(_csv_line([flat[name] for name in _COLUMNS]))
         if self._live and self._jsonl.size > MAX_RESULTS_BYTES:
-            self.close()
-            self._open()
+            self._start_next_segment()
 
     def _keep_pictures(
         self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image
@@ -152,13 +182,20 @@ class ResultFolder:
             Image.fromarray(rgb).save(frame)
             files.append(frame)
             row["picture"] = f"frames/{stem}.png"
-        self._remember(stem, files)
+        self._remember(files)
         return row, href
 
-    def _remember(self, stem: str, files: list[Path]) -> None:
-        """Note what was kept; what is more than asked for goes, the oldest first."""
-        self._saved.pop(stem, None)
-        self._saved[stem] = files
+    def _remember_earlier(self) -> None:
+        runs = all_runs(self.folder)
+        overlays = [overlay for run in runs for overlay in run.glob("overlays/*.jpg")]
+        for overlay in sorted(overlays, key=lambda path: path.stat().st_mtime):
+            frame = overlay.parent.parent / "frames" / f"{overlay.stem}.png"
+            self._remember([overlay, frame])
+
+    def _remember(self, files: list[Path]) -> None:
+        """Note what was kept; what is more than asked for goes, the oldest first. Rows stay."""
+        self._saved.pop(files[0], None)
+        self._saved[files[0]] = files
         while self._keep and len(self._saved) > self._keep:
             for path in self._saved.pop(next(iter(self._saved))):
                 path.unlink(missing_ok=True)
@@ -233,7 +270,7 @@ def overlay_of(detector: Detector, result: Inspection, rgb: NDArray[np.uint8]) -
 
 def read_results(path: Path) -> Iterator[Row]:
     """The rows of a results.jsonl."""
-    with path.open(encoding="utf-8", errors="surrogateescape") as stream:
+    with _opened_results(path) as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
                 continue
@@ -246,6 +283,18 @@ def read_results(path: Path) -> Iterator[Row]:
                     f"line {number} of {path} is not a result", hint="give a run's results.jsonl"
                 )
             yield row
+
+
+@contextmanager
+def _opened_results(path: Path) -> Iterator[io.TextIOWrapper]:
+    try:
+        file = open_regular(path)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", hint="give a run's results.jsonl"
+        ) from None
+    with io.TextIOWrapper(file, "utf-8", errors="surrogateescape") as stream:
+        yield stream
 
 
 @contextmanager
@@ -266,7 +315,7 @@ def writing_results(what: Path) -> Iterator[None]:
 
 def _csv_line(values: Sequence[object]) -> str:
     buffer = io.StringIO()
-    csv.writer(buffer).writerow(values)
+    csv.writer(buffer).writerow([csv_cell(value) for value in values])
     return buffer.getvalue()
 
 

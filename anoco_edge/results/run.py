@@ -18,6 +18,7 @@ from anoco_edge.detector import Detector
 from anoco_edge.drift import DriftWatch
 from anoco_edge.errors import AnocoError, EngineError, SourceError, StorageError
 from anoco_edge.inspection import Inspection
+from anoco_edge.plain_text import utf8_text
 from anoco_edge.results.folder import ResultFolder, Row, SavePolicy, overlay_of, wants_overlay
 from anoco_edge.results.signals import signals_held
 from anoco_edge.sources import Frame, Source
@@ -147,13 +148,13 @@ def _alone(detector: Detector, picture: NDArray[np.uint8]) -> Inspection | Anoco
 
 
 def _row(number: int, frame: Frame, outcome: Inspection | AnocoError) -> Row:
-    source = _printable(frame.source)
+    source = utf8_text(frame.source)
     if isinstance(outcome, Inspection):
         row = {"id": number, **outcome.to_row(), "source": source}
         if Path(frame.source).is_file():
             row["picture"] = os.path.abspath(frame.source)  # noqa: PTH100 (links stay links)
         return row
-    message = _printable(str(outcome))
+    message = utf8_text(str(outcome))
     error = message if source in message else f"{source}: {message}"
     return failed_row(number, source, error)
 
@@ -162,12 +163,3 @@ def failed_row(number: int, source: str, error: str) -> Row:
     """The row of a picture that could not be inspected."""
     missing = dict.fromkeys(("score", "threshold", "ratio", "verdict", "evidence"))
     return {"id": number, "source": source, **missing, "regions": [], "timings": {}, "error": error}
-
-
-def _printable(name: str) -> str:
-    r"""A file name need not be UTF-8; a report, a terminal and a database are.
-
-    >>> print(_printable("part\udce9.png"))
-    part\udce9.png
-    """
-    return name.encode("utf-8", "backslashreplace").decode()

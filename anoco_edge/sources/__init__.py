@@ -101,6 +101,7 @@ def open_source(
     (2, ['part9.png', 'part10.png'])
     """
     from anoco_edge.sources import files, stream
+    from anoco_edge.sources.address import mask_address
 
     if isinstance(inputs, str):
         inputs = [inputs]
@@ -117,7 +118,7 @@ def open_source(
     addresses = [text for text in inputs if stream.is_address(text)]
     if addresses and len(inputs) > 1:
         raise UsageError(
-            f"{stream.public_name(addresses[0])} is a live source and must stand alone",
+            f"{mask_address(addresses[0])} is a live source and must stand alone",
             hint="run once for each stream",
         )
     if addresses:

@@ -209,6 +209,8 @@ def _expand(text: str, ignored: set[str]) -> list[str]:
         return _expand_folder(text, ignored)
     if stat.S_ISCHR(mode):
         raise UsageError(f"{text} is a device, not a file", hint=f"use: --camera {text}")
+    if not stat.S_ISREG(mode):  # opening a pipe would wait for somebody who writes to it
+        raise UsageError(f"{text} is not a regular file", hint="name a picture or a video file")
     return [text]  # what is named by its name is read, whatever its suffix: the content decides
 
 
@@ -232,7 +234,9 @@ def _expand_glob(pattern: str, ignored: set[str]) -> list[str]:
     for hit in glob.glob(pattern, recursive=True):  # noqa: PTH207 - Path.glob takes no absolute pattern
         if Path(hit).is_dir():
             found.update(_walk(hit, ignored))
-        elif is_video(hit) or _is_picture(hit):
+        elif is_video(hit):
+            found.update(_expand(hit, ignored))
+        elif _is_picture(hit):
             found.add(hit)
         else:
             ignored.add(hit)

@@ -20,6 +20,7 @@ from anoco_edge.errors import (
 )
 from anoco_edge.pictures import check_rgb
 from anoco_edge.sources import Frame, av_reader, mjpeg_http
+from anoco_edge.sources.address import mask_address
 from anoco_edge.sources.closing import Closing
 from anoco_edge.sources.cv2_reader import Cv2Reader, has_backend, load_cv2, quiet
 from anoco_edge.sources.reader import FrameReader, OneSize, Received, StreamEndedError
@@ -35,15 +36,6 @@ def is_address(text: str) -> bool:
     (True, False)
     """
     return _ADDRESS.match(text) is not None
-
-
-def public_name(address: str) -> str:
-    """The address without its password, because names end up in reports.
-
-    >>> public_name("rtsp://op:secret@cam:554/1")
-    'rtsp://op:***@cam:554/1'
-    """
-    return re.sub(r"(://[^/@:]*):[^/]*@", r"\1:***@", address)
 
 
 def has_gstreamer() -> bool:
@@ -91,7 +83,7 @@ def open_camera(camera: int | str, *, limit: int | None, timeout: float) -> Live
 
 def open_address(address: str, *, limit: int | None, timeout: float) -> LiveSource:
     """A network stream: MJPEG over HTTP by ourselves, RTSP and all others by FFmpeg."""
-    name = public_name(address)
+    name = mask_address(address)
     reader: FrameReader | None = None
     if address.lower().startswith(("http://", "https://")):
         reader = mjpeg_http.open_mjpeg(address, name, timeout)

@@ -14,7 +14,9 @@ from PIL import Image
 from anoco_edge.bundle import Reference
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.schema import FileRecord
-from anoco_edge.pictures import decode_picture, read_picture
+from anoco_edge.pictures import PICTURE_SUFFIXES, decode_picture, read_picture
+from anoco_edge.plain_text import utf8_text
+from anoco_edge.regular_file import read_regular
 from anoco_edge.teaching.burst_detection import Thumbnail, thumbnail
 
 Pixels = NDArray[np.uint8]
@@ -39,8 +41,8 @@ class NewPicture:
         """The file as it is; its bytes are kept in the bundle."""
         path = Path(path)
         try:
-            data = path.read_bytes()
-        except OSError:
+            data = read_regular(path)
+        except (OSError, ValueError):
             read_picture(path)  # says in one line what is wrong with it
             raise
         # Decoded from the very bytes that are kept: a camera may be writing the next picture.
@@ -57,8 +59,9 @@ class NewPicture:
     @staticmethod
     def _of(name: str, data: bytes, suffix: str, rgb: Pixels) -> NewPicture:
         height, width = rgb.shape[:2]
+        own = suffix if suffix in PICTURE_SUFFIXES else ""  # the content decides, not the name
         digest = sha256_bytes(rgb.tobytes())
-        return NewPicture(name, data, suffix, digest, width, height, thumbnail(rgb))
+        return NewPicture(utf8_text(name), data, own, digest, width, height, thumbnail(rgb))
 
     @property
     def rgb(self) -> Pixels:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from html import escape
 from importlib import resources
 from pathlib import Path
 
 from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.conformal import Conformal, group_maxima, percent, score_range
+from anoco_edge.plain_text import html_text
 from anoco_edge_calibration.charts import Chart, histogram, tradeoff_chart
 from anoco_edge_calibration.tradeoff import Tradeoff, tradeoff
 
@@ -70,10 +70,10 @@ def write_calibration_report(
     True
     """
     parts = {
-        "TITLE": escape(title),
-        "PRODUCT": escape(product),
-        "BANNERS": "".join(f'<p class="banner" role="note">{escape(w)}</p>' for w in warnings),
-        "WORDS": escape(words),
+        "TITLE": html_text(title),
+        "PRODUCT": html_text(product),
+        "BANNERS": "".join(f'<p class="banner" role="note">{html_text(w)}</p>' for w in warnings),
+        "WORDS": html_text(words),
         "CARDS": _cards(found, exact, len(pictures), len(defects)),
         "HISTOGRAM": score_histogram(found, pictures, defects, exact=exact).svg(),
         "TRADEOFF": "",
@@ -164,4 +164,4 @@ def _table(headings: Sequence[str], rows: Sequence[str]) -> str:
 
 
 def _breakable(path: str) -> str:
-    return escape(path).replace("/", "/<wbr>")
+    return html_text(path).replace("/", "/<wbr>")

@@ -6,7 +6,6 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from anoco_edge.conformal import checked_scores
 from anoco_edge.errors import UsageError
+from anoco_edge.plain_text import html_text
 from anoco_edge_calibration.tradeoff import Tradeoff
 
 # Okabe and Ito's colours: told apart with any kind of colour vision.
@@ -121,7 +121,7 @@ class Chart:
 
 def _xml(text: str) -> str:
     """Text for XML, which has no place for control characters or torn file names."""
-    return escape("".join(c if c.isprintable() else "\ufffd" for c in text))
+    return html_text(text)
 
 
 def _as_svg(shape: Shape) -> str:

@@ -6,7 +6,6 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from anoco_edge.bench.tables import facts
 from anoco_edge.bundle.disk import write_atomic, writing
+from anoco_edge.plain_text import html_text
 from anoco_edge_calibration.charts import PALETTE, Series, line_chart
 from anoco_edge_calibration.evaluation import Evaluation
 from anoco_edge_calibration.gallery import Shown, Worst
@@ -61,13 +61,15 @@ def write_eval_report(
     told = _facts(settings)
     categories = list(dict.fromkeys(row.category for row in result.rows if row.category != MEAN))
     parts = {
-        "TITLE": escape(title),
+        "TITLE": html_text(title),
         "BANNER": _banner(result),
         "CARDS": _cards(told),
         "TABLE": _table(result.rows),
-        "REMARKS": "".join(f'<p class="quiet">{escape(remark)}.</p>' for remark in result.remarks),
+        "REMARKS": "".join(
+            f'<p class="quiet">{html_text(remark)}.</p>' for remark in result.remarks
+        ),
         "CONTENTS": " ".join(
-            f'<a href="#c{number}">{escape(name)}</a>' for number, name in enumerate(categories)
+            f'<a href="#c{number}">{html_text(name)}</a>' for number, name in enumerate(categories)
         ),
         "LEFT": f" {left} scorers with the lowest mean AUROC are left out." if left else "",
         "CATEGORIES": "".join(
@@ -99,7 +101,7 @@ def _banner(result: Evaluation) -> str:
     count = len(result.problems)
     if not count:
         return ""
-    lines = [f"<li>{escape(problem.what)}</li>" for problem in result.problems[:MOST_PROBLEMS]]
+    lines = [f"<li>{html_text(problem.what)}</li>" for problem in result.problems[:MOST_PROBLEMS]]
     if count > MOST_PROBLEMS:
         lines.append(f"<li>and {count - MOST_PROBLEMS} more: see results.json</li>")
     title = f"{count} thing{'s' * (count > 1)} could not be measured"
@@ -120,7 +122,7 @@ def _facts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _cards(told: Mapping[str, str]) -> str:
     return "".join(
-        f'<div class="card"><dt>{word}</dt><dd>{escape(told[name])}</dd></div>'
+        f'<div class="card"><dt>{word}</dt><dd>{html_text(told[name])}</dd></div>'
         for name, word in _CARDS.items()
         if name in told
     )
@@ -130,7 +132,7 @@ def _table(rows: Sequence[Row]) -> str:
     """The terminal's table, cell by cell."""
     table = rich_table(rows, "")
     kinds = [' class="num"' if column.justify == "right" else "" for column in table.columns]
-    names = [escape(str(column.header)) for column in table.columns]
+    names = [html_text(str(column.header)) for column in table.columns]
     head = "".join(f'<th scope="col"{k}>{name}</th>' for k, name in zip(kinds, names, strict=True))
     lines = []
     cells = zip(*(column.cells for column in table.columns), strict=True)
@@ -141,7 +143,7 @@ def _table(rows: Sequence[Row]) -> str:
 
 
 def _cell(text: Any) -> str:
-    words = escape(text.plain)
+    words = html_text(text.plain)
     return f"<b>{words}</b>" if text.style == "bold" else words
 
 
@@ -156,15 +158,14 @@ def _category(
     curves = f'<p class="legend">{_legend(drawn)}</p>\n<div class="pairs">{pairs}</div>'
     if not pairs:
         curves = '<p class="quiet">No curves: they need good and defective test parts.</p>'
-    return (
-        f'<section id="c{number}">\n<h2>{escape(name)}</h2>\n{curves}\n{_worst(worst)}</section>\n'
-    )
+    heading = f'<section id="c{number}">\n<h2>{html_text(name)}</h2>'
+    return f"{heading}\n{curves}\n{_worst(worst)}</section>\n"
 
 
 def _legend(drawn: Sequence[str]) -> str:
     return "".join(
         '<span><svg viewBox="0 0 10 10" aria-hidden="true">'
-        f'<rect width="10" height="10" fill="{colour}"/></svg>{escape(name)}</span>'
+        f'<rect width="10" height="10" fill="{colour}"/></svg>{html_text(name)}</span>'
         for name, colour in zip(drawn, PALETTE, strict=False)
     )
 
@@ -229,7 +230,7 @@ def _taught(shots: Shots, seed: int) -> str:
 def _worst(worst: Worst | None) -> str:
     if worst is None:
         return '<p class="quiet">No pictures: the largest number of shots was not taught.</p>\n'
-    who = f"{escape(worst.scorer)}, {_taught(worst.shots, worst.seed)}"
+    who = f"{html_text(worst.scorer)}, {_taught(worst.shots, worst.seed)}"
     html = ""
     for what, shown, of in (
         ("misses: defective parts with the lowest scores", worst.misses, worst.defects),
@@ -243,19 +244,19 @@ def _worst(worst: Worst | None) -> str:
 
 
 def _figure(one: Shown) -> str:
-    name = escape(one.name)
+    name = html_text(one.name)
     if isinstance(one.drawn, str):
-        image = f'<p class="lacking">{escape(one.drawn)}</p>'
+        image = f'<p class="lacking">{html_text(one.drawn)}</p>'
     else:
         data = base64.b64encode(one.drawn).decode("ascii")
         image = f'<img src="data:image/jpeg;base64,{data}" alt="{name}, beside it its heat map">'
-    words = f"<b>{name}</b> {escape(one.words)}"
+    words = f"<b>{name}</b> {html_text(one.words)}"
     return f"<figure>{image}<figcaption>{words}</figcaption></figure>\n"
 
 
 def _settings(told: Mapping[str, str]) -> str:
     rows = (
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>\n'
+        f'<tr><th scope="row">{html_text(name)}</th><td>{html_text(value)}</td></tr>\n'
         for name, value in told.items()
     )
     return f"<table><tbody>\n{''.join(rows)}</tbody></table>"

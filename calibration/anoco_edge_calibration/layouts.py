@@ -13,6 +13,7 @@ Masks in folders are named like their picture, or with `_mask` behind it.
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from typing import Any
 
 from anoco_edge.errors import UsageError
 from anoco_edge.pictures import PICTURE_SUFFIXES
+from anoco_edge.regular_file import open_regular, read_regular
 from anoco_edge.sources.files import natural_key
 from anoco_edge_calibration.dataset import Category, DataSet, TestPicture
 
@@ -120,7 +122,8 @@ def _find_visa(folder: Path) -> Mapping[str, Reader] | None:
     if not file.is_file():
         return None
     try:
-        with file.open(newline="", encoding="utf-8-sig") as lines:
+        with open_regular(file) as stream:
+            lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
             reader = csv.DictReader(lines)
             rows = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -171,7 +174,7 @@ def _find_real_iad(folder: Path) -> Mapping[str, Reader] | None:
 
 def _read_real_iad(file: Path, pictures: Path) -> Category:
     try:
-        document = json.loads(file.read_text("utf-8"))
+        document = json.loads(read_regular(file).decode("utf-8"))
         meta = document["meta"]
         root, normal = pictures / meta["prefix"], meta["normal_class"]
         train = [root / one["image_path"] for one in document["train"] if _is(one, normal)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import UsageError
+from anoco_edge.regular_file import read_regular
 from anoco_edge_export.heavy import load
 from anoco_edge_export.recipe import Recipe
 
@@ -96,7 +97,7 @@ def _of_open_clip(config: Mapping[str, Any]) -> str | None:
 
 def _read(file: Path) -> Mapping[str, Any]:
     try:
-        config = json.loads(file.read_text("utf-8"))
+        config = json.loads(read_regular(file).decode("utf-8"))
     except (OSError, ValueError):
         return {}
     return config if isinstance(config, dict) else {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import UsageError
+from anoco_edge.regular_file import open_regular
 from anoco_edge_export.heavy import load
 
 _IN_A_FOLDER = "model.safetensors"
@@ -112,7 +113,7 @@ def _refuse_program(file: Path) -> None:
 
 def _start(file: Path) -> bytes:
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             return stream.read(64)
     except OSError as error:
         raise UsageError(

@@ -1,0 +1,122 @@
+"""A run never destroys an earlier one: what is in its folder moves to runs/0001, 0002 and so on.
+
+The folder of --out holds the newest run. Rows name overlays and frames relative to their file, so a
+run moves as a whole. It moves by renames into runs/.moving-0001, which gets its name at the end. A
+new run writes nothing before that, so whatever lies in the folder while there is a .moving-0001
+belongs to it: the next start completes a move that was killed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from anoco_edge.errors import StorageError
+
+RUNS = "runs"
+UNFINISHED = "unfinished.jsonl"  # the journal of a run with many workers
+_MOVING = ".moving-"
+# A journal goes first: without its overlays it must not be taken up again.
+_PATTERNS = (UNFINISHED, "results*.csv", "report.html", "overlays", "frames", "results*.jsonl")
+
+
+def keep_earlier_run(folder: Path, *, journal: bool = True) -> Path | None:
+    """Move the run that `folder` holds, and say where it is now; None when there is none.
+
+    With `journal=False` the journal there is of the run that begins, and stays.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as out:
+    ...     _ = Path(out, "results.jsonl").write_text("{}")
+    ...     kept = keep_earlier_run(Path(out))
+    ...     kept.relative_to(out).as_posix(), keep_earlier_run(Path(out))
+    ('runs/0001', None)
+    """
+    names = _PATTERNS if journal else _PATTERNS[1:]
+    kept = None
+    for half in sorted(folder.glob(f"{RUNS}/{_MOVING}*")):
+        kept = _move(folder, half, names)
+    if _holds_a_run(folder, names):
+        half = folder / RUNS / f"{_MOVING}{_free_number(folder):04d}"
+        half.mkdir(parents=True)
+        kept = _move(folder, half, names)
+    return kept
+
+
+def all_runs(folder: Path) -> list[Path]:
+    """The folders of the earlier runs and the newest, oldest first."""
+    numbered = [p for p in folder.glob(f"{RUNS}/*") if p.name.isdecimal()]
+    return [*sorted(numbered, key=lambda path: int(path.name)), folder]
+
+
+def next_segment(folder: Path) -> int:
+    """The first free number of results.0001.jsonl: a file of a long run that is full."""
+    taken = [path.name.split(".")[1] for path in folder.glob("results.*.*")]
+    return 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
+
+
+def lock_folder(folder: Path, owner: object) -> Callable[[], object]:
+    """Refuse a second run in the same folder until `owner` is gone or the result is called."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    release = weakref.finalize(owner, os.close, handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        release()
+        raise _taken(folder) from None
+    except OSError:
+        pass  # a file system without locks: two runs at once are the user's to avoid
+    return release
+
+
+def refuse_fleet(folder: Path) -> None:
+    """A run with many workers holds its journal while it lasts."""
+    try:
+        handle = os.open(folder / UNFINISHED, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _taken(folder) from None
+    finally:
+        os.close(handle)
+
+
+def _taken(folder: Path) -> StorageError:
+    return StorageError(f"another run writes to {folder}", hint="wait for it, or choose --out")
+
+
+def _files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    for pattern in names:
+        yield from sorted(folder.glob(pattern))
+
+
+def _holds_a_run(folder: Path, names: Sequence[str]) -> bool:
+    """Rows or pictures; a run that ended before its first row leaves nothing to keep."""
+    return any(
+        any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
+        for path in _files(folder, names)
+        if path.is_dir() or path.suffix == ".jsonl"
+    )
+
+
+def _move(folder: Path, half: Path, names: Sequence[str]) -> Path:
+    for path in _files(folder, names):
+        if not (half / path.name).exists():  # otherwise it is another run's, and moves after this
+            path.rename(half / path.name)
+    # By this file a folder is known as a run, whose overlays are no pictures of parts.
+    (half / "results.jsonl").touch()
+    name = half.name.removeprefix(_MOVING)
+    if not name.isdecimal() or (folder / RUNS / name).exists():
+        name = f"{_free_number(folder):04d}"
+    return half.rename(folder / RUNS / name)
+
+
+def _free_number(folder: Path) -> int:
+    names = [path.name.removeprefix(_MOVING) for path in folder.glob(f"{RUNS}/*")]
+    names += [path.name.removeprefix(_MOVING) for path in folder.glob(f"{RUNS}/{_MOVING}*")]
+    return 1 + max((int(name) for name in names if name.isdecimal()), default=0)
