@@ -507,3 +507,15 @@ def test_settings_survive_a_failed_change(taught: Path) -> None:
     assert Bundle.open(taught).product("part").generation == 1
     product = Teacher.open(taught).configure(Settings({"bank_dtype": "float32"}), "part").product
     assert (product.generation, product.bank_dtype) == (2, "float32")
+
+
+def test_what_a_killed_process_left_half_written_goes_with_the_next_write(tmp_path: Path) -> None:
+    """Outside bundles there is no lock: the number of the process says whether it lives."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = [tmp_path / f"{TEMPORARY}{name}-{gone.pid}" for name in ("a[1].json", "other.json")]
+    alive = tmp_path / f"{TEMPORARY}a[1].json-{os.getppid()}"
+    for path in (*left, alive):
+        path.write_bytes(b"half")
+    write_atomic(tmp_path / "a[1].json", b"whole")
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "a[1].json", left[1], alive])

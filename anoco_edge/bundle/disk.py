@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from anoco_edge.errors import StorageError
-from anoco_edge.storage.beneath import TEMPORARY, Directory
+from anoco_edge.storage.beneath import TEMPORARY, Directory, sweep_temporaries
 from anoco_edge.storage.durability import NOT_DURABLE, NotDurableError, committed
 from anoco_edge.storage.staging import sweep_stagings
 
@@ -44,6 +44,7 @@ def writing(what: str) -> Iterator[None]:
 
 def write_atomic(path: Path, data: bytes) -> None:
     """The file is there whole, and on the disk, or not at all."""
+    sweep_temporaries(path.parent, path.name)
     with Directory.open(path.parent) as folder:
         folder.put(path.name, data)
         with committed():

@@ -24,6 +24,7 @@ from PIL import Image, ImageOps
 
 from anoco_edge.errors import StorageError
 from anoco_edge.plain_text import html_text
+from anoco_edge.storage.beneath import sweep_temporaries, temporary_name
 
 # Verdict as written in a row -> word for a person; "failed" stands for a row with an error.
 VERDICTS = {
@@ -331,7 +332,8 @@ def _template() -> tuple[str, str]:
 
 def _save(path: Path, head: str, rows: TextIO, tail: str) -> None:
     """All or nothing: a reader sees the old report or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    sweep_temporaries(path.parent, path.name)
+    temporary = path.with_name(temporary_name(path.name))
     try:
         # errors="replace": a file name that is not UTF-8 must not cost the whole report.
         with temporary.open("w", encoding="utf-8", errors="replace", newline="\n") as out:

@@ -8,6 +8,7 @@ not a regular file (a FIFO, a device, a socket) is refused before anything waits
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import stat
 from collections.abc import Iterator
@@ -234,7 +235,7 @@ class Directory:
         return handle
 
     def _put(self, last: str, data: bytes, mode: int) -> None:
-        temporary = f"{TEMPORARY}{last}-{os.getpid()}"
+        temporary = temporary_name(last)
         with suppress(FileNotFoundError):  # left by a process of the same number
             os.unlink(temporary, dir_fd=self._handle)
         try:
@@ -258,3 +259,24 @@ def read_below(root: Path, path: Path, most: int | None = None) -> bytes:
     """
     with Directory.open(root) as folder:
         return folder.read(path.relative_to(root).as_posix(), most)
+
+
+def temporary_name(name: str) -> str:
+    """What a file is called while this process writes it.
+
+    >>> temporary_name("a.json").startswith(".tmp-a.json-")
+    True
+    """
+    return f"{TEMPORARY}{name}-{os.getpid()}"
+
+
+def sweep_temporaries(folder: Path, name: str) -> None:
+    """Remove what processes that are no more left half-written of one file.
+
+    >>> sweep_temporaries(Path("/proc"), "a.json")
+    """
+    for path in folder.glob(f"{TEMPORARY}{glob.escape(name)}-*"):
+        process = path.name.rpartition("-")[2]
+        if process.isdecimal() and not Path("/proc", process).exists():
+            with suppress(FileNotFoundError):
+                path.unlink()

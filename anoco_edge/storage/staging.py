@@ -220,6 +220,7 @@ def _locked_folder(target: Path) -> Iterator[Path]:
             continue  # swept in the moment before it had a lock
         try:
             if _is_ours(handle):
+                _sync(folder)  # without its lock, a power cut would leave it to nobody
                 yield folder
                 return
         finally:

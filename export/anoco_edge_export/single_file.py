@@ -268,7 +268,7 @@ def _move_in(files: list[Path], path: Path) -> None:
         path.unlink(missing_ok=True)
         data[0].replace(_data_of(path))
     model.replace(path)
-    if not data:
-        _data_of(path).unlink(missing_ok=True)
     with committed():
+        if not data:
+            _data_of(path).unlink(missing_ok=True)
         sync_folder(path.parent)

@@ -26,6 +26,18 @@ int checked(int result) {
   return result;
 }
 
+// Network and FUSE file systems let a signal interrupt a call; it is made again.
+template <class Call>
+int uninterrupted(Call&& call) {
+  int result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+void sync_file(int handle) {
+  checked(uninterrupted([&] { return ::fsync(handle); }));
+}
+
 bool is_missing(const std::system_error& error) {
   return error.code() == std::errc::no_such_file_or_directory;
 }
@@ -83,7 +95,8 @@ Descriptor::~Descriptor() {
 // ---- Folders
 
 Directory Directory::open(const fs::path& path) {
-  return {path, Descriptor(checked(::open(path.c_str(), kFolder)))};
+  const auto opening = [&] { return ::open(path.c_str(), kFolder); };
+  return {path, Descriptor(checked(uninterrupted(opening)))};
 }
 
 Directory Directory::copy() const {
@@ -105,11 +118,14 @@ Directory Directory::walk(const std::vector<std::string>& parts, bool create) co
 }
 
 Directory Directory::enter(const std::string& part, bool create) const {
-  int handle = ::openat(handle_.number(), part.c_str(), kFolder | O_NOFOLLOW);
+  const auto opening = [&] {
+    return ::openat(handle_.number(), part.c_str(), kFolder | O_NOFOLLOW);
+  };
+  int handle = uninterrupted(opening);
   if (handle < 0 && errno == ENOENT && create) {
     if (::mkdirat(handle_.number(), part.c_str(), 0777) != 0 && errno != EEXIST) throw_errno();
     sync();
-    handle = ::openat(handle_.number(), part.c_str(), kFolder | O_NOFOLLOW);
+    handle = uninterrupted(opening);
   }
   if (handle < 0) {
     const int error = errno;
@@ -121,7 +137,8 @@ Directory Directory::enter(const std::string& part, bool create) const {
 
 std::vector<std::string> Directory::names() const {
   // A handle of its own: that of the directory keeps its place.
-  Descriptor handle(checked(::openat(handle_.number(), ".", kFolder)));
+  Descriptor handle(
+      checked(uninterrupted([&] { return ::openat(handle_.number(), ".", kFolder); })));
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::fdopendir(handle.number()), ::closedir);
   if (entries == nullptr) throw_errno();
   handle.release();  // closedir closes it
@@ -161,7 +178,7 @@ bool Directory::holds_folder(const std::string& name) const {
   }
 }
 
-void Directory::sync() const { checked(::fsync(handle_.number())); }
+void Directory::sync() const { sync_file(handle_.number()); }
 
 // ---- Files
 
@@ -196,9 +213,10 @@ void Directory::put(const std::string& name, std::string_view data) const {
   ::unlinkat(folder, temporary.c_str(), 0);  // left by a process of the same number
   try {
     constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    const Descriptor file(checked(::openat(folder, temporary.c_str(), kNew, 0666)));
+    const Descriptor file(
+        checked(uninterrupted([&] { return ::openat(folder, temporary.c_str(), kNew, 0666); })));
     write_all(file.number(), data);
-    checked(::fsync(file.number()));
+    sync_file(file.number());
     checked(::renameat(folder, temporary.c_str(), folder, last.c_str()));
   } catch (...) {
     ::unlinkat(folder, temporary.c_str(), 0);
@@ -245,7 +263,8 @@ Descriptor Directory::open_part(const std::string& part, int flags, bool create)
     if (!create || !is_missing(error)) throw;
   }
   constexpr int kAlways = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  Descriptor file(checked(::openat(handle_.number(), part.c_str(), flags | kAlways, 0644)));
+  Descriptor file(checked(uninterrupted(
+      [&] { return ::openat(handle_.number(), part.c_str(), flags | kAlways, 0644); })));
   struct stat found;
   checked(::fstat(file.number(), &found));
   check_mode(part, found.st_mode & S_IFMT, S_IFREG);
