@@ -30,6 +30,7 @@ from anoco_edge.sources.closing import Closing
 
 _ADDRESS = re.compile(r"^(https?|rtsps?|rtmps?|rtp|udp|tcp|srt)://", re.IGNORECASE)
 _JOIN_SECONDS = 2.0
+_LARGEST_CAMERA = 1_000_000  # Linux numbers devices up to 2**20; OpenCV takes 32 bits
 
 
 def is_address(text: str) -> bool:
@@ -95,6 +96,8 @@ def open_camera(camera: int | str, *, limit: int | None, timeout: float) -> Live
             hint="give an index (0), a device (/dev/video0), an address (rtsp://...) or a"
             " GStreamer pipeline ('... ! appsink')",
         )
+    if text.isdecimal() and int(text) > _LARGEST_CAMERA:
+        raise UsageError(f"there is no camera {text}", hint="cameras count from 0: /dev/video0")
     cv2 = load_cv2()
     with _quiet(cv2):
         if text.isdecimal():
