@@ -53,7 +53,8 @@ class Subject:
     @staticmethod
     def of(bundle: Bundle, name: str | None, threshold: float | None) -> Subject:
         """Reads the product; a threshold given here is used in place of its own."""
-        if threshold is not None and not 0 < threshold < float("inf"):
+        # Beyond these the ratio of a score and a threshold is no number in 32 bits any more.
+        if threshold is not None and not 1e-30 <= threshold <= 1e30:
             raise UsageError(f"threshold is {threshold}", hint="it must be a number above 0")
         product = bundle.product(name)
         bank = bundle.bank(product)

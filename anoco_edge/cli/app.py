@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +28,7 @@ from anoco_edge.cli import (
 from anoco_edge.cli import (
     eval as eval_,
 )
+from anoco_edge.cli.options import check_number
 from anoco_edge.plain_text import plain_text
 
 
@@ -41,6 +43,20 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with _harmless_complaints():
             return super().invoke(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and not isinstance(command, _Commands):
+            command.invoke = partial(_with_checked_numbers, type(command).invoke, command)  # type: ignore[method-assign]
+        return command
+
+
+def _with_checked_numbers(invoke: Callable[[Any, Any], Any], command: Any, ctx: Any) -> Any:
+    for option in command.params:
+        value = ctx.params.get(option.name)
+        for number in value if isinstance(value, list | tuple) else [value]:
+            check_number(number, option.opts[0])
+    return invoke(command, ctx)
 
 
 @contextmanager
@@ -94,5 +110,5 @@ for module in (
     device_report,
 ):
     module.register(app)
-app.add_typer(references.app, name="references")
-app.add_typer(product.app, name="product")
+app.add_typer(references.app, name="references", cls=_Commands)
+app.add_typer(product.app, name="product", cls=_Commands)

@@ -10,6 +10,8 @@ import typer
 from anoco_edge.errors import UsageError
 
 BundleArgument = Annotated[Path, typer.Argument(help="Bundle directory (NAME.anoco).")]
+_SMALLEST = 1e-30  # a score divided by it is a number in 32 bits yet
+
 ProductOption = Annotated[
     str | None, typer.Option("--product", "-p", help="Product; default: the only one there is.")
 ]
@@ -60,6 +62,22 @@ def check_product_name(name: str | None) -> None:
         raise UsageError(
             f"{name!r} is not a product name", hint="use letters, digits, '-', '_' and '.'"
         ) from None
+
+
+def check_number(value: object, option: str) -> None:
+    """Refuse what no option means and libraries stumble over: nan, and numbers beyond 32 bits.
+
+    >>> check_number(5e-324, "--threshold")
+    Traceback (most recent call last):
+    anoco_edge.errors.UsageError: --threshold is 5e-324; give a number between 1e-30 and 1e+30...
+    """
+    if isinstance(value, float) and value != 0 and not _SMALLEST <= abs(value) <= 1 / _SMALLEST:
+        hint = f"give a number between {_SMALLEST:g} and {1 / _SMALLEST:g}, or 0"
+        raise UsageError(f"{option} is {value}", hint=hint)
+    wide = option in ("--seed", "--tta-seed", "--id")
+    largest = 2**63 - 1 if wide else 2**31 - 1
+    if isinstance(value, int) and abs(value) > largest:
+        raise UsageError(f"{option} is {value}", hint=f"give at most {largest}")
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:

@@ -27,6 +27,7 @@ from anoco_edge.sources.reader import FrameReader, OneSize, Received, StreamEnde
 
 _ADDRESS = re.compile(r"^(https?|rtsps?|rtmps?|rtp|udp|tcp|srt)://", re.IGNORECASE)
 _JOIN_SECONDS = 2.0
+_LARGEST_CAMERA = 1_000_000  # Linux numbers devices up to 2**20; OpenCV takes 32 bits
 
 
 def is_address(text: str) -> bool:
@@ -69,6 +70,8 @@ def open_camera(camera: int | str, *, limit: int | None, timeout: float) -> Live
         )
     if text.startswith("/") and Path(text).exists() and not Path(text).is_char_device():
         raise UsageError(f"{text} is not a device", hint="a video file is named without --camera")
+    if text.isdecimal() and int(text) > _LARGEST_CAMERA:
+        raise UsageError(f"there is no camera {text}", hint="cameras count from 0: /dev/video0")
     cv2 = load_cv2()
     with quiet(cv2):
         if text.isdecimal():
