@@ -450,7 +450,7 @@ def test_undo_goes_back_step_by_step_to_the_first(teacher: Teacher) -> None:
     scores = []
     for expected in reversed(states):
         assert bundle.product() == expected
-        scores.append(Detector.open(bundle.path).inspect(textured_picture(6)).score)
+        scores.append(Detector.open(bundle.path).inspect(textured_picture(5)).score)
         list(bundle.verify())
         if expected.parent is not None:
             undo(bundle, "default")

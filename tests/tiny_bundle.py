@@ -98,7 +98,7 @@ def textured_picture(seed: int, width: int = 96, height: int = 80) -> np.ndarray
     picture = 128 + 60 * weave[..., None] * tint + rng.normal(0, 4, (height, width, 3))
     # Broad shades, which the backbone's filters hardly see: without them, parts that happen to lie
     # alike would be the same picture but for the noise, as frames of one part are.
-    shades = np.random.default_rng([seed, 1]).uniform(-12, 12, (4, 5)).astype(np.float32)
+    shades = np.random.default_rng([seed, 1]).uniform(-12, 12, (2, 3)).astype(np.float32)
     large = Image.fromarray(shades).resize((width, height), Image.Resampling.BICUBIC)
     picture += np.asarray(large)[..., None]
     return picture.clip(0, 255).astype(np.uint8)
