@@ -200,6 +200,29 @@ def test_from_results_that_are_none(here: Path, content: bytes) -> None:
     assert "line 2 of odd.jsonl is not a result" in line
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"picture": 7},
+        {"source": ["a"]},
+        {"score": "high"},
+        {"score": True},
+        {"id": "0"},
+        {"error": {}},
+    ],
+)
+def test_rows_of_another_kind_are_refused(here: Path, row: dict[str, object]) -> None:
+    Path("odd.jsonl").write_text(json.dumps({"id": 0, "picture": "a.png", **row}) + "\n")
+    line = refused(2, "enroll", "line.anoco", "--from-results", "odd.jsonl", "--id", "0")
+    assert "line 1 of odd.jsonl is not a result" in line
+
+
+def test_a_deep_row_is_refused(here: Path) -> None:
+    Path("odd.jsonl").write_text("[" * 100_000 + "\n")
+    line = refused(2, "enroll", "line.anoco", "--from-results", "odd.jsonl", "--id", "0")
+    assert "line 1 of odd.jsonl is not a result" in line
+
+
 # --- the command line itself ----------------------------------------------------------------------
 
 

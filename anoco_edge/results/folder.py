@@ -276,13 +276,24 @@ def read_results(path: Path) -> Iterator[Row]:
                 continue
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 row = None
-            if not isinstance(row, dict) or "id" not in row:
+            if not _is_row(row):
                 raise UsageError(
                     f"line {number} of {path} is not a result", hint="give a run's results.jsonl"
                 )
             yield row
+
+
+def _is_row(row: Any) -> bool:
+    """Whether the values that are read again later are of the kinds that `infer` writes."""
+    if not isinstance(row, dict) or type(row.get("id")) is not int:
+        return False
+    texts = (row.get(name) for name in ("source", "picture", "product", "verdict", "error"))
+    numbers = (row.get(name) for name in ("score", "threshold", "ratio"))
+    return all(text is None or isinstance(text, str) for text in texts) and all(
+        number is None or type(number) in (int, float) for number in numbers
+    )
 
 
 @contextmanager
