@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from anoco_edge.bundle.disk import sync_folder
 from anoco_edge.errors import StorageError
 
 RUNS = "runs"
@@ -42,6 +43,8 @@ def keep_earlier_run(folder: Path, *, journal: bool = True) -> Path | None:
     if _holds_a_run(folder, names):
         half = folder / RUNS / f"{_MOVING}{_free_number(folder):04d}"
         half.mkdir(parents=True)
+        sync_folder(folder / RUNS)
+        sync_folder(folder)
         kept = _move(folder, half, names)
     return kept
 
@@ -110,10 +113,15 @@ def _move(folder: Path, half: Path, names: Sequence[str]) -> Path:
             path.rename(half / path.name)
     # By this file a folder is known as a run, whose overlays are no pictures of parts.
     (half / "results.jsonl").touch()
+    # On the disk before the new run takes the names: a power cut must not leave its files alone.
+    sync_folder(half)
+    sync_folder(folder)
     name = half.name.removeprefix(_MOVING)
     if not name.isdecimal() or (folder / RUNS / name).exists():
         name = f"{_free_number(folder):04d}"
-    return half.rename(folder / RUNS / name)
+    kept = half.rename(folder / RUNS / name)
+    sync_folder(folder / RUNS)
+    return kept
 
 
 def _free_number(folder: Path) -> int:

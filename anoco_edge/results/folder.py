@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from anoco_edge.bundle.disk import sync_folder
 from anoco_edge.detector import Detector
 from anoco_edge.drawing.overlay import Match, draw_overlay
 from anoco_edge.errors import StorageError, UsageError
@@ -157,6 +158,7 @@ class ResultFolder:
         self._close_files()
         for path in self._paths():
             path.rename(path.with_suffix(f".{number:04d}{path.suffix}"))
+        sync_folder(self.folder)
         self._open()
 
     def _write(self, row: Row) -> None:

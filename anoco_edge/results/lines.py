@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -41,5 +42,9 @@ class WholeLines:
         self.size = size
 
     def close(self) -> None:
-        """Nothing is left to write; may be called twice."""
-        self._file.close()
+        """Nothing is left to write, and the disk has it; may be called twice."""
+        if not self._file.closed:
+            try:
+                os.fsync(self._file.fileno())
+            finally:
+                self._file.close()
