@@ -25,15 +25,18 @@ Thumbnail = NDArray[np.float32]
 Rows = NDArray[np.float64]
 
 SIDE = 32
-# Pictures are the same part up to this many times the distance that noise and JPEG make, and up to
+# Pictures are the same part up to ALIKE times the distance that noise and JPEG make, and up to
 # MOST_ALIKE (a correlation of 0.82), where noise hides all there is to see. Measured on seven real
 # sets and three rendered ones, in units of that distance: frames of one part under noise of 8 grey
 # levels, or less noise with JPEG 60 and other light, differ by at most 1.5; the two most similar of
-# 34 to 81 independent parts by 2.8 (brg02), 3.2 (circuit), 4.0 (cloth), 4.8 (washer) and 8 or more
-# (hazelnut, tile, screw, flr01, bdp01, gla01). With a reference shifted or cropped by a pixel the
-# smallest of these is 2.3 (circuit). 600 calibrations of 20 to 30 independent parts with 1, 2 and 4
-# references raised no false alarm; all bursts of noise, JPEG 60 and light of 3 % were found.
-ALIKE = 1.8
+# 34 to 81 independent parts by 2.8 (brg02), 3.0 (circuit), 3.9 (cloth), 4.8 (washer) and 8 or more
+# (hazelnut, tile, screw, flr01, bdp01, gla01). In pictures of only 96 pixels, 1 pair of 1,200
+# circuits came within 1.6; such parts count as one, which promises less and not more.
+# 600 calibrations of 20 to 30 independent parts with 1, 2 and 4 references raised no false alarm.
+ALIKE = 1.6
+# The same for copies of references, which may be shifted or cropped by a pixel: copies come within
+# 1.3 (cloth) and mostly within 0.5, independent parts not below 2.3 (circuit; 1.5 at 96 pixels).
+COPY = 1.3
 MOST_ALIKE = 0.6
 NOISE = 4.0  # grey levels: a bright industrial camera has 1 to 2, with high gain up to 8
 QUALITY = 60  # of JPEG: the lowest that cameras are set to
@@ -118,7 +121,8 @@ class PartMatcher:
         self._references = np.array([views[0] for views in rows])
         noise.sort()
         # The lower median: one odd reference must not make all others look like copies.
-        self.limit = min(ALIKE * noise[(len(noise) - 1) // 2], MOST_ALIKE) if noise else 0.0
+        usual = noise[(len(noise) - 1) // 2] if noise else 0.0
+        self._alike, self._copy = min(ALIKE * usual, MOST_ALIKE), min(COPY * usual, MOST_ALIKE)
 
     def copies(self, pictures: Sequence[Thumbnail]) -> dict[int, int]:
         """Pictures of parts that are references, each with the nearest one."""
@@ -126,7 +130,7 @@ class PartMatcher:
         for number, row in enumerate(self._rows(pictures) if len(self._views) else ()):
             apart = np.array([_distances(row, views).min() for views in self._views])
             nearest = int(np.argmin(apart))
-            if apart[nearest] <= self.limit:
+            if apart[nearest] <= self._copy:
                 found[number] = nearest
         return found
 
@@ -174,7 +178,7 @@ class PartMatcher:
             part[waiting] = first
             while waiting:
                 number = waiting.pop()
-                near = _distances(rows[number], rows) <= self.limit
+                near = _distances(rows[number], rows) <= self._alike
                 found = np.flatnonzero((near | (codes == codes[number])) & (part < 0))
                 part[found] = first
                 waiting.extend(found.tolist())
