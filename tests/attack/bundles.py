@@ -19,7 +19,6 @@ from golden.make_golden import GOLDEN, contents
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.cli import console
 from anoco_edge.cli.info import info
 from anoco_edge.errors import AnocoError
 from tests.attack import odd_files, odd_json
@@ -47,7 +46,7 @@ def cases(plan: Plan) -> Iterator[Case]:
     try:
         native = NativeReader()
     except NativeMissingError as why:
-        yield Case(f"not executed: the native reader, {why}")
+        yield Case("the native reader", not_executed=str(why))
     bundles = [Path(shutil.copytree(GOLDEN / t, plan.folder / t)) for t in _TEMPLATES]
     rng = plan.rng()
     try:
@@ -336,13 +335,9 @@ def _strangers(path: Path) -> None:
 
 def _shown(path: Path) -> None:
     """`anoco-edge info`, for people and for machines."""
-    files = console.out.file, console.err.file
-    console.out.file = console.err.file = io.StringIO()
-    try:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         info(path, json_=False)
         info(path, json_=True)
-    finally:
-        console.out.file, console.err.file = files
 
 
 @contextlib.contextmanager
