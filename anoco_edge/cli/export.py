@@ -211,7 +211,11 @@ class _AfterExport:
 
 
 def export_bundle(
-    backbone: str, target: Path, *, prepare: Callable[[Bundle], None], **options: Any
+    backbone: str,
+    target: Path,
+    *,
+    prepare: Callable[[Bundle], None] = lambda _: None,
+    **options: Any,
 ) -> ExportedBundle:
     """Export and write; progress on stderr."""
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -109,3 +111,26 @@ def check(library: ctypes.CDLL, status: int) -> None:
     """Raise what a call reports."""
     if status != interface.OK:
         raise error_of(status, last_error(library))
+
+
+def destroy_with(
+    owner: object, destroy: Callable[..., object], *arguments: object
+) -> weakref.finalize[[], object]:
+    """Call `destroy` when `owner` is collected, in the process that made it and in no other.
+
+    A forked process inherits the object but not the library's threads: waiting for them to end
+    would never end.
+
+    >>> class Owner: pass
+    >>> owner = Owner()
+    >>> _ = destroy_with(owner, print, "destroyed")
+    >>> del owner
+    destroyed
+    """
+    maker = os.getpid()
+
+    def run() -> None:
+        if os.getpid() == maker:
+            destroy(*arguments)
+
+    return weakref.finalize(owner, run)

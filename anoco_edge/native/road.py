@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -19,7 +18,7 @@ from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, 
 from anoco_edge.inspection import Inspection, Timings
 from anoco_edge.machine import cores
 from anoco_edge.native import interface
-from anoco_edge.native.library import VARIABLE, check, find_library, load_library
+from anoco_edge.native.library import VARIABLE, check, destroy_with, find_library, load_library
 from anoco_edge.preprocess import Placement
 from anoco_edge.regions import FoundRegion
 from anoco_edge.road import Loaded, Subject
@@ -185,7 +184,7 @@ class _Handle:
         self.status = make(*given, self.value)
         if self.status == interface.OK:
             # Not at exit: a thread that Python stops there may be in the middle of a picture.
-            weakref.finalize(self, destroy, self.value).atexit = False
+            destroy_with(self, destroy, self.value).atexit = False
 
 
 def _make(library: ctypes.CDLL, kind: str, verb: str, *given: Any) -> _Handle:

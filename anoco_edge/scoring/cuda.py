@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from anoco_edge.device_array import DeviceArray, OnDevice, device_array
 from anoco_edge.errors import EngineError, EnvironmentMissingError, ScoringError, UsageError
 from anoco_edge.native import interface
-from anoco_edge.native.library import last_error, load_library
+from anoco_edge.native.library import destroy_with, last_error, load_library
 from anoco_edge.scoring.types import METRICS, Floats, Parameters, References, Scores, check_query
 
 MEMORY_MB = 256
@@ -122,7 +121,7 @@ class CudaScorer:
         self._scorer = ctypes.c_void_p()
         create = self._library.anoco_cuda_scorer_create
         self._check(create(options, settings, cuda, self._scorer))
-        weakref.finalize(self, self._library.anoco_cuda_scorer_destroy, self._scorer)
+        destroy_with(self, self._library.anoco_cuda_scorer_destroy, self._scorer)
 
     def score(self, query: Floats | OnDevice) -> Scores:
         """Score each row of `query`, an array here or on the device."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 
 import numpy as np
 
 from anoco_edge.errors import EngineError, ScoringError, UsageError
 from anoco_edge.machine import cores
 from anoco_edge.native import interface
-from anoco_edge.native.library import last_error, load_library
+from anoco_edge.native.library import destroy_with, last_error, load_library
 from anoco_edge.scoring.types import METRICS, Floats, Parameters, References, Scores, check_query
 
 MEMORY_MB = 48
@@ -60,7 +59,7 @@ class NativeScorer:
             self._check(self._library.anoco_scorer_create(handle, settings, self._scorer))
         finally:
             self._library.anoco_bank_destroy(handle)  # the scorer keeps what it needs
-        weakref.finalize(self, _destroy, self._library, self._scorer, self._features)
+        destroy_with(self, _destroy, self._library, self._scorer, self._features)
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`."""
