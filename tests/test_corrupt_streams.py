@@ -414,11 +414,11 @@ DAMAGES: dict[str, Callable[[bytes, int, int], bytes]] = {
 }
 
 
-# Not among them: noise in HEVC. With few and large blocks in a picture FFmpeg decodes it to some
-# picture and finds nothing wrong; a video has no checksum by which anybody could.
+# Not among them: noise in HEVC and in small B-frames. With few and large blocks in a picture FFmpeg
+# decodes it to some picture and finds nothing wrong: a video has no checksums.
 DAMAGED_VIDEOS = [
     *(("H.264", damage) for damage in DAMAGES),
-    *(("H.264 with B-frames", damage) for damage in DAMAGES),
+    *(("H.264 with B-frames", damage) for damage in DAMAGES if damage != "noise"),
     *(("HEVC", damage) for damage in DAMAGES if damage != "noise"),
     *(("MPEG-4", damage) for damage in DAMAGES),
     ("MJPEG", "a whole packet of zeros"),

@@ -431,8 +431,11 @@ def test_a_backbone_that_computes_something_else_refuses_to_serve(
         ({"features": np.full((16, 8), np.inf, np.float32)}, "mean nothing"),
         ({"energies": np.zeros(8, np.float32)}, "mean nothing"),
         ({"energies": np.full(8, np.nan, np.float32)}, "mean nothing"),
-        ({"features": np.ones((15, 8), np.float32)}, r"holds no features of shape \(16, 8\)"),
-        ({"pixels": np.zeros((1, 8, 8, 3), np.uint8)}, "holds no pixels of shape"),
+        (
+            {"features": np.ones((15, 8), np.float32)},
+            r"features of type float32 and shape \(16, 8\)",
+        ),
+        ({"pixels": np.zeros((1, 8, 8, 3), np.uint8)}, "holds no pixels of type uint8 and shape"),
     ],
 )
 def test_a_self_test_that_could_not_fail_is_refused(

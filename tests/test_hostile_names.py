@@ -145,7 +145,7 @@ def test_text_of_a_manifest_is_no_markup(here: Path) -> None:
     weights = bundle.manifest.backbone.weights.model_copy(update={"license": odd, "source": odd})
     backbone = bundle.manifest.backbone.model_copy(update={"weights": weights, "tap": odd})
     document = bundle.manifest.model_copy(update={"backbone": backbone})
-    from anoco_edge.bundle.store import sealed_document
+    from anoco_edge.bundle.documents import sealed_document
 
     Path("line.anoco/manifest.json").write_bytes(sealed_document(document))
     text = shown(ok("info", "line.anoco"))

@@ -35,6 +35,7 @@ from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import (
     AnocoError,
     BundleError,
+    EngineError,
     EnvironmentMissingError,
     ParityError,
     PictureError,
@@ -361,7 +362,7 @@ def test_a_product_that_changes_while_it_is_opened(
         (interface.BAD_PICTURE, PictureError),
         (interface.NO_BACKEND, EnvironmentMissingError),
         (interface.PARITY, ParityError),
-        (interface.ENGINE, AnocoError),
+        (interface.ENGINE, EngineError),
         (interface.STORAGE, StorageError),
         (interface.UNSUPPORTED, UsageError),
         (99, AnocoError),
@@ -369,7 +370,7 @@ def test_a_product_that_changes_while_it_is_opened(
 )
 def test_a_status_becomes_an_error_of_ours(status: int, kind: type[AnocoError]) -> None:
     error = library.error_of(status, "what is wrong")
-    assert type(error) is kind and str(error) == "what is wrong"
+    assert type(error) is kind and error.what == "what is wrong"
 
 
 # ---- the interface itself, as a C program uses it

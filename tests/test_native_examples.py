@@ -246,7 +246,7 @@ int main(int, char** arguments) {
   assert(detector.context_memory() > 1000);
   anoco::Context context(detector);
   refused(ANOCO_NO_RESULT, "inspection", [&] { context.timings(); });
-  refused(ANOCO_BAD_PICTURE, "width", [&] { context.inspect(anoco::image("", 0, 1)); });
+  refused(ANOCO_BAD_PICTURE, "0x1", [&] { context.inspect(anoco::image("", 0, 1)); });
 
   std::vector<unsigned char> grey(96 * 80, 200);
   const anoco_image image = anoco::image(grey.data(), 96, 80, ANOCO_GREY);

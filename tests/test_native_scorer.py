@@ -7,6 +7,7 @@ named as not executed. ANOCO_EDGE_LIBRARY names one that is built already.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -351,3 +352,20 @@ def test_made_up_features_of_the_bench_agree() -> None:
         bank, _ = References.of(features)
         got, expected = (open_scorer(name, bank).score(query) for name in ("native", "reference"))
         assert_agrees(got, expected, query, metric="product", max_undecided=0.01)
+
+
+def test_a_scorer_that_was_inherited_by_a_fork_is_let_go_of_at_once(use_native: Path) -> None:
+    """The child has none of the library's threads: waiting for them would never end."""
+    bank, _ = References.of(np.eye(4, dtype=np.float32))
+    scorer = NativeScorer(bank, Parameters(), threads=2)
+    scorer.score(np.eye(4, dtype=np.float32))
+    if not (child := os.fork()):
+        del scorer
+        os._exit(0)
+    deadline = time.monotonic() + 20
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if not ended[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert ended == (child, 0), "the child hangs in its destructor"
