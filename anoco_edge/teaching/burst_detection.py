@@ -34,9 +34,9 @@ SIDE = 32
 # circuits came within 1.6; such parts count as one, which promises less and not more.
 # 600 calibrations of 20 to 30 independent parts with 1, 2 and 4 references raised no false alarm.
 ALIKE = 1.6
-# The same for copies of references, which may be shifted or cropped by a pixel: copies come within
-# 1.3 (cloth) and mostly within 0.5, independent parts not below 2.3 (circuit; 1.5 at 96 pixels).
-COPY = 1.3
+# The same where a reference is shifted or cropped by a pixel to fit: copies come within 1.3 (cloth)
+# and mostly within 0.5, independent parts not below 2.3 (circuit; 1.5 at 96 pixels).
+SHIFTED = 1.3
 MOST_ALIKE = 0.6
 NOISE = 4.0  # grey levels: a bright industrial camera has 1 to 2, with high gain up to 8
 QUALITY = 60  # of JPEG: the lowest that cameras are set to
@@ -122,15 +122,16 @@ class PartMatcher:
         noise.sort()
         # The lower median: one odd reference must not make all others look like copies.
         usual = noise[(len(noise) - 1) // 2] if noise else 0.0
-        self._alike, self._copy = min(ALIKE * usual, MOST_ALIKE), min(COPY * usual, MOST_ALIKE)
+        self._alike, self._shifted = (min(c * usual, MOST_ALIKE) for c in (ALIKE, SHIFTED))
 
     def copies(self, pictures: Sequence[Thumbnail]) -> dict[int, int]:
         """Pictures of parts that are references, each with the nearest one."""
         found = {}
         for number, row in enumerate(self._rows(pictures) if len(self._views) else ()):
+            plain = _distances(row, self._references)
             apart = np.array([_distances(row, views).min() for views in self._views])
             nearest = int(np.argmin(apart))
-            if apart[nearest] <= self._copy:
+            if plain.min() <= self._alike or apart[nearest] <= self._shifted:
                 found[number] = nearest
         return found
 
