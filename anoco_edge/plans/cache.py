@@ -150,9 +150,9 @@ def store_plan(
         folder.put(record.record_path.name, document.encode(), mode=_PRIVATE)
         with committed():
             folder.sync()
-        for name in folder.names():
-            if name.startswith(f"{record.key}-") and name != record.path.name:
-                folder.remove(name)
+            for name in folder.names():
+                if name.startswith(f"{record.key}-") and name != record.path.name:
+                    folder.remove(name)
     return record
 
 

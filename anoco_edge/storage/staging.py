@@ -84,7 +84,8 @@ class Staging:
         try:
             self.building.rename(self.target)
         except OSError:
-            (self.folder / _REPLACED).rename(self.target)
+            with committed():  # where the way back fails too, the next command goes on from here
+                (self.folder / _REPLACED).rename(self.target)
             raise
 
     def remove(self) -> None:
