@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
 import signal
@@ -90,6 +91,7 @@ def in_a_process_that_dies_at(call: int, work: Callable[[], None], exchange: Exc
     changes anything on the disk; 0 when it made fewer."""
     if pid := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    gc.disable()  # an engine of the parent would wait for threads that a fork does not copy
     made = 0
     writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT
     fsync = os.fsync

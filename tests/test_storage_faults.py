@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import itertools
 import os
 import resource
@@ -248,6 +249,7 @@ def commit_and_die(
     """Commit in a forked process that kills itself at the given rename; its wait status."""
     if pid := os.fork():
         return os.waitpid(pid, 0)[1]
+    gc.disable()  # an engine of the parent would wait for threads that a fork does not copy
     rename, renames = os.replace, itertools.count()
 
     def deadly(*names: Any, **folders: Any) -> None:
