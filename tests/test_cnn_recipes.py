@@ -23,11 +23,11 @@ from anoco_edge_export.backbone import (
     run_torch,
     tap_scales,
 )
+from anoco_edge_export.checkpoint import read_state
 from anoco_edge_export.cost import cost
 from anoco_edge_export.families import family, mobilenet, resnet
-from anoco_edge_export.pictures import rendered_picture
 from anoco_edge_export.recipe import load_recipe
-from anoco_edge_export.state_file import read_state
+from anoco_edge_export.synthetic import rendered_picture
 from anoco_edge_export.weights import load_weights, match_keys, package_file
 
 LITE = ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"]

@@ -38,8 +38,8 @@ from anoco_edge_export.onnx_graph import (
     save,
     trace,
 )
-from anoco_edge_export.pictures import rendered_picture
 from anoco_edge_export.recipe import Recipe
+from anoco_edge_export.synthetic import rendered_picture
 from anoco_edge_export.weights import load_weights
 
 ID = "efficientnet-lite0"

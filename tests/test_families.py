@@ -16,7 +16,7 @@ from anoco_edge.engines import open_engine
 from anoco_edge.plans.flavours import is_installed
 from anoco_edge.selftest import check_engine
 from anoco_edge_export import load_recipe
-from anoco_edge_export.islands import FLOAT, HALF, tensor_types
+from anoco_edge_export.fp32_islands import FLOAT, HALF, tensor_types
 
 TARGETS = ("sm86",) if is_installed("tensorrt-rtx") else ()
 

@@ -16,9 +16,9 @@ from onnx import TensorProto, numpy_helper, parser
 
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.onnx_session import open_session
-from anoco_edge_export.half import convert
-from anoco_edge_export.islands import ISLANDS, tensor_types
-from anoco_edge_export.rounding import rounding_walk
+from anoco_edge_export.fp16 import convert
+from anoco_edge_export.fp16_emulation import rounding_walk
+from anoco_edge_export.fp32_islands import ISLANDS, tensor_types
 
 DIM, TOKENS = 8, 5
 ALL = [*ISLANDS]

@@ -24,11 +24,11 @@ from anoco_edge.selftest import LIMITS, check_engine, selftest_energies
 from anoco_edge.teaching import NewPicture
 from anoco_edge_calibration.ranges import collect_ranges
 from anoco_edge_export import export_backbone, int8, load_recipe
-from anoco_edge_export.half import convert
-from anoco_edge_export.islands import tensor_types
+from anoco_edge_export.fp16 import convert
+from anoco_edge_export.fp32_islands import tensor_types
 from anoco_edge_export.onnx_graph import INPUT, OUTPUT
 from anoco_edge_export.parity import DiffersError
-from anoco_edge_export.quantise import (
+from anoco_edge_export.qdq import (
     SWITCHES,
     named_products,
     quantisable,

@@ -14,7 +14,6 @@ from tiny_bundle import tiny_backbone
 
 from anoco_edge.errors import ParityError
 from anoco_edge_export import export_backbone, load_recipe
-from anoco_edge_export.expected import Expected
 from anoco_edge_export.onnx_graph import save, trace
 from anoco_edge_export.parity import (
     DiffersError,
@@ -25,6 +24,7 @@ from anoco_edge_export.parity import (
     spearman,
 )
 from anoco_edge_export.recipe import ParityLimits
+from anoco_edge_export.torch_reference import Expected
 
 VIT = ("dinov3-s", (96, 64))
 CNN = ("efficientnet-lite0", (160, 128))

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
 from anoco_edge.errors import UsageError
-from anoco_edge_export.half import convert
-from anoco_edge_export.rounding import Walk, rounding_graph, rounding_walk
+from anoco_edge_export.fp16 import convert
+from anoco_edge_export.fp16_emulation import Walk, rounding_graph, rounding_walk
 
 HEAD = (
     '<ir_version: 10, opset_import: ["" : 18]>\nsmall (float[batch, n, 4] x) => (float[b, n, m] y)'

@@ -29,9 +29,9 @@ from anoco_edge.preprocess import prepare
 from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge_export import single_file
-from anoco_edge_export.half import convert
+from anoco_edge_export.fp16 import convert
 from anoco_edge_export.onnx_graph import FORBIDDEN
-from anoco_edge_export.pictures import rendered_picture
+from anoco_edge_export.synthetic import rendered_picture
 
 Pixels = NDArray[np.uint8]
 SIZE = (96, 64)

@@ -17,7 +17,7 @@ from anoco_edge.regular_file import NotRegularFileError, open_regular
 from anoco_edge.results.folder import read_results
 from anoco_edge.sources import open_source
 from anoco_edge.teaching import NewPicture
-from anoco_edge_export.state_file import read_state
+from anoco_edge_export.checkpoint import read_state
 
 READERS: dict[str, Callable[[Path], object]] = {
     "picture": read_picture,

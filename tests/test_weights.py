@@ -16,10 +16,10 @@ import torch
 
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge_export import load_recipe, weights
+from anoco_edge_export.checkpoint import find_file, read_state
 from anoco_edge_export.families.efficientnet import convert
 from anoco_edge_export.licenses import license_files
 from anoco_edge_export.recipe import Recipe
-from anoco_edge_export.state_file import find_file, read_state
 from anoco_edge_export.weights import load_weights, match_keys, package_file
 
 State = dict[str, torch.Tensor]

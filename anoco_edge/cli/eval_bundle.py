@@ -93,8 +93,8 @@ def _recipe_digest(backbone: str, options: dict[str, Any]) -> str:
 def _weights_digests(backbone: str, source: str | None) -> list[str]:
     """Of the weights file, and of what lies beside it and may choose a variant of the model."""
     from anoco_edge.bundle.checksum import sha256_file
+    from anoco_edge_export.checkpoint import find_file
     from anoco_edge_export.hub import kept_file
-    from anoco_edge_export.state_file import find_file
 
     if source is not None and source.startswith("random:"):
         return [source]

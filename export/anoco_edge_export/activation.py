@@ -10,7 +10,7 @@ from typing import Any
 
 from anoco_edge.errors import UsageError
 from anoco_edge.regular_file import read_regular
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.recipe import Recipe
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from anoco_edge.errors import EnvironmentMissingError
 from anoco_edge.machine import available_memory_mb
 from anoco_edge_export.backbone import create_model, official_backbone, set_size
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.recipe import Recipe, Taps
 
 

@@ -21,17 +21,17 @@ from anoco_edge.preprocess import prepare
 from anoco_edge.teaching import NewPicture
 from anoco_edge_export.backbone import exported_backbone, filled_model, set_size
 from anoco_edge_export.cost import check_memory
-from anoco_edge_export.expected import ask_torch
-from anoco_edge_export.half import convert
-from anoco_edge_export.heavy import load
+from anoco_edge_export.fp16 import convert
+from anoco_edge_export.fp32_islands import check_islands
 from anoco_edge_export.int8 import Int8Export, to_int8
-from anoco_edge_export.islands import check_islands
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.licenses import license_files
 from anoco_edge_export.onnx_graph import check, save, trace
 from anoco_edge_export.parity import Gate, check_parity
-from anoco_edge_export.pictures import rendered_picture
 from anoco_edge_export.recipe import Int8Rules, Precision, Recipe, TapNorm, Taps, load_recipe
 from anoco_edge_export.selftest import selftest_file
+from anoco_edge_export.synthetic import rendered_picture
+from anoco_edge_export.torch_reference import ask_torch
 from anoco_edge_export.weights import LoadedWeights, load_weights
 
 Picture = NDArray[np.uint8]

@@ -13,7 +13,7 @@ from typing import Any
 
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, StorageError
 from anoco_edge.machine import cache_folder
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.recipe import HubWeights
 
 _WAIT = 5.0  # seconds for an answer; the library alone would try for minutes

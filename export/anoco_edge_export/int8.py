@@ -19,11 +19,11 @@ from anoco_edge.errors import ParityError
 from anoco_edge.onnx_session import open_session
 from anoco_edge.selftest import ENERGY_LIMIT, selftest_energies
 from anoco_edge_calibration.ranges import ENOUGH, METHOD, PERCENTILE, Collected, collect_ranges
-from anoco_edge_export.half import convert
-from anoco_edge_export.heavy import load
+from anoco_edge_export.fp16 import convert
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.onnx_graph import INPUT, OUTPUT, run_onnx, save
 from anoco_edge_export.parity import DiffersError, Gate, energy_figures
-from anoco_edge_export.quantise import SWITCHES, named_products, quantisable, quantised, switched
+from anoco_edge_export.qdq import SWITCHES, named_products, quantisable, quantised, switched
 from anoco_edge_export.recipe import Int8Rules
 
 Picture = NDArray[np.uint8]

@@ -24,9 +24,9 @@ from anoco_edge.machine import cores, machine
 from anoco_edge.selftest import check_engine
 from anoco_edge_export.backbone import filled_model, official_backbone, run_torch, set_size
 from anoco_edge_export.bundle import export_bundle
-from anoco_edge_export.heavy import load
-from anoco_edge_export.pictures import rendered_picture
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.recipe import load_recipe
+from anoco_edge_export.synthetic import rendered_picture
 from anoco_edge_export.weights import load_weights
 
 ENGINES = ("onnxruntime", "openvino")

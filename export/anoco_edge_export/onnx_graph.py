@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import BundleError, ParityError
 from anoco_edge.onnx_session import open_session
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 
 IR_VERSION = 10  # onnxruntime 1.23 (JetPack 6) loads it, and refuses what onnx writes by default
 OPSET = 18

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import ParityError
-from anoco_edge_export.expected import Expected
+from anoco_edge_export.fp16_emulation import rounding_walk
 from anoco_edge_export.onnx_graph import is_half, run_ends, run_onnx
 from anoco_edge_export.recipe import ParityLimits
-from anoco_edge_export.rounding import rounding_walk
+from anoco_edge_export.torch_reference import Expected
 
 Features = NDArray[np.float32]
 Doubles = NDArray[np.float64]

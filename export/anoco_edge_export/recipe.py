@@ -21,7 +21,7 @@ from pydantic import (
 from anoco_edge.bundle.schema import Sha256
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge_export.families import FAMILIES
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 
 Unit = Annotated[float, Field(gt=0, lt=1)]
 Color = tuple[Unit, Unit, Unit]

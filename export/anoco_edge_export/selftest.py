@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 
 
 def selftest_file(pixels: NDArray[np.uint8], features: NDArray[np.float32]) -> bytes:

@@ -27,7 +27,7 @@ from anoco_edge.scoring import Parameters
 from anoco_edge.scoring.onnx_scorer import directions
 from anoco_edge.storage.durability import committed
 from anoco_edge.storage.staging import staging
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.map_graph import query_part, result_part
 from anoco_edge_export.onnx_graph import (
     DATA_SUFFIX,

@@ -16,11 +16,11 @@ from anoco_edge.bundle.schema import Weights
 from anoco_edge.errors import EnvironmentMissingError, UsageError, missing
 from anoco_edge_export.activation import fitting_architecture
 from anoco_edge_export.backbone import create_model
+from anoco_edge_export.checkpoint import find_file, read_state
 from anoco_edge_export.families import family
-from anoco_edge_export.heavy import load
 from anoco_edge_export.hub import hub_file, kept_file
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.recipe import Recipe
-from anoco_edge_export.state_file import find_file, read_state
 
 Origin = Literal["file", "package", "hub", "kept", "random"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 
 
 def official(stem: Sequence[Any], stages: Mapping[str, Any], taps: Sequence[str]) -> Any:

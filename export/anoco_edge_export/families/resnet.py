@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anoco_edge_export.families import cnn
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 
 _LAYERS = ("layer1", "layer2", "layer3", "layer4")
 

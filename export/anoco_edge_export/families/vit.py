@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anoco_edge_export.families import vit_keys
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 
 convert = vit_keys.convert
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from anoco_edge.errors import UsageError
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 
 State = dict[str, Any]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from anoco_edge_export.heavy import load
-from anoco_edge_export.islands import Graph, find, tensor_types
+from anoco_edge_export.fp32_islands import Graph, find, tensor_types
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.onnx_graph import frame
 
 SWITCHES = "int8_switches"

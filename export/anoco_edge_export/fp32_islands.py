@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.onnx_graph import frame
 
 FLOAT, HALF = 1, 10  # TensorProto's numbers

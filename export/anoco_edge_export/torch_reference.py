@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge_export.backbone import concatenated, official_backbone, run_torch, tap_scales
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.recipe import Recipe, Taps
 
 Features = NDArray[np.float32]

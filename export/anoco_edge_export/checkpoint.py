@@ -11,7 +11,7 @@ from typing import Any
 
 from anoco_edge.errors import UsageError
 from anoco_edge.regular_file import open_regular
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import load
 
 _IN_A_FOLDER = "model.safetensors"
 _WRAPPERS = ("model", "state_dict")

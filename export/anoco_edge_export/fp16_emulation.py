@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge_export.half import HALF_MAX
-from anoco_edge_export.heavy import load
-from anoco_edge_export.islands import MOVES, tensor_types
+from anoco_edge_export.fp16 import HALF_MAX
+from anoco_edge_export.fp32_islands import MOVES, tensor_types
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.onnx_graph import frame
 
 _FLOAT, _HALF = 1, 10  # TensorProto's numbers

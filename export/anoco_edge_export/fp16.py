@@ -15,8 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import AnocoError
-from anoco_edge_export.heavy import load
-from anoco_edge_export.islands import FLOAT, HALF, MOVES, Graph, check_islands, find, tensor_types
+from anoco_edge_export.fp32_islands import (
+    FLOAT,
+    HALF,
+    MOVES,
+    Graph,
+    check_islands,
+    find,
+    tensor_types,
+)
+from anoco_edge_export.lazy_import import load
 from anoco_edge_export.onnx_graph import frame
 
 HALF_MAX = 65504.0
