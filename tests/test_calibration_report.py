@@ -19,7 +19,6 @@ from PIL import Image
 
 from anoco_edge.conformal import conformal_threshold, describe
 from anoco_edge.errors import ScoringError, StorageError, UsageError
-from anoco_edge_calibration.calibration_report import score_histogram, write_calibration_report
 from anoco_edge_calibration.charts import (
     DEFECT,
     GOOD,
@@ -32,7 +31,11 @@ from anoco_edge_calibration.charts import (
     line_chart,
     tradeoff_chart,
 )
-from anoco_edge_calibration.tradeoff import tradeoff
+from anoco_edge_calibration.thresholds.calibration_report import (
+    score_histogram,
+    write_calibration_report,
+)
+from anoco_edge_calibration.thresholds.tradeoff import tradeoff
 
 
 def test_the_trade_off_by_hand() -> None:

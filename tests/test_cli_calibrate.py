@@ -344,7 +344,7 @@ def test_a_baseline_that_would_swallow_every_defect_is_no_baseline() -> None:
 def test_a_missing_part_of_the_package_is_told_the_same_everywhere(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("calibration_report", "evaluation"):
+    for module in ("thresholds.calibration_report", "evaluation.runner"):
         monkeypatch.setitem(sys.modules, f"anoco_edge_calibration.{module}", None)
     calibrate = ("calibrate", LINE, "parts")
     commands = (
@@ -380,7 +380,7 @@ def test_a_report_that_has_no_place(here: Path, monkeypatch: pytest.MonkeyPatch)
     command = ("calibrate", LINE, "parts", "--false-reject", 0.2)
     assert "cannot write taken" in refused(1, *command, "--out", "taken")
     # A disk that fills up meanwhile: the threshold is set by then, and that is said.
-    from anoco_edge_calibration import calibration_report
+    from anoco_edge_calibration.thresholds import calibration_report
 
     def full(*_: object, **__: object) -> None:
         raise StorageError("cannot write report.html: No space left", hint="nothing was changed")

@@ -11,8 +11,8 @@ from PIL import Image
 from tiny_bundle import textured_picture, write_good_pictures
 
 from anoco_edge.errors import PictureError, UsageError
-from anoco_edge_calibration.dataset import read_mask
-from anoco_edge_calibration.layouts import open_dataset
+from anoco_edge_calibration.evaluation.dataset import read_mask
+from anoco_edge_calibration.evaluation.layouts import open_dataset
 
 
 def save(path: Path, pixels: np.ndarray) -> Path:

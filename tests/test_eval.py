@@ -22,15 +22,21 @@ from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-from anoco_edge_calibration import measuring
-from anoco_edge_calibration.evaluation import Plan, evaluate, merge
-from anoco_edge_calibration.feature_cache import CachedEngine, cache_key, size_mb
-from anoco_edge_calibration.layouts import open_dataset
-from anoco_edge_calibration.measuring import Contest, measure
-from anoco_edge_calibration.pixel_metrics import PixelMetrics
-from anoco_edge_calibration.scorers import KINDS, nonbipartite
-from anoco_edge_calibration.tables import METRICS, PIXEL_METRICS, Row, markdown, mean_rows
-from anoco_edge_calibration.variants import Variant, parse_variants
+from anoco_edge_calibration.evaluation import unit
+from anoco_edge_calibration.evaluation.feature_cache import CachedEngine, cache_key, size_mb
+from anoco_edge_calibration.evaluation.layouts import open_dataset
+from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
+from anoco_edge_calibration.evaluation.runner import Plan, evaluate, merge
+from anoco_edge_calibration.evaluation.scorers import KINDS, nonbipartite
+from anoco_edge_calibration.evaluation.tables import (
+    METRICS,
+    PIXEL_METRICS,
+    Row,
+    markdown,
+    mean_rows,
+)
+from anoco_edge_calibration.evaluation.unit import Contest, measure
+from anoco_edge_calibration.evaluation.variants import Variant, parse_variants
 
 MASK = np.zeros((80, 96), np.uint8)
 MASK[30:55, 30:60] = 255  # where `defective_picture` is red
@@ -458,7 +464,7 @@ def _flip(data: bytes) -> bytes:
 
 
 def _entry(array: np.ndarray) -> Callable[[bytes], bytes]:
-    from anoco_edge_calibration.feature_cache import _encode
+    from anoco_edge_calibration.evaluation.feature_cache import _encode
 
     return lambda _: _encode(array)
 
@@ -501,7 +507,7 @@ def test_a_cache_that_cannot_be_written_is_one_warning(tmp_path: Path) -> None:
 
 
 def test_memory_of_recent_windows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from anoco_edge_calibration import feature_cache
+    from anoco_edge_calibration.evaluation import feature_cache
 
     monkeypatch.setattr(feature_cache, "MEMORY_BYTES", 2 * 4 * 3 * 4)  # two windows
     engine, pixels = Counting(), windows(3)

@@ -24,17 +24,17 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.drawing.overlay import CONTOUR
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import PictureError, StorageError
-from anoco_edge_calibration import eval_report
-from anoco_edge_calibration import gallery as gallery_module
 from anoco_edge_calibration.charts import LEFT, PALETTE, RIGHT
-from anoco_edge_calibration.eval_report import CHART, write_eval_report
-from anoco_edge_calibration.evaluation import Evaluation, Plan, evaluate
-from anoco_edge_calibration.gallery import GAP, SIDE, Gallery
-from anoco_edge_calibration.layouts import open_dataset
-from anoco_edge_calibration.measuring import Contest, PictureScore, Problem
-from anoco_edge_calibration.metrics import roc_curve
-from anoco_edge_calibration.tables import METRICS, Row, mean_rows
-from anoco_edge_calibration.variants import parse_variants
+from anoco_edge_calibration.evaluation import eval_report
+from anoco_edge_calibration.evaluation import gallery as gallery_module
+from anoco_edge_calibration.evaluation.eval_report import CHART, write_eval_report
+from anoco_edge_calibration.evaluation.gallery import GAP, SIDE, Gallery
+from anoco_edge_calibration.evaluation.layouts import open_dataset
+from anoco_edge_calibration.evaluation.metrics import roc_curve
+from anoco_edge_calibration.evaluation.runner import Evaluation, Plan, evaluate
+from anoco_edge_calibration.evaluation.tables import METRICS, Row, mean_rows
+from anoco_edge_calibration.evaluation.unit import Contest, PictureScore, Problem
+from anoco_edge_calibration.evaluation.variants import parse_variants
 
 CHROMIUM = shutil.which("chromium")
 

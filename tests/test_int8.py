@@ -22,7 +22,7 @@ from anoco_edge.onnx_session import open_session
 from anoco_edge.plans.flavours import is_installed
 from anoco_edge.selftest import LIMITS, check_engine, selftest_energies
 from anoco_edge.teaching import NewPicture
-from anoco_edge_calibration.ranges import collect_ranges
+from anoco_edge_calibration.int8.ranges import collect_ranges
 from anoco_edge_export import export_backbone, int8, load_recipe
 from anoco_edge_export.fp16 import convert
 from anoco_edge_export.fp32_islands import tensor_types

@@ -14,8 +14,8 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.errors import UsageError
-from anoco_edge_calibration.dataset import read_mask
-from anoco_edge_calibration.layouts import LAYOUTS, open_dataset
+from anoco_edge_calibration.evaluation.dataset import read_mask
+from anoco_edge_calibration.evaluation.layouts import LAYOUTS, open_dataset
 
 MASK = np.zeros((80, 96), np.uint8)
 MASK[30:55, 30:60] = 255

@@ -22,8 +22,13 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.metrics import roc_auc_score
 
 from anoco_edge.errors import ScoringError, StorageError, UsageError
-from anoco_edge_calibration.metrics import aupr, auroc, f1_max, pr_curve, roc_curve
-from anoco_edge_calibration.pixel_metrics import HELD, PixelMetrics, PixelResult, label_regions
+from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max, pr_curve, roc_curve
+from anoco_edge_calibration.evaluation.pixel_metrics import (
+    HELD,
+    PixelMetrics,
+    PixelResult,
+    label_regions,
+)
 
 ROOT = Path(__file__).parents[1]
 Mask = NDArray[np.bool_]
@@ -379,7 +384,7 @@ def test_a_full_disk_is_one_line_and_what_was_added_before_still_counts(tmp_path
         from pathlib import Path
         import numpy as np
         from anoco_edge.errors import StorageError
-        from anoco_edge_calibration.pixel_metrics import PixelMetrics
+        from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
         small = np.random.default_rng(0).random((100, 100), np.float32)
@@ -412,7 +417,7 @@ MEMORY = """
 import json, re, sys
 from pathlib import Path
 import numpy as np
-from anoco_edge_calibration.pixel_metrics import PixelMetrics
+from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from test_eval import make_category
 from tiny_bundle import make_tiny_bundle
 
-from anoco_edge_calibration.paper import Paper, beside, load_paper
-from anoco_edge_calibration.tables import METRICS, Row, markdown, mean_rows
+from anoco_edge_calibration.evaluation.paper import Paper, beside, load_paper
+from anoco_edge_calibration.evaluation.tables import METRICS, Row, markdown, mean_rows
 
 TABLES = {
     "main": 42,
@@ -184,7 +184,7 @@ def test_a_category_of_mvtec_has_its_published_row(
 
 
 def test_all_categories_have_the_published_means_of_all_methods() -> None:
-    from anoco_edge_calibration.dataset import Category, DataSet
+    from anoco_edge_calibration.evaluation.dataset import Category, DataSet
 
     names = [r["category"] for r in flat("categories") if "mean" not in r["category"]]
     found = beside(DataSet("mvtec", tuple(Category(n, (), ()) for n in names)), (1, "full"))
@@ -203,7 +203,7 @@ def test_all_categories_have_the_published_means_of_all_methods() -> None:
     ("layout", "count", "name"), [("visa", 12, "VisA"), ("real-iad", 30, "Real-IAD")]
 )
 def test_other_data_sets_are_known_by_their_layout(layout: str, count: int, name: str) -> None:
-    from anoco_edge_calibration.dataset import Category, DataSet
+    from anoco_edge_calibration.evaluation.dataset import Category, DataSet
 
     whole = DataSet("d", tuple(Category(str(n), (), ()) for n in range(count)), layout)
     found = beside(whole, (4,))
@@ -212,7 +212,7 @@ def test_other_data_sets_are_known_by_their_layout(layout: str, count: int, name
 
 
 def test_a_data_set_that_the_paper_does_not_know_has_no_rows() -> None:
-    from anoco_edge_calibration.dataset import Category, DataSet
+    from anoco_edge_calibration.evaluation.dataset import Category, DataSet
 
     found = beside(DataSet("piped", (Category("bdp01", (), ()),)), (1,))
     assert found.rows == [] and "the paper has no figures of piped" in found.remarks[0]

@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 from anoco_edge.errors import EnvironmentMissingError, ScoringError, UsageError
 from anoco_edge.scoring import Parameters, References, Scorer, Scores
 from anoco_edge.scoring.reference import ReferenceScorer, edge_weights, non_conformity, retrieve
-from anoco_edge_calibration.scorers import KINDS, Near, graphs, near, nonbipartite, search
-from anoco_edge_calibration.scorers.graphs import KnnBipartite, MessagePassing
-from anoco_edge_calibration.scorers.knn import Nearest, NearestShare
-from anoco_edge_calibration.scorers.nonbipartite import KnnNonBipartite
-from anoco_edge_calibration.scorers.patchcore import PatchCore
-from anoco_edge_calibration.scorers.spade import Spade
+from anoco_edge_calibration.evaluation.scorers import (
+    KINDS,
+    Near,
+    graphs,
+    neighbor_cache,
+    nonbipartite,
+    search,
+)
+from anoco_edge_calibration.evaluation.scorers.graphs import KnnBipartite, MessagePassing
+from anoco_edge_calibration.evaluation.scorers.knn import Nearest, NearestShare
+from anoco_edge_calibration.evaluation.scorers.nonbipartite import KnnNonBipartite
+from anoco_edge_calibration.evaluation.scorers.patchcore import PatchCore
+from anoco_edge_calibration.evaluation.scorers.spade import Spade
 
 SPACES = ("l2", "cosine", "mahalanobis")
 Matrix = np.ndarray
@@ -362,7 +369,7 @@ def test_spade_retrieves_pictures_and_then_patches_of_these(
     q, r = features(8, 5, seed), features(10 * pictures, 5, seed + 1)
     numbers = np.random.default_rng(seed).permutation(np.repeat(np.arange(pictures) * 3, 10))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anoco_edge_calibration.scorers.spade.RETRIEVED", retrieved)
+        patch.setattr("anoco_edge_calibration.evaluation.scorers.spade.RETRIEVED", retrieved)
         scores = Spade(bank_of(r, numbers)).score(q)
     means = np.stack([dense(r)[numbers == k].mean(axis=0) for k in np.unique(numbers)])
     away = np.linalg.norm(means - dense(q).mean(axis=0), axis=1)
@@ -395,7 +402,7 @@ def test_blocks_and_pairs_do_not_change_the_result(
 ) -> None:
     q, r = features(50, 12, 0), features(70, 12, 1)
     whole = MADE[name](bank_of(r)).score(q)
-    monkeypatch.setattr(near, "BLOCK_BYTES", 3 * 4 * 70)
+    monkeypatch.setattr(neighbor_cache, "BLOCK_BYTES", 3 * 4 * 70)
     monkeypatch.setattr(search, "BLOCK_BYTES", 3 * 4 * 70)
     monkeypatch.setattr(search, "_PAIRS", 3)
     pieces = MADE[name](bank_of(r)).score(q)

@@ -36,7 +36,7 @@ from anoco_edge.plain_text import utf8_text
 from anoco_edge.teaching import NewPicture, Taught, Teacher
 
 if TYPE_CHECKING:
-    from anoco_edge_calibration.tradeoff import Tradeoff
+    from anoco_edge_calibration.thresholds.tradeoff import Tradeoff
 
 SHOWN = 3
 
@@ -203,7 +203,7 @@ def _groups(paths: Sequence[str], group: str | None) -> list[str] | None:
 def _check_installed() -> None:
     """Charts and the report are made by a part of the package that may be missing."""
     try:
-        import anoco_edge_calibration.calibration_report  # noqa: F401
+        import anoco_edge_calibration.thresholds.calibration_report  # noqa: F401
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"
         raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None
@@ -242,7 +242,7 @@ def _conformal(product: Product) -> Conformal:
 def _tradeoff(product: Product, defects: Sequence[Scored]) -> Tradeoff | None:
     if not defects:
         return None
-    from anoco_edge_calibration.tradeoff import tradeoff
+    from anoco_edge_calibration.thresholds.tradeoff import tradeoff
 
     good = scored_parts(product)
     parts = group_maxima([score for _, _, score in good], [group for _, group, _ in good])
@@ -264,7 +264,10 @@ def _write(
     name: str,
     dry_run: bool,
 ) -> None:
-    from anoco_edge_calibration.calibration_report import score_histogram, write_calibration_report
+    from anoco_edge_calibration.thresholds.calibration_report import (
+        score_histogram,
+        write_calibration_report,
+    )
 
     good, found, evidence = scored_parts(product), _conformal(product), product.threshold.evidence
     chart = score_histogram(found, good, defects, exact=evidence["exact"])

@@ -34,7 +34,7 @@ from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge.machine import cache_folder
 
 if TYPE_CHECKING:
-    from anoco_edge_calibration.variants import Variant
+    from anoco_edge_calibration.evaluation.variants import Variant
 
 
 def register(app: typer.Typer) -> None:
@@ -134,13 +134,13 @@ def eval_(
     """
     try:
         from anoco_edge.cli.eval_fleet import EngineChoice, Spread
-        from anoco_edge_calibration.eval_report import write_eval_report
-        from anoco_edge_calibration.evaluation import Plan, evaluate
-        from anoco_edge_calibration.gallery import Gallery
-        from anoco_edge_calibration.layouts import open_dataset
-        from anoco_edge_calibration.measuring import Contest
-        from anoco_edge_calibration.paper import beside
-        from anoco_edge_calibration.variants import parse_variants
+        from anoco_edge_calibration.evaluation.eval_report import write_eval_report
+        from anoco_edge_calibration.evaluation.gallery import Gallery
+        from anoco_edge_calibration.evaluation.layouts import open_dataset
+        from anoco_edge_calibration.evaluation.paper import beside
+        from anoco_edge_calibration.evaluation.runner import Plan, evaluate
+        from anoco_edge_calibration.evaluation.unit import Contest
+        from anoco_edge_calibration.evaluation.variants import parse_variants
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"
         raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None
@@ -213,8 +213,8 @@ def eval_(
 
 def _show_paper(dataset: Path | None, as_json: bool) -> None:
     """All published tables."""
-    from anoco_edge_calibration.paper import load_paper
-    from anoco_edge_calibration.paper.show import published_table
+    from anoco_edge_calibration.evaluation.paper import load_paper
+    from anoco_edge_calibration.evaluation.paper.show import published_table
 
     if dataset is not None:
         raise UsageError("--paper-only measures nothing", hint="leave out the data set")
@@ -244,7 +244,7 @@ def _parse_shots(text: str) -> list[Any]:
 
 def _check_fixed(fixed: dict[str, Any], variants: list[Variant]) -> None:
     """An option that would change nothing is a mistake."""
-    from anoco_edge_calibration.variants import check_taken
+    from anoco_edge_calibration.evaluation.variants import check_taken
 
     for name in (name for name, value in fixed.items() if value is not None):
         if any(name in variant.choices for variant in variants):

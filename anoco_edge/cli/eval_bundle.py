@@ -16,7 +16,7 @@ from anoco_edge.machine import cache_folder, versions
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle, Product
     from anoco_edge.engines import Engine
-    from anoco_edge_calibration.feature_cache import CachedEngine
+    from anoco_edge_calibration.evaluation.feature_cache import CachedEngine
 
 _EXPORTERS = ("torch", "timm", "onnx", "onnxscript")
 
@@ -113,7 +113,7 @@ def open_cached_engine(
     """The engine behind its cache, and what was chosen and why."""
     from anoco_edge.engines import EngineSettings, choose_engine, open_engine
     from anoco_edge.selftest import check_engine
-    from anoco_edge_calibration.feature_cache import CachedEngine, cache_key
+    from anoco_edge_calibration.evaluation.feature_cache import CachedEngine, cache_key
 
     chosen, why = choose_engine(name, bundle)
     engine: Engine = open_engine(chosen, bundle, EngineSettings(threads=threads, device=device))

@@ -18,10 +18,10 @@ from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
 
 if TYPE_CHECKING:
     from anoco_edge.engines import Engine
-    from anoco_edge_calibration.evaluation import Evaluation, Plan
-    from anoco_edge_calibration.feature_cache import CachedEngine, CacheUse
-    from anoco_edge_calibration.gallery import Worst
-    from anoco_edge_calibration.measuring import Contest, Measured, Unit
+    from anoco_edge_calibration.evaluation.feature_cache import CachedEngine, CacheUse
+    from anoco_edge_calibration.evaluation.gallery import Worst
+    from anoco_edge_calibration.evaluation.runner import Evaluation, Plan
+    from anoco_edge_calibration.evaluation.unit import Contest, Measured, Unit
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Measurer:
         """Of the task at hand; the driver asks for it meanwhile."""
 
     def __call__(self, unit: Unit) -> dict[str, Any]:
-        from anoco_edge_calibration.feature_cache import CacheUse
-        from anoco_edge_calibration.gallery import Gallery
-        from anoco_edge_calibration.measuring import measure
-        from anoco_edge_calibration.parcels import pack_measured, pack_worst
+        from anoco_edge_calibration.evaluation.feature_cache import CacheUse
+        from anoco_edge_calibration.evaluation.gallery import Gallery
+        from anoco_edge_calibration.evaluation.serialization import pack_measured, pack_worst
+        from anoco_edge_calibration.evaluation.unit import measure
 
         self.steps = 0
         self._engine.use = CacheUse()
@@ -86,8 +86,8 @@ class Spread:
 
     def run(self, use: CacheUse) -> tuple[Evaluation, dict[str, Worst]]:
         """Measure what the journal lacks, and put all together; `use` counts features."""
-        from anoco_edge_calibration.evaluation import merge
-        from anoco_edge_calibration.parcels import unpack_measured, unpack_worst
+        from anoco_edge_calibration.evaluation.runner import merge
+        from anoco_edge_calibration.evaluation.serialization import unpack_measured, unpack_worst
 
         check_address(self.on)
         units = self._units()
@@ -176,8 +176,8 @@ class Spread:
     @staticmethod
     def _result(done: Done) -> dict[str, Any]:
         """A unit that ends every worker is a problem of the evaluation, not its end."""
-        from anoco_edge_calibration.measuring import Measured
-        from anoco_edge_calibration.parcels import pack_measured
+        from anoco_edge_calibration.evaluation.serialization import pack_measured
+        from anoco_edge_calibration.evaluation.unit import Measured
 
         if done.result is not None:
             found: dict[str, Any] = done.result

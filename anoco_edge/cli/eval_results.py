@@ -12,9 +12,9 @@ from anoco_edge.machine import cores, machine, versions
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
-    from anoco_edge_calibration.evaluation import Evaluation, Plan
-    from anoco_edge_calibration.feature_cache import CachedEngine
-    from anoco_edge_calibration.measuring import Contest
+    from anoco_edge_calibration.evaluation.feature_cache import CachedEngine
+    from anoco_edge_calibration.evaluation.runner import Evaluation, Plan
+    from anoco_edge_calibration.evaluation.unit import Contest
 
 _PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu", "openvino")
 _MOST_WARNINGS = 20
@@ -62,7 +62,7 @@ def write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
     """results.json and results.md."""
     from anoco_edge.bench.tables import facts
     from anoco_edge.bundle.disk import write_atomic, writing
-    from anoco_edge_calibration.tables import markdown
+    from anoco_edge_calibration.evaluation.tables import markdown
 
     document = {
         "settings": settings,
@@ -84,7 +84,7 @@ def write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
 
 def tell(result: Evaluation, engine: CachedEngine, folder: Path | None) -> None:
     """What is missing from the figures, and what the cache did."""
-    from anoco_edge_calibration.feature_cache import size_mb
+    from anoco_edge_calibration.evaluation.feature_cache import size_mb
 
     for problem in result.problems[:_MOST_WARNINGS]:
         console.warn(problem.what)
@@ -103,7 +103,7 @@ def tell(result: Evaluation, engine: CachedEngine, folder: Path | None) -> None:
 
 def show(result: Evaluation, name: str, bundle: Bundle) -> None:
     """The table."""
-    from anoco_edge_calibration.tables import rich_table
+    from anoco_edge_calibration.evaluation.tables import rich_table
 
     title = f"{name}, {bundle.manifest.backbone.id}: percent, means over seeds"
     console.out.print(rich_table(result.rows, title))

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from anoco_edge.conformal import checked_scores
 from anoco_edge.errors import UsageError
 from anoco_edge.plain_text import html_text
-from anoco_edge_calibration.tradeoff import Tradeoff
+from anoco_edge_calibration.thresholds.tradeoff import Tradeoff
 
 # Okabe and Ito's colours: told apart with any kind of colour vision.
 GOOD, DEFECT, THRESHOLD = "#0072b2", "#e69f00", "#8b0000"
@@ -300,7 +300,7 @@ def _beside(x: float, y: float, words: str, width: int) -> Text:
 def tradeoff_chart(found: Tradeoff) -> Chart:
     """Missed defects over false rejects, with the chosen threshold as a point.
 
-    >>> from anoco_edge_calibration.tradeoff import tradeoff
+    >>> from anoco_edge_calibration.thresholds.tradeoff import tradeoff
     >>> tradeoff_chart(tradeoff([1, 2], [3, 4], 2.5)).title
     'Missed defects against false rejects'
     """

@@ -18,7 +18,7 @@ from anoco_edge.bundle.disk import writing
 from anoco_edge.errors import ParityError
 from anoco_edge.onnx_session import open_session
 from anoco_edge.selftest import ENERGY_LIMIT, selftest_energies
-from anoco_edge_calibration.ranges import ENOUGH, METHOD, PERCENTILE, Collected, collect_ranges
+from anoco_edge_calibration.int8.ranges import ENOUGH, METHOD, PERCENTILE, Collected, collect_ranges
 from anoco_edge_export.fp16 import convert
 from anoco_edge_export.lazy_import import load
 from anoco_edge_export.onnx_graph import INPUT, OUTPUT, run_onnx, save

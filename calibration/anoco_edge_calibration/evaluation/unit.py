@@ -32,12 +32,18 @@ from anoco_edge.maps import Map, MapMaker, enlarge
 from anoco_edge.pictures import read_picture
 from anoco_edge.preprocess import Mask, Pixels, Placement
 from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
-from anoco_edge_calibration.dataset import Category, TestPicture, read_mask
-from anoco_edge_calibration.metrics import aupr, auroc, f1_max
-from anoco_edge_calibration.pixel_metrics import PixelMetrics
-from anoco_edge_calibration.scorers import Near
-from anoco_edge_calibration.tables import IMAGE_METRICS, PIXEL_METRICS, Figures, Row, Shots
-from anoco_edge_calibration.variants import Variant
+from anoco_edge_calibration.evaluation.dataset import Category, TestPicture, read_mask
+from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max
+from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
+from anoco_edge_calibration.evaluation.scorers import Near
+from anoco_edge_calibration.evaluation.tables import (
+    IMAGE_METRICS,
+    PIXEL_METRICS,
+    Figures,
+    Row,
+    Shots,
+)
+from anoco_edge_calibration.evaluation.variants import Variant
 
 Step = Callable[[str], None]
 Look = Callable[[str, "Entrant"], None]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.scoring.types import Floats, References, check_query
-from anoco_edge_calibration.scorers.search import Indices, Rows, Search, unit_rows
+from anoco_edge_calibration.evaluation.scorers.search import Indices, Rows, Search, unit_rows
 
 Space = Literal["l2", "cosine", "mahalanobis"]
 SHARE = 5  # percent of the bank: the paper's setting for k-NN in its ablation

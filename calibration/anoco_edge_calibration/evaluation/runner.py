@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anoco_edge.errors import UsageError
-from anoco_edge_calibration.dataset import Category, DataSet
-from anoco_edge_calibration.measuring import (
+from anoco_edge_calibration.evaluation.dataset import Category, DataSet
+from anoco_edge_calibration.evaluation.tables import Row, Shots, incomplete_means, mean_rows
+from anoco_edge_calibration.evaluation.unit import (
     Contest,
     Draw,
     Look,
@@ -19,7 +20,6 @@ from anoco_edge_calibration.measuring import (
     Unit,
     measure,
 )
-from anoco_edge_calibration.tables import Row, Shots, incomplete_means, mean_rows
 
 
 @dataclass(frozen=True)

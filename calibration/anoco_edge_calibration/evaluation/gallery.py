@@ -17,11 +17,11 @@ from anoco_edge.errors import AnocoError, PictureError
 from anoco_edge.maps import MapMaker, enlarge
 from anoco_edge.pictures import read_picture
 from anoco_edge.preprocess import Mask, patch_box
-from anoco_edge_calibration.dataset import read_mask
-from anoco_edge_calibration.measuring import Entrant, Found
-from anoco_edge_calibration.scorers import ANOCO
-from anoco_edge_calibration.tables import Shots
-from anoco_edge_calibration.variants import Variant
+from anoco_edge_calibration.evaluation.dataset import read_mask
+from anoco_edge_calibration.evaluation.scorers import ANOCO
+from anoco_edge_calibration.evaluation.tables import Shots
+from anoco_edge_calibration.evaluation.unit import Entrant, Found
+from anoco_edge_calibration.evaluation.variants import Variant
 
 MOST_SHOWN = 4  # misses of a category, and as many false alarms
 PICTURE_BYTES = 9_000_000  # of all JPEGs: 12 MB in base64

@@ -10,7 +10,7 @@ from typing import Any
 from anoco_edge.bundle import Product
 from anoco_edge.errors import UsageError
 from anoco_edge.scoring import POOLINGS, Parameters, References, Scorer, open_scorer
-from anoco_edge_calibration.scorers import ANOCO, KINDS, MOST_ROUNDS, Near
+from anoco_edge_calibration.evaluation.scorers import ANOCO, KINDS, MOST_ROUNDS, Near
 
 ALL = "all"
 SWEPT = ("lambda", "metric", "floor", "pooling", "rounds")

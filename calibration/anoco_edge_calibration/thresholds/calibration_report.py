@@ -11,7 +11,7 @@ from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.conformal import Conformal, group_maxima, percent, score_range
 from anoco_edge.plain_text import html_text
 from anoco_edge_calibration.charts import Chart, histogram, tradeoff_chart
-from anoco_edge_calibration.tradeoff import Tradeoff, tradeoff
+from anoco_edge_calibration.thresholds.tradeoff import Tradeoff, tradeoff
 
 RATES = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1)  # of the table of thresholds one might choose
 Scored = tuple[str, str, float]  # a picture's name, the part it shows (its group), its score
@@ -82,7 +82,7 @@ def write_calibration_report(
     if defects:
         curve = tradeoff(_parts(pictures), _parts(defects), found.threshold)
         parts["TRADEOFF"] = _tradeoff_section(curve, defects)
-    template = resources.files("anoco_edge_calibration").joinpath("calibration_report.html")
+    template = resources.files(__package__).joinpath("calibration_report.html")
     # One pass, so that a title which looks like a placeholder stays a title.
     page = re.sub(r"\{\{([A-Z]+)\}\}", lambda f: parts[f[1]], template.read_text("utf-8"))
     with writing(str(path)):

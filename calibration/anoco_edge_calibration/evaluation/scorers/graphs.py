@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import missing
 from anoco_edge.scoring.types import Floats, Parameters, Scores
-from anoco_edge_calibration.scorers.near import Edges, Near
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Edges, Near
 
 Matrix = NDArray[np.float64]
 Sparse = Any  # scipy.sparse.csr_matrix, which is imported late

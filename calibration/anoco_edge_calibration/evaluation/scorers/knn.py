@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.scoring.types import Floats, Scores
-from anoco_edge_calibration.scorers.near import Near, Space
-from anoco_edge_calibration.scorers.search import Indices, unit_rows
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near, Space
+from anoco_edge_calibration.evaluation.scorers.search import Indices, unit_rows
 
 
 class Nearest:

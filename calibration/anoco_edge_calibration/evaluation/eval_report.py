@@ -16,11 +16,11 @@ from anoco_edge.bench.tables import facts
 from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.plain_text import html_text
 from anoco_edge_calibration.charts import PALETTE, Series, line_chart
-from anoco_edge_calibration.evaluation import Evaluation
-from anoco_edge_calibration.gallery import Shown, Worst
-from anoco_edge_calibration.measuring import PictureScore
-from anoco_edge_calibration.metrics import Curve, pr_curve, roc_curve
-from anoco_edge_calibration.tables import IMAGE_METRICS, MEAN, Row, Shots, rich_table
+from anoco_edge_calibration.evaluation.gallery import Shown, Worst
+from anoco_edge_calibration.evaluation.metrics import Curve, pr_curve, roc_curve
+from anoco_edge_calibration.evaluation.runner import Evaluation
+from anoco_edge_calibration.evaluation.tables import IMAGE_METRICS, MEAN, Row, Shots, rich_table
+from anoco_edge_calibration.evaluation.unit import PictureScore
 
 CHART = 320
 MOST_PROBLEMS = 20
@@ -46,7 +46,7 @@ def write_eval_report(
     """Write the page; `settings` are what the figures depend on, `worst` is a `Gallery`'s.
 
     >>> import tempfile
-    >>> from anoco_edge_calibration.tables import METRICS, Row, mean_rows
+    >>> from anoco_edge_calibration.evaluation.tables import METRICS, Row, mean_rows
     >>> rows = [Row("parts", "a<b", 1, 0, "anoco", dict.fromkeys(METRICS, 0.875))]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = Path(folder, "report.html")
@@ -78,7 +78,7 @@ def write_eval_report(
         ),
         "SETTINGS": _settings(told),
     }
-    template = resources.files("anoco_edge_calibration").joinpath("eval_report.html")
+    template = resources.files(__package__).joinpath("eval_report.html")
     # One pass, so that a title which looks like a placeholder stays a title.
     page = re.sub(r"\{\{([A-Z]+)\}\}", lambda f: parts[f[1]], template.read_text("utf-8"))
     with writing(str(path)):

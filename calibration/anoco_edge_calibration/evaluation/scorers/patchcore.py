@@ -18,9 +18,9 @@ import numpy as np
 
 from anoco_edge.coreset import thin
 from anoco_edge.scoring.types import Floats, Scores
-from anoco_edge_calibration.scorers.knn import distance_scores
-from anoco_edge_calibration.scorers.near import Near
-from anoco_edge_calibration.scorers.search import Search
+from anoco_edge_calibration.evaluation.scorers.knn import distance_scores
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near
+from anoco_edge_calibration.evaluation.scorers.search import Search
 
 KEPT = 10  # percent of the bank
 AROUND = 9  # patches around m*, as in the published code

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.scoring.types import Floats, Scores
-from anoco_edge_calibration.scorers.knn import distance_scores
-from anoco_edge_calibration.scorers.near import Near
-from anoco_edge_calibration.scorers.search import Indices, Search
+from anoco_edge_calibration.evaluation.scorers.knn import distance_scores
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near
+from anoco_edge_calibration.evaluation.scorers.search import Indices, Search
 
 RETRIEVED = 50
 

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from anoco_edge_calibration.gallery import Shown, Worst
-from anoco_edge_calibration.measuring import Measured, PictureScore, Problem, Unit
-from anoco_edge_calibration.tables import Row
+from anoco_edge_calibration.evaluation.gallery import Shown, Worst
+from anoco_edge_calibration.evaluation.tables import Row
+from anoco_edge_calibration.evaluation.unit import Measured, PictureScore, Problem, Unit
 
 
 def pack_measured(found: Measured) -> dict[str, Any]:

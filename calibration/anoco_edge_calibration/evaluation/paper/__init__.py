@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from anoco_edge_calibration.dataset import Category, DataSet
-from anoco_edge_calibration.tables import MEAN, METRICS, Row, Shots
+from anoco_edge_calibration.evaluation.dataset import Category, DataSet
+from anoco_edge_calibration.evaluation.tables import MEAN, METRICS, Row, Shots
 
 __all__ = ["PAPER", "Paper", "PublishedTable", "beside", "load_paper"]
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from anoco_edge.errors import ScoringError, UsageError
 from anoco_edge.scoring.types import Floats, Parameters, Scores
-from anoco_edge_calibration.scorers.graphs import (
+from anoco_edge_calibration.evaluation.scorers.graphs import (
     GraphScorer,
     Matrix,
     Sparse,
@@ -29,8 +29,8 @@ from anoco_edge_calibration.scorers.graphs import (
     row_sums,
     weigh,
 )
-from anoco_edge_calibration.scorers.near import Near, most_similar, share_of
-from anoco_edge_calibration.scorers.search import Rows, unit_rows
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near, most_similar, share_of
+from anoco_edge_calibration.evaluation.scorers.search import Rows, unit_rows
 
 STRENGTH = 10.0
 MOST_EDGES = 30_000_000  # between references: 0.4 GB, and seconds for a picture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anoco_edge_calibration.paper import PublishedTable
+from anoco_edge_calibration.evaluation.paper import PublishedTable
 
 if TYPE_CHECKING:
     from rich.table import Table

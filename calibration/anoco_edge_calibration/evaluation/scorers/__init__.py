@@ -10,12 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from anoco_edge.scoring import Metric, Parameters, Scorer
-from anoco_edge_calibration.scorers.graphs import MOST_ROUNDS, KnnBipartite, MessagePassing
-from anoco_edge_calibration.scorers.knn import Nearest, NearestShare
-from anoco_edge_calibration.scorers.near import Near, Space
-from anoco_edge_calibration.scorers.nonbipartite import KnnNonBipartite
-from anoco_edge_calibration.scorers.patchcore import PatchCore
-from anoco_edge_calibration.scorers.spade import Spade
+from anoco_edge_calibration.evaluation.scorers.graphs import (
+    MOST_ROUNDS,
+    KnnBipartite,
+    MessagePassing,
+)
+from anoco_edge_calibration.evaluation.scorers.knn import Nearest, NearestShare
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near, Space
+from anoco_edge_calibration.evaluation.scorers.nonbipartite import KnnNonBipartite
+from anoco_edge_calibration.evaluation.scorers.patchcore import PatchCore
+from anoco_edge_calibration.evaluation.scorers.spade import Spade
 
 __all__ = ["ANOCO", "KINDS", "MOST_ROUNDS", "Kind", "Near"]
 
