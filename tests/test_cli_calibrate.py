@@ -344,7 +344,7 @@ def test_a_baseline_that_would_swallow_every_defect_is_no_baseline() -> None:
 def test_a_missing_part_of_the_package_is_told_the_same_everywhere(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("thresholds.calibration_report", "evaluation.runner"):
+    for module in ("thresholds.calibration_report", "evaluation"):
         monkeypatch.setitem(sys.modules, f"anoco_edge_calibration.{module}", None)
     calibrate = ("calibrate", LINE, "parts")
     commands = (

@@ -22,20 +22,20 @@ from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-from anoco_edge_calibration.evaluation import unit
+from anoco_edge_calibration.evaluation import EvaluationPlan, evaluate, merge
+from anoco_edge_calibration.evaluation import unit as unit_module
 from anoco_edge_calibration.evaluation.feature_cache import CachedEngine, cache_key, size_mb
 from anoco_edge_calibration.evaluation.layouts import open_dataset
 from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
-from anoco_edge_calibration.evaluation.runner import Plan, evaluate, merge
 from anoco_edge_calibration.evaluation.scorers import KINDS, nonbipartite
 from anoco_edge_calibration.evaluation.tables import (
     METRICS,
     PIXEL_METRICS,
-    Row,
+    EvaluationRow,
     markdown,
     mean_rows,
 )
-from anoco_edge_calibration.evaluation.unit import Contest, measure
+from anoco_edge_calibration.evaluation.unit import EvaluationSetup, measure_unit
 from anoco_edge_calibration.evaluation.variants import Variant, parse_variants
 
 MASK = np.zeros((80, 96), np.uint8)
@@ -125,8 +125,8 @@ def test_figures_are_those_of_a_detector_and_scikit_learn(masked: Path) -> None:
 def test_scores_of_single_pictures_are_kept(here: Path) -> None:
     bundle = Bundle.open("line.anoco")
     data = open_dataset(Path("parts/nut"))
-    contest = Contest(bundle, open_engine("auto", bundle), [Variant("anoco")])
-    pictures = evaluate(Plan(data, shots=(2,), seeds=2), contest).pictures
+    setup = EvaluationSetup(bundle, open_engine("auto", bundle), [Variant("anoco")])
+    pictures = evaluate(EvaluationPlan(data, shots=(2,), seeds=2), setup).pictures
     assert [(p.source, p.seed) for p in pictures] == [
         (str(picture.path), seed) for seed in (0, 1) for picture in data.categories[0].test
     ]
@@ -193,12 +193,12 @@ def test_a_picture_is_decoded_once_for_all_scorers_and_draws(
     masked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
-    plain = measuring.read_picture
-    monkeypatch.setattr(measuring, "read_picture", lambda p: read.append(p) or plain(p))
+    plain = unit_module.read_picture
+    monkeypatch.setattr(unit_module, "read_picture", lambda p: read.append(p) or plain(p))
     args = ("eval", "parts/bolt", "--shots", "1,2", "--scorers", "anoco,knn-cosine")
     at_once = ok(*args, "--json")
     assert len(read) == len(set(read)) == 6
-    monkeypatch.setattr(measuring, "MEMORY_BYTES", 1)  # room for one scorer at a time
+    monkeypatch.setattr(unit_module, "MEMORY_BYTES", 1)  # room for one scorer at a time
     assert ok(*args, "--json").json == at_once.json
     assert len(read) == 6 + 6 * 4
 
@@ -208,12 +208,12 @@ def test_units_may_be_measured_apart_in_any_order_and_travel(masked: Path) -> No
     shutil.copy("parts/nut/train/good/good1.png", "parts/nut/train/good/good2.png")
     bundle = Bundle.open("line.anoco")
     variants = parse_variants("anoco,knn-l2,patchcore")
-    contest = Contest(bundle, open_engine("auto", bundle), variants)
-    plan = Plan(open_dataset(Path("parts")), shots=(1, "full"), seeds=2)
-    whole = evaluate(plan, contest)
+    setup = EvaluationSetup(bundle, open_engine("auto", bundle), variants)
+    plan = EvaluationPlan(open_dataset(Path("parts")), shots=(1, "full"), seeds=2)
+    whole = evaluate(plan, setup)
     units = plan.single_draws()
     assert [unit.draws for unit in units] == [((1, 0),), ((1, 1),), (("full", 0),)] * 2
-    parts = [pickle.loads(pickle.dumps(measure(unit, contest))) for unit in units[::-1]]
+    parts = [pickle.loads(pickle.dumps(measure_unit(unit, setup))) for unit in units[::-1]]
     assert merge(plan, parts) == whole
     assert any("copies of each other" in remark for remark in whole.remarks)
 
@@ -258,8 +258,8 @@ def test_a_scorer_with_a_rule_of_its_own_scores_the_picture_by_it(masked: Path) 
     """SPADE's map is that of the nearest patch, its score of a picture is not."""
     bundle = Bundle.open("line.anoco")
     variants = parse_variants("knn-l2,spade,patchcore")
-    contest = Contest(bundle, open_engine("auto", bundle), variants)
-    found = evaluate(Plan(open_dataset(Path("parts/bolt"))), contest)
+    setup = EvaluationSetup(bundle, open_engine("auto", bundle), variants)
+    found = evaluate(EvaluationPlan(open_dataset(Path("parts/bolt"))), setup)
     rows = {row.scorer: row for row in found.rows if row.seed == 0}
     assert rows["knn-l2"].figures["pixel_pro"] == rows["spade"].figures["pixel_pro"]
     scores = {
@@ -273,9 +273,12 @@ def test_the_metric_of_anoco_is_a_scorer_and_a_sweep(here: Path) -> None:
     named = ok(*common, "--scorers", "anoco,anoco-l2,anoco-cosine")
     ok(*common, "--sweep", "metric=product,l2,cosine")
     bundle = Bundle.open("line.anoco")
-    plan, engine = Plan(open_dataset(Path("parts/bolt"))), open_engine("auto", bundle)
+    plan, engine = EvaluationPlan(open_dataset(Path("parts/bolt"))), open_engine("auto", bundle)
     scores = [
-        [picture.score for picture in evaluate(plan, Contest(bundle, engine, variants)).pictures]
+        [
+            picture.score
+            for picture in evaluate(plan, EvaluationSetup(bundle, engine, variants)).pictures
+        ]
         for variants in (
             parse_variants("anoco,anoco-l2,anoco-cosine"),
             parse_variants("anoco", ["metric=product,l2,cosine"]),
@@ -779,8 +782,8 @@ def test_a_backbone_is_exported_once_for_each_recipe(
 # ---- tables
 
 
-def row(category: str, seed: int, scorer: str, value: float | None) -> Row:
-    return Row("parts", category, 4, seed, scorer, dict.fromkeys(METRICS, value))
+def row(category: str, seed: int, scorer: str, value: float | None) -> EvaluationRow:
+    return EvaluationRow("parts", category, 4, seed, scorer, dict.fromkeys(METRICS, value))
 
 
 def test_the_best_scorer_is_bold_and_what_is_missing_is_a_dash() -> None:
@@ -811,7 +814,10 @@ def test_settings_of_the_contest_reach_the_draft(line: Path) -> None:
     bundle = Bundle.open(line / "line.anoco")
     engine, data = open_engine("auto", bundle), open_dataset(line / "parts", ["nut"])
     found = [
-        evaluate(Plan(data), Contest(bundle, engine, [Variant("anoco")], Settings(fields)))
+        evaluate(
+            EvaluationPlan(data),
+            EvaluationSetup(bundle, engine, [Variant("anoco")], Settings(fields)),
+        )
         for fields in ({}, {"metric": "cosine"})
     ]
     assert found[0].pictures[0].score != found[1].pictures[0].score

@@ -25,21 +25,20 @@ from anoco_edge.drawing.overlay import CONTOUR
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import PictureError, StorageError
 from anoco_edge_calibration.charts import LEFT, PALETTE, RIGHT
-from anoco_edge_calibration.evaluation import eval_report
+from anoco_edge_calibration.evaluation import Evaluation, EvaluationPlan, eval_report, evaluate
 from anoco_edge_calibration.evaluation import gallery as gallery_module
 from anoco_edge_calibration.evaluation.eval_report import CHART, write_eval_report
 from anoco_edge_calibration.evaluation.gallery import GAP, SIDE, Gallery
 from anoco_edge_calibration.evaluation.layouts import open_dataset
 from anoco_edge_calibration.evaluation.metrics import roc_curve
-from anoco_edge_calibration.evaluation.runner import Evaluation, Plan, evaluate
-from anoco_edge_calibration.evaluation.tables import METRICS, Row, mean_rows
-from anoco_edge_calibration.evaluation.unit import Contest, PictureScore, Problem
+from anoco_edge_calibration.evaluation.tables import METRICS, EvaluationRow, mean_rows
+from anoco_edge_calibration.evaluation.unit import EvaluationProblem, EvaluationSetup, PictureScore
 from anoco_edge_calibration.evaluation.variants import parse_variants
 
 CHROMIUM = shutil.which("chromium")
 
 
-class Reader(HTMLParser):
+class CategoryReader(HTMLParser):
     """The page as a browser sees it; tags must be closed in their order, nothing loaded."""
 
     VOID = frozenset({"meta", "wbr", "br", "img"})
@@ -108,11 +107,11 @@ def add_masks(folder: Path, mask: np.ndarray = MASK) -> None:
         save(picture.parents[2] / "ground_truth/red" / picture.name, mask)
 
 
-def page_of(folder: str = "eval-out") -> Reader:
-    return Reader(Path(folder, "report.html").read_text(encoding="utf-8"))
+def page_of(folder: str = "eval-out") -> CategoryReader:
+    return CategoryReader(Path(folder, "report.html").read_text(encoding="utf-8"))
 
 
-def captions(page: Reader, category: str, heading: str) -> list[str]:
+def captions(page: CategoryReader, category: str, heading: str) -> list[str]:
     """What is said of the pictures of a category under a heading."""
     text = Path("eval-out/report.html").read_text(encoding="utf-8")
     section = re.findall(rf"<h2>{category}</h2>.*?</section>", text, re.DOTALL)[0]
@@ -123,10 +122,10 @@ def captions(page: Reader, category: str, heading: str) -> list[str]:
 
 def measured(folder: Path, scorers: str = "anoco", **changes: Any) -> tuple[Evaluation, Gallery]:
     bundle = Bundle.open(folder / "line.anoco")
-    plan = Plan(open_dataset(folder / "parts"), **changes)
-    contest = Contest(bundle, open_engine("auto", bundle), parse_variants(scorers))
-    gallery = Gallery(contest.variants, plan.shots, len(plan.dataset.categories))
-    return evaluate(plan, contest, look=gallery.look), gallery
+    plan = EvaluationPlan(open_dataset(folder / "parts"), **changes)
+    setup = EvaluationSetup(bundle, open_engine("auto", bundle), parse_variants(scorers))
+    gallery = Gallery(setup.variants, plan.shots, len(plan.dataset.categories))
+    return evaluate(plan, setup, observe=gallery.observe), gallery
 
 
 # ---- what the page says
@@ -157,7 +156,7 @@ def test_the_page_lies_beside_the_results_and_says_the_same(here: Path) -> None:
     assert all(image["alt"] for image in page.all("img"))
 
 
-def curves(page: Reader, chart: str) -> list[list[tuple[float, float]]]:
+def curves(page: CategoryReader, chart: str) -> list[list[tuple[float, float]]]:
     """Points of the scorers' lines in a chart, found by what a screen reader says, as 0 to 1."""
     found: list[list[tuple[float, float]]] = []
     inside = False
@@ -207,8 +206,8 @@ def test_problems_stand_at_the_top(here: Path) -> None:
 
 
 def test_of_many_problems_the_first_are_listed(tmp_path: Path) -> None:
-    rows = [Row("d", "nut", 1, 0, "anoco", dict.fromkeys(METRICS, 0.5))]
-    problems = [Problem("nut", "", f"picture {k} is gone") for k in range(25)]
+    rows = [EvaluationRow("d", "nut", 1, 0, "anoco", dict.fromkeys(METRICS, 0.5))]
+    problems = [EvaluationProblem("nut", "", f"picture {k} is gone") for k in range(25)]
     result = Evaluation(rows + mean_rows(rows), problems=problems, remarks=["mean of <one>"])
     write_eval_report(tmp_path / "report.html", "d", result, {}, {})
     text = page_of(str(tmp_path)).text
@@ -231,7 +230,7 @@ def test_names_are_text_never_markup(here: Path) -> None:
 
 
 def test_file_names_that_are_not_unicode_do_not_cost_the_page(tmp_path: Path) -> None:
-    rows = [Row("d", "n\udcff", 1, 0, "anoco", dict.fromkeys(METRICS, 0.5))]
+    rows = [EvaluationRow("d", "n\udcff", 1, 0, "anoco", dict.fromkeys(METRICS, 0.5))]
     write_eval_report(tmp_path / "report.html", "d", Evaluation(rows + mean_rows(rows)), {}, {})
     assert r"n\udcff" in page_of(str(tmp_path)).text
     with pytest.raises(StorageError, match="cannot write"):
@@ -338,10 +337,10 @@ def test_the_first_anoco_scorer_is_shown_and_another_where_there_is_none(here: P
     assert gallery.worst["nut"].scorer == "knn-cosine"
     bundle = Bundle.open("line.anoco")
     swept = parse_variants("knn-l2,anoco", ["lambda=0.1,10"])
-    plan = Plan(open_dataset(Path("parts")), shots=(2, 1))
+    plan = EvaluationPlan(open_dataset(Path("parts")), shots=(2, 1))
     gallery = Gallery(swept, plan.shots, 2)
-    contest = Contest(bundle, open_engine("auto", bundle), swept)
-    evaluate(plan, contest, look=gallery.look)
+    setup = EvaluationSetup(bundle, open_engine("auto", bundle), swept)
+    evaluate(plan, setup, observe=gallery.observe)
     worst = gallery.worst["nut"]
     assert (worst.scorer, worst.shots, worst.seed) == ("anoco lambda=0.1", 2, 0)
 
@@ -395,7 +394,7 @@ def test_more_scorers_than_colours_are_the_best_ones(tmp_path: Path) -> None:
     result = Evaluation()
     for k in range(8):
         figures = dict.fromkeys(METRICS, 0.9 - 0.1 * (k in (0, 3)))
-        result.rows.append(Row("d", "nut", 1, 0, f"scorer{k}", figures))
+        result.rows.append(EvaluationRow("d", "nut", 1, 0, f"scorer{k}", figures))
         for score, defect in ((1.0, None), (2.0 + k, "red")):
             one = PictureScore("nut", "a.png", defect, f"scorer{k}", 1, 0, score)
             result.pictures.append(one)
@@ -409,7 +408,9 @@ def test_more_scorers_than_colours_are_the_best_ones(tmp_path: Path) -> None:
 
 
 def test_a_scorer_without_a_curve_leaves_the_others_their_colours(tmp_path: Path) -> None:
-    result = Evaluation([Row("d", "nut", 1, 0, s, dict.fromkeys(METRICS, 0.5)) for s in "ab"])
+    result = Evaluation(
+        [EvaluationRow("d", "nut", 1, 0, s, dict.fromkeys(METRICS, 0.5)) for s in "ab"]
+    )
     result.pictures = [
         PictureScore("nut", "a.png", None, "a", 1, 0, 1.0),
         PictureScore("nut", "a.png", None, "b", 1, 0, 1.0),

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from test_eval import make_category
 from tiny_bundle import make_tiny_bundle
 
-from anoco_edge_calibration.evaluation.paper import Paper, beside, load_paper
-from anoco_edge_calibration.evaluation.tables import METRICS, Row, markdown, mean_rows
+from anoco_edge_calibration.evaluation.paper import Paper, load_paper, published_rows
+from anoco_edge_calibration.evaluation.tables import METRICS, EvaluationRow, markdown, mean_rows
 
 TABLES = {
     "main": 42,
@@ -151,15 +151,15 @@ def test_paper_only_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "which data set?" in fails(2, "eval")
 
 
-def row(category: str, shots: int, value: float) -> Row:
-    return Row("x", category, shots, 0, "anoco", dict.fromkeys(METRICS, value))
+def row(category: str, shots: int, value: float) -> EvaluationRow:
+    return EvaluationRow("x", category, shots, 0, "anoco", dict.fromkeys(METRICS, value))
 
 
 def test_published_rows_stand_below_measured_ones_and_are_never_bold() -> None:
     from dataclasses import replace
 
     measured = [row("hazelnut", 1, 0.5), replace(row("hazelnut", 1, 0.4), scorer="knn-l2")]
-    printed = Row("x", "hazelnut", 1, "mean", "paper: ANoCo", dict.fromkeys(METRICS, 0.9))
+    printed = EvaluationRow("x", "hazelnut", 1, "mean", "paper: ANoCo", dict.fromkeys(METRICS, 0.9))
     printed = replace(printed, published=True)
     lines = markdown([printed, *measured, *mean_rows(measured)]).splitlines()
     assert [line.split("|")[3].strip() for line in lines[2:]] == ["anoco", "knn-l2", "paper: ANoCo"]
@@ -187,7 +187,7 @@ def test_all_categories_have_the_published_means_of_all_methods() -> None:
     from anoco_edge_calibration.evaluation.dataset import Category, DataSet
 
     names = [r["category"] for r in flat("categories") if "mean" not in r["category"]]
-    found = beside(DataSet("mvtec", tuple(Category(n, (), ()) for n in names)), (1, "full"))
+    found = published_rows(DataSet("mvtec", tuple(Category(n, (), ()) for n in names)), (1, "full"))
     means = {(row.shots, row.scorer): row.figures for row in found.rows if row.category == "mean"}
     assert means[1, "paper: SPADE"]["image_auroc"] == 0.81
     assert means[1, "paper: k-NN (Mahl.)"]["pixel_pro"] == 0.928
@@ -206,7 +206,7 @@ def test_other_data_sets_are_known_by_their_layout(layout: str, count: int, name
     from anoco_edge_calibration.evaluation.dataset import Category, DataSet
 
     whole = DataSet("d", tuple(Category(str(n), (), ()) for n in range(count)), layout)
-    found = beside(whole, (4,))
+    found = published_rows(whole, (4,))
     assert {row.scorer for row in found.rows} >= {"paper: SPADE", "paper: ANoCo"}
     assert all(row.shots == 4 for row in found.rows) and name in found.remarks[0]
 
@@ -214,5 +214,5 @@ def test_other_data_sets_are_known_by_their_layout(layout: str, count: int, name
 def test_a_data_set_that_the_paper_does_not_know_has_no_rows() -> None:
     from anoco_edge_calibration.evaluation.dataset import Category, DataSet
 
-    found = beside(DataSet("piped", (Category("bdp01", (), ()),)), (1,))
+    found = published_rows(DataSet("piped", (Category("bdp01", (), ()),)), (1,))
     assert found.rows == [] and "the paper has no figures of piped" in found.remarks[0]

@@ -14,7 +14,7 @@ from anoco_edge.scoring import Parameters, References, Scorer, Scores
 from anoco_edge.scoring.reference import ReferenceScorer, edge_weights, non_conformity, retrieve
 from anoco_edge_calibration.evaluation.scorers import (
     KINDS,
-    Near,
+    NeighborCache,
     graphs,
     neighbor_cache,
     nonbipartite,
@@ -39,8 +39,8 @@ def features(rows: int, dim: int, seed: int, offset: float = 0.5) -> Matrix:
     return ((rng.normal(size=(rows, dim)) + offset) * rng.uniform(1, 4)).astype(np.float32)
 
 
-def bank_of(rows: Matrix, pictures: Matrix | None = None) -> Near:
-    return Near(References.of(rows)[0], pictures)
+def bank_of(rows: Matrix, pictures: Matrix | None = None) -> NeighborCache:
+    return NeighborCache(References.of(rows)[0], pictures)
 
 
 def dense(rows: Matrix) -> Matrix:
@@ -384,7 +384,7 @@ def test_spade_retrieves_pictures_and_then_patches_of_these(
 # ---- what they share
 
 
-MADE: dict[str, Callable[[Near], Scorer]] = {
+MADE: dict[str, Callable[[NeighborCache], Scorer]] = {
     name: (lambda bank, make=kind.make: make(bank, Parameters(), 2))
     for name, kind in KINDS.items()
     if kind.make is not None
@@ -425,13 +425,13 @@ def test_what_is_kept_of_one_picture_is_not_taken_for_the_next(name: str) -> Non
 def test_scorers_of_a_bank_compare_a_picture_once(monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[str] = []
     for what in ("_distances", "_retrieved", "_conforming"):
-        plain = getattr(Near, what)
+        plain = getattr(NeighborCache, what)
 
         def spy(*args: object, what: str = what, plain: Callable[..., object] = plain) -> object:
             passes.append(what)
             return plain(*args)
 
-        monkeypatch.setattr(Near, what, spy)
+        monkeypatch.setattr(NeighborCache, what, spy)
     shared, q = bank_of(features(60, 8, 1)), features(20, 8, 2)
     for _ in range(2):
         for make in MADE.values():

@@ -134,12 +134,12 @@ def eval_(
     """
     try:
         from anoco_edge.cli.eval_fleet import EngineChoice, Spread
+        from anoco_edge_calibration.evaluation import EvaluationPlan, evaluate
         from anoco_edge_calibration.evaluation.eval_report import write_eval_report
         from anoco_edge_calibration.evaluation.gallery import Gallery
         from anoco_edge_calibration.evaluation.layouts import open_dataset
-        from anoco_edge_calibration.evaluation.paper import beside
-        from anoco_edge_calibration.evaluation.runner import Plan, evaluate
-        from anoco_edge_calibration.evaluation.unit import Contest
+        from anoco_edge_calibration.evaluation.paper import published_rows
+        from anoco_edge_calibration.evaluation.unit import EvaluationSetup
         from anoco_edge_calibration.evaluation.variants import parse_variants
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"
@@ -168,32 +168,32 @@ def eval_(
         raise UsageError("--cache and --no-cache exclude each other", hint="pass one of them")
     wanted = [name.strip() for name in (categories or "").split(",") if name]
     data = open_dataset(dataset, wanted, layout)
-    plan = Plan(data, numbers, seeds)
+    plan = EvaluationPlan(data, numbers, seeds)
     plan.check()
     opened, like = open_bundle(context, backbone, size, layer, layers, weights, bundle, product)
     warn_if_random(opened)
     folder = None if no_cache else cache or cache_folder() / "features"
     threads = threads or (0 if on is None else 1)
     runner, chosen = open_cached_engine(opened, engine, device, threads, folder)
-    contest = Contest(opened, runner, variants, settings, like, scorer, threads, batch)
+    setup = EvaluationSetup(opened, runner, variants, settings, like, scorer, threads, batch)
     if on is None:
         gallery = Gallery(variants, numbers, len(data.categories))
         with console.progress("measuring", plan.steps(len(variants))) as step:
-            result, worst = evaluate(plan, contest, step, gallery.look), gallery.worst
+            result, worst = evaluate(plan, setup, step, gallery.observe), gallery.worst
     else:
         kept = None if folder is None else str(folder.absolute())
         choice = EngineChoice(engine, device, threads, kept)
-        spread = Spread(on, workers, plan, contest, choice, out_)
+        spread = Spread(on, workers, plan, setup, choice, out_)
         result, worst = spread.run(runner.use)
     if paper:
-        published = beside(data, numbers)
+        published = published_rows(data, numbers)
         result.rows += published.rows
         result.remarks += published.remarks
     facts = {
         "dataset": str(dataset),
         "layout": data.layout,
         "categories": [category.name for category in data.categories],
-        **eval_results.effective(plan, contest, device, chosen),
+        **eval_results.effective(plan, setup, device, chosen),
         "windows": vars(runner.use),
         "seconds": round(time.perf_counter() - started, 1),
     }

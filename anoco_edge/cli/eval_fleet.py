@@ -18,10 +18,10 @@ from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
 
 if TYPE_CHECKING:
     from anoco_edge.engines import Engine
+    from anoco_edge_calibration.evaluation import Evaluation, EvaluationPlan
     from anoco_edge_calibration.evaluation.feature_cache import CachedEngine, CacheUse
-    from anoco_edge_calibration.evaluation.gallery import Worst
-    from anoco_edge_calibration.evaluation.runner import Evaluation, Plan
-    from anoco_edge_calibration.evaluation.unit import Contest, Measured, Unit
+    from anoco_edge_calibration.evaluation.gallery import CategoryGallery
+    from anoco_edge_calibration.evaluation.unit import EvaluationSetup, EvaluationUnit, UnitResult
 
 
 @dataclass(frozen=True)
@@ -34,38 +34,41 @@ class EngineChoice:
     features: str | None
     """The folder they are kept in; workers that see the same one share them."""
 
-    def open(self, contest: Contest) -> CachedEngine:
+    def open(self, setup: EvaluationSetup) -> CachedEngine:
         """With its cache."""
         folder = None if self.features is None else Path(self.features)
-        return open_cached_engine(contest.bundle, self.name, self.device, self.threads, folder)[0]
+        return open_cached_engine(setup.bundle, self.name, self.device, self.threads, folder)[0]
 
 
 class Measurer:
     """What a worker does: measures the unit of each task."""
 
     def __init__(
-        self, contest: Contest, engine: EngineChoice, shots: list[Any], categories: int
+        self, setup: EvaluationSetup, engine: EngineChoice, shots: list[Any], categories: int
     ) -> None:
-        self._engine = engine.open(contest)
-        self._contest = replace(contest, engine=self._engine)
+        self._engine = engine.open(setup)
+        self._setup = replace(setup, engine=self._engine)
         self._shots = shots
         self._categories = categories
         self.steps = 0
         """Of the task at hand; the driver asks for it meanwhile."""
 
-    def __call__(self, unit: Unit) -> dict[str, Any]:
+    def __call__(self, unit: EvaluationUnit) -> dict[str, Any]:
         from anoco_edge_calibration.evaluation.feature_cache import CacheUse
         from anoco_edge_calibration.evaluation.gallery import Gallery
-        from anoco_edge_calibration.evaluation.serialization import pack_measured, pack_worst
-        from anoco_edge_calibration.evaluation.unit import measure
+        from anoco_edge_calibration.evaluation.serialization import (
+            pack_category_gallery,
+            pack_unit_result,
+        )
+        from anoco_edge_calibration.evaluation.unit import measure_unit
 
         self.steps = 0
         self._engine.use = CacheUse()
-        gallery = Gallery(self._contest.variants, self._shots, self._categories)
-        found = measure(unit, self._contest, self._step, gallery.look)
+        gallery = Gallery(self._setup.variants, self._shots, self._categories)
+        found = measure_unit(unit, self._setup, self._step, gallery.observe)
         return {
-            "measured": pack_measured(found),
-            "worst": {name: pack_worst(worst) for name, worst in gallery.worst.items()},
+            "measured": pack_unit_result(found),
+            "worst": {name: pack_category_gallery(worst) for name, worst in gallery.worst.items()},
             "windows": vars(self._engine.use),
         }
 
@@ -79,28 +82,31 @@ class Spread:
 
     on: str
     workers: int
-    plan: Plan
-    contest: Contest
+    plan: EvaluationPlan
+    setup: EvaluationSetup
     engine: EngineChoice
     out: Path
 
-    def run(self, use: CacheUse) -> tuple[Evaluation, dict[str, Worst]]:
+    def run(self, use: CacheUse) -> tuple[Evaluation, dict[str, CategoryGallery]]:
         """Measure what the journal lacks, and put all together; `use` counts features."""
-        from anoco_edge_calibration.evaluation.runner import merge
-        from anoco_edge_calibration.evaluation.serialization import unpack_measured, unpack_worst
+        from anoco_edge_calibration.evaluation import merge
+        from anoco_edge_calibration.evaluation.serialization import (
+            unpack_category_gallery,
+            unpack_unit_result,
+        )
 
         check_address(self.on)
         units = self._units()
         with Journal(self.out, self._identity()) as journal:
             self._measure(units, journal)
-            parts: list[Measured] = []
-            worst: dict[str, Worst] = {}
+            parts: list[UnitResult] = []
+            worst: dict[str, CategoryGallery] = {}
             for number, unit in enumerate(units):
                 for packed in journal[number]:
-                    parts.append(unpack_measured(unit, packed["measured"]))
+                    parts.append(unpack_unit_result(unit, packed["measured"]))
                     for name, one in packed["worst"].items():
                         if name not in worst or one["seed"] < worst[name].seed:
-                            worst[name] = unpack_worst(one)
+                            worst[name] = unpack_category_gallery(one)
                     for kind, count in packed["windows"].items():
                         setattr(use, kind, getattr(use, kind) + count)
             return merge(self.plan, parts), worst
@@ -109,7 +115,7 @@ class Spread:
         """The results are written: what was kept to go on with may go."""
         (self.out / NAME).unlink(missing_ok=True)
 
-    def _units(self) -> list[Unit]:
+    def _units(self) -> list[EvaluationUnit]:
         """As small as features that are kept allow; neighbours are of different categories, so
         that workers do not compute the same features side by side."""
         if self.engine.features is None:
@@ -118,7 +124,7 @@ class Spread:
         return sorted(self.plan.single_draws(), key=lambda unit: draws.index(unit.draws[0]))
 
     def _identity(self) -> dict[str, Any]:
-        contest, data = self.contest, self.plan.dataset
+        setup, data = self.setup, self.plan.dataset
         paths = [
             path
             for category in data.categories
@@ -129,28 +135,28 @@ class Spread:
             )
         ]
         return {
-            "bundle": contest.bundle.manifest.checksum,
-            "product": contest.like.checksum if contest.like else None,
+            "bundle": setup.bundle.manifest.checksum,
+            "product": setup.like.checksum if setup.like else None,
             "pictures": f"{len(paths)}, {fingerprint([str(path) for path in paths])}",
             "shots": list(self.plan.shots),
             "seeds": self.plan.seeds,
-            "scorers": [variant.name for variant in contest.variants],
-            "settings": repr(contest.settings),
-            "scorer": contest.scorer,
-            "batch": contest.batch,
+            "scorers": [variant.name for variant in setup.variants],
+            "settings": repr(setup.settings),
+            "scorer": setup.scorer,
+            "batch": setup.batch,
             "engine": [self.engine.name, self.engine.device],
             "cache": self.engine.features is not None,
         }
 
-    def _measure(self, units: list[Unit], journal: Journal) -> None:
+    def _measure(self, units: list[EvaluationUnit], journal: Journal) -> None:
         left = [number for number in range(len(units)) if number not in journal]
         if len(left) < len(units):
             done = len(units) - len(left)
             note(f"an unfinished run goes on: {done} of {counted(len(units), 'unit')} are done")
         if not left:
             return
-        bare = replace(self.contest, engine=cast("Engine", None))  # a worker opens its own
-        given = {"contest": bare, "engine": self.engine, "shots": list(self.plan.shots)}
+        bare = replace(self.setup, engine=cast("Engine", None))  # a worker opens its own
+        given = {"setup": bare, "engine": self.engine, "shots": list(self.plan.shots)}
         given["categories"] = len(self.plan.dataset.categories)
         job = Job(__name__, Measurer.__name__, given)
         threads, gpu = self.engine.threads, needs_gpu(self.engine.name)
@@ -170,22 +176,22 @@ class Spread:
             note("stopped before the end; the same command goes on")
             raise typer.Exit(130) from None
 
-    def _steps(self, unit: Unit) -> int:
-        return 2 * len(unit.category.test) * len(unit.draws) * len(self.contest.variants)
+    def _steps(self, unit: EvaluationUnit) -> int:
+        return 2 * len(unit.category.test) * len(unit.draws) * len(self.setup.variants)
 
     @staticmethod
     def _result(done: Done) -> dict[str, Any]:
         """A unit that ends every worker is a problem of the evaluation, not its end."""
-        from anoco_edge_calibration.evaluation.serialization import pack_measured
-        from anoco_edge_calibration.evaluation.unit import Measured
+        from anoco_edge_calibration.evaluation.serialization import pack_unit_result
+        from anoco_edge_calibration.evaluation.unit import UnitResult
 
         if done.result is not None:
             found: dict[str, Any] = done.result
             return found
-        lost = Measured(done.task.payload)
+        lost = UnitResult(done.task.payload)
         draws = ", ".join(f"{shots} shots of seed {seed}" for shots, seed in lost.unit.draws)
         lost.report("", f"{draws} are left out: they ended {ATTEMPTS} workers, one after the other")
-        return {"measured": pack_measured(lost), "worst": {}, "windows": {}}
+        return {"measured": pack_unit_result(lost), "worst": {}, "windows": {}}
 
 
 class _Progress:

@@ -12,21 +12,23 @@ from anoco_edge.machine import cores, machine, versions
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
+    from anoco_edge_calibration.evaluation import Evaluation, EvaluationPlan
     from anoco_edge_calibration.evaluation.feature_cache import CachedEngine
-    from anoco_edge_calibration.evaluation.runner import Evaluation, Plan
-    from anoco_edge_calibration.evaluation.unit import Contest
+    from anoco_edge_calibration.evaluation.unit import EvaluationSetup
 
 _PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu", "openvino")
 _MOST_WARNINGS = 20
 
 
-def effective(plan: Plan, contest: Contest, device: str, engine: str) -> dict[str, Any]:
+def effective(
+    plan: EvaluationPlan, setup: EvaluationSetup, device: str, engine: str
+) -> dict[str, Any]:
     """Everything the figures depend on."""
     from anoco_edge.bundle import Product
     from anoco_edge.scoring import choose_scorer
 
-    manifest, like = contest.bundle.manifest, contest.like
-    backbone, given = manifest.backbone, contest.settings.fields
+    manifest, like = setup.bundle.manifest, setup.like
+    backbone, given = manifest.backbone, setup.settings.fields
     names = {"lambda": "lam"} | {n: n for n in ("floor", "metric", "pooling", "tta", "bank_dtype")}
     taught = {
         name: given.get(
@@ -40,19 +42,19 @@ def effective(plan: Plan, contest: Contest, device: str, engine: str) -> dict[st
     return {
         "shots": list(plan.shots),
         "seeds": plan.seeds,
-        "scorers": [variant.name for variant in contest.variants],
+        "scorers": [variant.name for variant in setup.variants],
         **taught,
-        "max_patches": contest.settings.max_patches,
-        "bundle": contest.bundle.path.name,
+        "max_patches": setup.settings.max_patches,
+        "bundle": setup.bundle.path.name,
         "bundle_sha256": manifest.checksum,
         "backbone": f"{backbone.id} ({backbone.tap}, {backbone.weights.source})",
         "size": f"{manifest.input.width}x{manifest.input.height} {manifest.input.fit}",
         "precision": backbone.precision,
         "engine": engine,
         "device": device,
-        "scorer": "{} ({})".format(*choose_scorer(contest.scorer)),
-        "threads": contest.threads or cores(),
-        "batch": contest.batch,
+        "scorer": "{} ({})".format(*choose_scorer(setup.scorer)),
+        "threads": setup.threads or cores(),
+        "batch": setup.batch,
         **machine(),
         "versions": versions(_PACKAGES),
     }

@@ -18,7 +18,13 @@ from anoco_edge.bundle.disk import writing
 from anoco_edge.errors import ParityError
 from anoco_edge.onnx_session import open_session
 from anoco_edge.selftest import ENERGY_LIMIT, selftest_energies
-from anoco_edge_calibration.int8.ranges import ENOUGH, METHOD, PERCENTILE, Collected, collect_ranges
+from anoco_edge_calibration.int8.ranges import (
+    ENOUGH,
+    METHOD,
+    PERCENTILE,
+    ActivationRanges,
+    collect_ranges,
+)
 from anoco_edge_export.fp16 import convert
 from anoco_edge_export.lazy_import import load
 from anoco_edge_export.onnx_graph import INPUT, OUTPUT, run_onnx, save
@@ -71,7 +77,7 @@ def to_int8(graph: Any, job: Int8Export) -> tuple[Any, dict[str, Any]]:
     }
 
 
-def _collect(plain: Any, layers: Mapping[str, str], job: Int8Export) -> Collected:
+def _collect(plain: Any, layers: Mapping[str, str], job: Int8Export) -> ActivationRanges:
     tensors = list(dict.fromkeys(layers.values()))
     opened = load("onnx").ModelProto()
     opened.CopyFrom(plain)
@@ -151,7 +157,7 @@ def _check_selftest(path: Path, gate: Gate) -> None:
 
 
 def _halves(
-    plain: Any, inside: Sequence[str], collected: Collected, job: Int8Export
+    plain: Any, inside: Sequence[str], collected: ActivationRanges, job: Int8Export
 ) -> dict[str, float] | None:
     """How far energies are apart that rest on ranges of either half, where pictures are few."""
     if collected.halves is None or len(job.pictures) >= ENOUGH:

@@ -16,10 +16,16 @@ from anoco_edge.bench.tables import facts
 from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.plain_text import html_text
 from anoco_edge_calibration.charts import PALETTE, Series, line_chart
-from anoco_edge_calibration.evaluation.gallery import Shown, Worst
+from anoco_edge_calibration.evaluation.gallery import CategoryGallery, GalleryPicture
 from anoco_edge_calibration.evaluation.metrics import Curve, pr_curve, roc_curve
 from anoco_edge_calibration.evaluation.runner import Evaluation
-from anoco_edge_calibration.evaluation.tables import IMAGE_METRICS, MEAN, Row, Shots, rich_table
+from anoco_edge_calibration.evaluation.tables import (
+    IMAGE_METRICS,
+    MEAN,
+    EvaluationRow,
+    Shots,
+    rich_table,
+)
 from anoco_edge_calibration.evaluation.unit import PictureScore
 
 CHART = 320
@@ -41,13 +47,13 @@ def write_eval_report(
     title: str,
     result: Evaluation,
     settings: Mapping[str, Any],
-    worst: Mapping[str, Worst],
+    worst: Mapping[str, CategoryGallery],
 ) -> None:
     """Write the page; `settings` are what the figures depend on, `worst` is a `Gallery`'s.
 
     >>> import tempfile
-    >>> from anoco_edge_calibration.evaluation.tables import METRICS, Row, mean_rows
-    >>> rows = [Row("parts", "a<b", 1, 0, "anoco", dict.fromkeys(METRICS, 0.875))]
+    >>> from anoco_edge_calibration.evaluation.tables import METRICS, EvaluationRow, mean_rows
+    >>> rows = [EvaluationRow("parts", "a<b", 1, 0, "anoco", dict.fromkeys(METRICS, 0.875))]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = Path(folder, "report.html")
     ...     write_eval_report(page, "parts", Evaluation(rows + mean_rows(rows)), {}, {})
@@ -128,7 +134,7 @@ def _cards(told: Mapping[str, str]) -> str:
     )
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[EvaluationRow]) -> str:
     """The terminal's table, cell by cell."""
     table = rich_table(rows, "")
     kinds = [' class="num"' if column.justify == "right" else "" for column in table.columns]
@@ -148,7 +154,7 @@ def _cell(text: Any) -> str:
 
 
 def _category(
-    name: str, number: int, result: Evaluation, drawn: Sequence[str], worst: Worst | None
+    name: str, number: int, result: Evaluation, drawn: Sequence[str], worst: CategoryGallery | None
 ) -> str:
     pictures = [one for one in result.pictures if one.category == name and one.scorer in drawn]
     pairs = "".join(
@@ -227,7 +233,7 @@ def _taught(shots: Shots, seed: int) -> str:
     return f"{shots} shot{'s' * (shots > 1)}, seed {seed}"
 
 
-def _worst(worst: Worst | None) -> str:
+def _worst(worst: CategoryGallery | None) -> str:
     if worst is None:
         return '<p class="quiet">No pictures: the largest number of shots was not taught.</p>\n'
     who = f"{html_text(worst.scorer)}, {_taught(worst.shots, worst.seed)}"
@@ -243,7 +249,7 @@ def _worst(worst: Worst | None) -> str:
     return html
 
 
-def _figure(one: Shown) -> str:
+def _figure(one: GalleryPicture) -> str:
     name = html_text(one.name)
     if isinstance(one.drawn, str):
         image = f'<p class="lacking">{html_text(one.drawn)}</p>'

@@ -1,4 +1,7 @@
-"""Pictures that were judged worst, drawn while what was found of them is still there."""
+"""The worst misses and false alarms of an evaluation, as pictures.
+
+They are drawn while a category is measured, because its energy grids are discarded afterwards.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ from anoco_edge.preprocess import Mask, patch_box
 from anoco_edge_calibration.evaluation.dataset import read_mask
 from anoco_edge_calibration.evaluation.scorers import ANOCO
 from anoco_edge_calibration.evaluation.tables import Shots
-from anoco_edge_calibration.evaluation.unit import Entrant, Found
+from anoco_edge_calibration.evaluation.unit import ScoredPicture, VariantRun
 from anoco_edge_calibration.evaluation.variants import Variant
 
-MOST_SHOWN = 4  # misses of a category, and as many false alarms
-PICTURE_BYTES = 9_000_000  # of all JPEGs: 12 MB in base64
-SIDE, GAP = 360, 8  # pixels of a panel, and between the two
+MOST_SHOWN = 4  # so many misses of a category are drawn, and as many false alarms
+PICTURE_BYTES = 9_000_000  # limit for all JPEGs together, which are 12 MB in base64
+SIDE, GAP = 360, 8  # pixels: the longer side of a panel, and the gap between the two
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A picture that was judged badly, with words on it; as JPEG, or why it is not drawn."""
+class GalleryPicture:
+    """One picture of the gallery with its caption; `drawn` is a JPEG, or says why there is none."""
 
     name: str
     words: str
@@ -38,25 +41,25 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Worst:
-    """The worst of one category: defects with the lowest scores, good parts with the highest."""
+class CategoryGallery:
+    """The worst of one category: defects that score lowest, good parts that score highest."""
 
     scorer: str
     shots: Shots
     seed: int
     defects: int
     good: int
-    misses: Sequence[Shown]
-    alarms: Sequence[Shown]
+    misses: Sequence[GalleryPicture]
+    alarms: Sequence[GalleryPicture]
     apart: bool
-    """Every defect scores above every good part: what is shown are the closest calls."""
+    """True when every defect scores above every good part: then the closest calls are shown."""
 
 
 class Gallery:
-    """Draws what the first ANoCo scorer, taught with the most shots, judges worst.
+    """Draws the pictures that the first ANoCo scorer, taught with the most shots, judges worst.
 
-    Its `look` is for `measure`. Drawn pictures are all it keeps; misses and false alarms of every
-    category have the same share of `PICTURE_BYTES`.
+    Pass its `observe` to `measure_unit`. The gallery keeps the drawn pictures and nothing else.
+    Misses and false alarms of every category have the same share of `PICTURE_BYTES`.
     """
 
     def __init__(
@@ -66,21 +69,21 @@ class Gallery:
         self._variant = [*anoco, *variants][0]
         self._shots = max(shots, key=lambda n: math.inf if n == "full" else n)
         self._share = PICTURE_BYTES // (2 * categories)
-        self.worst: dict[str, Worst] = {}
+        self.worst: dict[str, CategoryGallery] = {}
 
-    def look(self, category: str, entrant: Entrant) -> None:
-        """Draw the worst, once a category: of the lowest seed that could be taught."""
-        wanted = (entrant.variant, entrant.shots) == (self._variant, self._shots)
+    def observe(self, category: str, variant_run: VariantRun) -> None:
+        """Draw the worst pictures of a category once, for the lowest seed that could be taught."""
+        wanted = (variant_run.variant, variant_run.shots) == (self._variant, self._shots)
         if not wanted or category in self.worst:
             return
-        contract = entrant.reader.canvas.contract
-        found = sorted(entrant.found, key=lambda one: one.score)
+        contract = variant_run.reader.canvas.contract
+        found = sorted(variant_run.found, key=lambda one: one.score)
         defects = [one for one in found if one.picture.defect is not None]
         good = [one for one in found if one.picture.defect is None]
-        self.worst[category] = Worst(
-            entrant.variant.name,
-            entrant.shots,
-            entrant.seed,
+        self.worst[category] = CategoryGallery(
+            variant_run.variant.name,
+            variant_run.shots,
+            variant_run.seed,
             len(defects),
             len(good),
             self._show(defects[:MOST_SHOWN], "below", good, contract),
@@ -89,13 +92,19 @@ class Gallery:
         )
 
     def _show(
-        self, found: Sequence[Found], side: str, others: Sequence[Found], contract: InputContract
-    ) -> list[Shown]:
+        self,
+        found: Sequence[ScoredPicture],
+        side: str,
+        others: Sequence[ScoredPicture],
+        contract: InputContract,
+    ) -> list[GalleryPicture]:
         to_map, room, shown = MapMaker(contract), self._share, []
         for one in found:
             try:
                 drawn: bytes | str = draw_panels(one, contract, to_map)
-            except AnocoError as error:  # it was there minutes ago, and the figures matter more
+            except (
+                AnocoError
+            ) as error:  # the picture vanished since it was scored; the figures matter more
                 drawn = f"Not drawn: {error}"
             if isinstance(drawn, bytes) and len(drawn) > room:
                 drawn = "Not drawn: the page would become too large."
@@ -103,12 +112,12 @@ class Gallery:
             rank = _rank(one.score, side, [other.score for other in others])
             evidence = f"compared with {one.peak.reference}, similarity {one.peak.similarity:.3f}"
             name = f"{one.picture.path.parent.name}/{one.picture.path.name}"
-            shown.append(Shown(name, f"score {one.score:.4g}, {rank}; {evidence}", drawn))
+            shown.append(GalleryPicture(name, f"score {one.score:.4g}, {rank}; {evidence}", drawn))
         return shown
 
 
 def _rank(score: float, side: str, others: Sequence[float]) -> str:
-    """How a score stands among those of the other kind.
+    """Say in words how a score ranks among the scores of the other kind of part.
 
     >>> _rank(2.0, "below", [1, 2, 3, 4]), _rank(0.5, "above", [1])
     ('scores below 2 of 4 good parts', 'scores above none of 1 defective parts')
@@ -120,8 +129,8 @@ def _rank(score: float, side: str, others: Sequence[float]) -> str:
     return f"scores {side} {count or 'none'} of {len(others)} {kind} parts"
 
 
-def draw_panels(found: Found, contract: InputContract, to_map: MapMaker) -> bytes:
-    """The picture, and beside it its heat map, the outline of its mask and its strongest patch."""
+def draw_panels(found: ScoredPicture, contract: InputContract, to_map: MapMaker) -> bytes:
+    """Draw a picture next to its heat map, with the outline of its mask and its strongest patch."""
     rgb = read_picture(found.picture.path)
     height, width = rgb.shape[:2]
     scale = SIDE / max(width, height)
@@ -131,7 +140,7 @@ def draw_panels(found: Found, contract: InputContract, to_map: MapMaker) -> byte
     energies = enlarge(to_map(found.energy, found.counted), small)
     hot = Image.fromarray(heat(np.asarray(plain), energies, None))
     if found.picture.mask is not None:
-        with suppress(PictureError):  # which is among the problems of the evaluation already
+        with suppress(PictureError):  # the evaluation has reported this mask already
             _outline(hot, read_mask(found.picture.mask, (width, height)))
     x0, y0, x1, y1 = small.to_picture(patch_box(contract, found.peak.row, found.peak.col))
     corners = (x0, y0, max(x1 - 1, x0), max(y1 - 1, y0))
@@ -145,10 +154,10 @@ def draw_panels(found: Found, contract: InputContract, to_map: MapMaker) -> byte
 
 
 def _outline(panel: Image.Image, mask: Mask) -> None:
-    """Around the mask, not on it: a defect of a few pixels stays visible."""
+    """Draw the outline around the mask, not on it, so that a tiny defect stays visible."""
     full = Image.fromarray(mask.astype(np.uint8) * 255)
-    # Any coverage counts: shrinking a large picture must not lose a small defect.
+    # A pixel that is covered at all counts: shrinking a large picture must not lose a small defect.
     covered = full.resize(panel.size, Image.Resampling.BOX).point(lambda value: 255 * (value > 0))
-    for reach, colour in ((7, HALO), (5, CONTOUR)):
+    for reach, color in ((7, HALO), (5, CONTOUR)):
         ring = ImageChops.subtract(covered.filter(ImageFilter.MaxFilter(reach)), covered)
-        panel.paste(colour, (0, 0), ring)
+        panel.paste(color, (0, 0), ring)

@@ -27,7 +27,7 @@ from anoco_edge.regular_file import open_regular, read_regular
 from anoco_edge.sources.files import natural_key
 from anoco_edge_calibration.evaluation.dataset import Category, DataSet, TestPicture
 
-Reader = Callable[[], Category]
+CategoryReader = Callable[[], Category]
 
 _VISA_CSV = Path("split_csv", "1cls.csv")
 _VISA_COLUMNS = ("object", "split", "label", "image", "mask")
@@ -36,12 +36,12 @@ _REAL_PICTURES = ("realiad_1024", "realiad_512", "realiad_256", "realiad_raw")  
 
 
 @dataclass(frozen=True)
-class Layout:
+class DatasetLayout:
     """A way to lay out a data set."""
 
     expected: str
     """In words, for those whose folder is none."""
-    find: Callable[[Path], Mapping[str, Reader] | None]
+    find: Callable[[Path], Mapping[str, CategoryReader] | None]
     """What reads each category of a folder; None: the folder is not laid out so."""
 
 
@@ -54,7 +54,7 @@ def open_dataset(folder: Path, wanted: Sequence[str] = (), layout: str | None = 
         raise UsageError(f"unknown layout {layout!r}", hint=f"use {', '.join(LAYOUTS)}")
     if not folder.is_dir():
         raise UsageError(f"there is no data set at {folder}", hint=_expected(layout))
-    name = layout or _look(folder)
+    name = layout or _observe(folder)
     found = LAYOUTS[name].find(folder) if name is not None else None
     if name is None or not found:
         raise UsageError(_refusal(folder, layout), hint=_expected(layout))
@@ -67,14 +67,14 @@ def open_dataset(folder: Path, wanted: Sequence[str] = (), layout: str | None = 
     return DataSet(folder.resolve().name, tuple(found[one]() for one in names), name)
 
 
-def _look(folder: Path) -> str | None:
+def _observe(folder: Path) -> str | None:
     return next((name for name, layout in LAYOUTS.items() if layout.find(folder)), None)
 
 
 def _refusal(folder: Path, layout: str | None) -> str:
     if layout is None:
         return f"{folder} is not a data set: there is no train/good in it"
-    other = _look(folder)
+    other = _observe(folder)
     like = f": it looks like {other}" if other else ""
     return f"{folder} is not in the layout {layout}{like}"
 
@@ -89,7 +89,7 @@ def _expected(layout: str | None) -> str:
 # ---- folders of MVTec-AD's kind
 
 
-def _find_folders(good: str, folder: Path) -> Mapping[str, Reader] | None:
+def _find_folders(good: str, folder: Path) -> Mapping[str, CategoryReader] | None:
     def is_category(path: Path) -> bool:
         return (path / "train" / good).is_dir()
 
@@ -117,7 +117,7 @@ def _read_folders(name: str, folder: Path, good: str) -> Category:
 # ---- VisA
 
 
-def _find_visa(folder: Path) -> Mapping[str, Reader] | None:
+def _find_visa(folder: Path) -> Mapping[str, CategoryReader] | None:
     file = folder / _VISA_CSV
     if not file.is_file():
         return None
@@ -163,7 +163,7 @@ def _read_visa(name: str, file: Path, rows: Sequence[Mapping[str, str]]) -> Cate
 # ---- Real-IAD
 
 
-def _find_real_iad(folder: Path) -> Mapping[str, Reader] | None:
+def _find_real_iad(folder: Path) -> Mapping[str, CategoryReader] | None:
     pictures = next((folder / p for p in _REAL_PICTURES if (folder / p).is_dir()), None)
     jsons = next((folder / j for j in _REAL_JSONS if list((folder / j).glob("*.json"))), None)
     if pictures is None or jsons is None:
@@ -203,7 +203,7 @@ def _real_iad_test(one: Mapping[str, Any], root: Path, normal: str) -> TestPictu
 # ---- OCT2017
 
 
-def _find_oct2017(folder: Path) -> Mapping[str, Reader] | None:
+def _find_oct2017(folder: Path) -> Mapping[str, CategoryReader] | None:
     if not all((folder / split / "NORMAL").is_dir() for split in ("train", "test")):
         return None
     name = folder.resolve().name
@@ -248,14 +248,14 @@ _FOLDERS = (
     "[CATEGORY/]train/{0}/*.png, test/{0}/*.png, test/DEFECT/*.png and "
     "ground_truth/DEFECT/*.png (masks, white is defective)"
 )
-LAYOUTS: Mapping[str, Layout] = {
-    "mvtec": Layout(_FOLDERS.format("good"), partial(_find_folders, "good")),
-    "mpdd": Layout(_FOLDERS.format("good"), partial(_find_folders, "good")),
-    "btad": Layout(_FOLDERS.format("ok"), partial(_find_folders, "ok")),
-    "visa": Layout(f"{_VISA_CSV} with the columns {', '.join(_VISA_COLUMNS)}", _find_visa),
-    "real-iad": Layout(
+LAYOUTS: Mapping[str, DatasetLayout] = {
+    "mvtec": DatasetLayout(_FOLDERS.format("good"), partial(_find_folders, "good")),
+    "mpdd": DatasetLayout(_FOLDERS.format("good"), partial(_find_folders, "good")),
+    "btad": DatasetLayout(_FOLDERS.format("ok"), partial(_find_folders, "ok")),
+    "visa": DatasetLayout(f"{_VISA_CSV} with the columns {', '.join(_VISA_COLUMNS)}", _find_visa),
+    "real-iad": DatasetLayout(
         "realiad_jsons/CATEGORY.json and realiad_1024/CATEGORY/ (or 512, 256, raw)",
         _find_real_iad,
     ),
-    "oct2017": Layout("train/NORMAL/*, test/NORMAL/* and test/DISEASE/*", _find_oct2017),
+    "oct2017": DatasetLayout("train/NORMAL/*, test/NORMAL/* and test/DISEASE/*", _find_oct2017),
 }

@@ -1,4 +1,4 @@
-"""How well scorers find defects on a data set, taught with few or all of its good parts."""
+"""Run an evaluation: how well scorers find defects when they know few or all good parts."""
 
 from __future__ import annotations
 
@@ -6,102 +6,49 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from anoco_edge.errors import UsageError
-from anoco_edge_calibration.evaluation.dataset import Category, DataSet
-from anoco_edge_calibration.evaluation.tables import Row, Shots, incomplete_means, mean_rows
+from anoco_edge_calibration.evaluation.plan import EvaluationPlan, missing_kind
+from anoco_edge_calibration.evaluation.tables import EvaluationRow, incomplete_means, mean_rows
 from anoco_edge_calibration.evaluation.unit import (
-    Contest,
-    Draw,
-    Look,
-    Measured,
+    EvaluationProblem,
+    EvaluationSetup,
+    Observer,
     PictureScore,
-    Problem,
     Step,
-    Unit,
-    measure,
+    UnitResult,
+    measure_unit,
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which units there are: every category, taught so often with so many references."""
-
-    dataset: DataSet
-    shots: Sequence[Shots] = (1,)
-    seeds: int = 1
-
-    def draws(self) -> list[Draw]:
-        """Shots and seed of every draw; all pictures can be drawn in one way only."""
-        return [
-            (shots, seed)
-            for shots in self.shots
-            for seed in range(1 if shots == "full" else self.seeds)
-        ]
-
-    def units(self) -> list[Unit]:
-        """One a category, with all its draws: so a picture is decoded once. Measuring one draw at
-        a time (`single_draws`) gives the same rows."""
-        measurable = [c for c in self.dataset.categories if c.has_both or c.has_masks]
-        return [Unit(self.dataset.name, c, tuple(self.draws())) for c in measurable]
-
-    def single_draws(self) -> list[Unit]:
-        """The same work in the smallest pieces."""
-        return [
-            Unit(unit.dataset, unit.category, (draw,))
-            for unit in self.units()
-            for draw in unit.draws
-        ]
-
-    def steps(self, variants: int) -> int:
-        """How often `measure` will call its `step` at most, over all units."""
-        pictures = sum(len(category.test) for category in self.dataset.categories)
-        return 2 * pictures * len(self.draws()) * variants
-
-    def check(self) -> None:
-        """Refuse what cannot be done, before minutes of work."""
-        most = max((shots for shots in self.shots if shots != "full"), default=0)
-        for category in self.dataset.categories:
-            if most > len(category.train):
-                raise UsageError(
-                    f"{most} shots were asked for, {category.name} has {len(category.train)} "
-                    "training pictures",
-                    hint="give fewer --shots, or 'full', or leave it out with --categories",
-                )
-        if not self.units():
-            what = _lacking(self.dataset.categories[0])
-            raise UsageError(
-                f"{self.dataset.name} cannot be measured: {what}",
-                hint="test/ needs good and defective pictures",
-            )
 
 
 @dataclass
 class Evaluation:
-    """Figures, the scores behind them, what is missing from them and why."""
+    """The figures of an evaluation, the scores behind them, and what could not be measured."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[EvaluationRow] = field(default_factory=list)
     pictures: list[PictureScore] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[EvaluationProblem] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
 
 def evaluate(
-    plan: Plan,
-    contest: Contest,
+    plan: EvaluationPlan,
+    setup: EvaluationSetup,
     step: Step = lambda _: None,
-    look: Look = lambda _category, _entrant: None,
+    observe: Observer = lambda _category, _variant_run: None,
 ) -> Evaluation:
-    """Measure all units here, one after the other; `step` and `look` are `measure`'s."""
+    """Measure all units in this process, one after the other.
+
+    `step` and `observe` are passed on to `measure_unit`.
+    """
     plan.check()
-    return merge(plan, [measure(unit, contest, step, look) for unit in plan.units()])
+    return merge(plan, [measure_unit(unit, setup, step, observe) for unit in plan.units()])
 
 
-def merge(plan: Plan, parts: Sequence[Measured]) -> Evaluation:
-    """One evaluation from the units of a plan, in whatever order and size they were measured."""
+def merge(plan: EvaluationPlan, parts: Sequence[UnitResult]) -> Evaluation:
+    """Put the results of a plan's units together, whatever their order and size."""
     result = Evaluation()
     for category in plan.dataset.categories:
         if not category.has_both:
-            result.problems.append(Problem(category.name, "", _lacking(category)))
+            result.problems.append(EvaluationProblem(category.name, "", missing_kind(category)))
     measured = {unit.category.name: unit.category for unit in plan.units()}
     bare = [name for name, category in measured.items() if not category.has_masks]
     if bare:
@@ -120,13 +67,9 @@ def merge(plan: Plan, parts: Sequence[Measured]) -> Evaluation:
     return result
 
 
-def _lacking(category: Category) -> str:
-    lacking = "good" if any(p.defect for p in category.test) else "defective"
-    return f"{category.name} has no {lacking} test pictures"
-
-
-def _copies(name: str, parts: Sequence[Measured]) -> list[str]:
-    """A known picture flatters the figures, a doubled reference teaches nothing."""
+def _copies(name: str, parts: Sequence[UnitResult]) -> list[str]:
+    """Remark on copies: a test picture that is also a reference makes the figures look better than
+    they are, and a reference that occurs twice adds nothing."""
     tested: dict[Path, str] = {}
     taught: set[str] = set()
     for part in parts:

@@ -1,4 +1,4 @@
-"""Rows of figures: means over seeds and categories, and tables of them for people."""
+"""Rows of figures: their means over seeds and categories, and tables for people to read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,17 +17,19 @@ METRICS = IMAGE_METRICS + PIXEL_METRICS
 MEAN: Literal["mean"] = "mean"
 Shots = int | Literal["full"]
 Figures = Mapping[str, float | None]
+JsonCell = str | int | float | None
+"""A value of a flat row in JSON; `bool` is an `int`."""
 
 _HEADERS = ("AUROC", "AUPR", "F1-max", "pixel AUROC", "PRO", "pixel F1-max")
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Row:
-    """The figures of one scorer, by metric; None where a figure cannot be had.
+class EvaluationRow:
+    """The figures of one scorer, by metric; None stands for a figure that cannot be computed.
 
-    With the seed `mean` they are means over seeds, and `deviations` holds the sample deviation
-    (None for a single seed). With the category `mean` they are means over categories.
+    A row whose seed is `mean` holds means over seeds, and `deviations` holds their sample deviation
+    (None for a single seed). A row whose category is `mean` holds means over categories.
     """
 
     dataset: str
@@ -38,13 +40,13 @@ class Row:
     figures: Figures
     deviations: Figures = field(default_factory=dict)
     over: int = 1
-    """How many rows a mean is of."""
+    """The number of rows that a mean is computed from."""
     published: bool = False
-    """It was printed in the paper, not measured here."""
+    """True for a row that the paper printed, which was not measured here."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Flat, for JSON."""
-        row: dict[str, Any] = {
+    def to_dict(self) -> dict[str, JsonCell]:
+        """Return the row as a flat JSON object, as `eval --json` prints it."""
+        row: dict[str, JsonCell] = {
             "dataset": self.dataset,
             "category": self.category,
             "shots": self.shots,
@@ -62,8 +64,11 @@ class Row:
         return row
 
 
-def mean_rows(rows: Sequence[Row]) -> list[Row]:
-    """Means over categories, seed by seed, then over seeds: of every category and of that mean."""
+def mean_rows(rows: Sequence[EvaluationRow]) -> list[EvaluationRow]:
+    """Return the means over categories for each seed, then all means over seeds.
+
+    Means over seeds are computed for every category and for the mean over categories.
+    """
     by_seed = _grouped(rows, lambda row: (row.shots, row.seed, row.scorer))
     over_categories = [
         replace(some[0], category=MEAN, figures=_means(some), over=len(some)) for some in by_seed
@@ -78,8 +83,8 @@ def mean_rows(rows: Sequence[Row]) -> list[Row]:
     return over_categories + over_seeds
 
 
-def incomplete_means(rows: Sequence[Row], categories: Sequence[str]) -> list[str]:
-    """One line for each way in which a mean over categories leaves some out."""
+def incomplete_means(rows: Sequence[EvaluationRow], categories: Sequence[str]) -> list[str]:
+    """Return one line for each way in which a mean over categories leaves some of them out."""
     runs = list(dict.fromkeys((row.shots, row.seed) for row in rows))
     lacking: dict[tuple[str, tuple[str, ...]], list[tuple[Shots, int | str]]] = defaultdict(list)
     for run in runs:
@@ -99,8 +104,11 @@ def incomplete_means(rows: Sequence[Row], categories: Sequence[str]) -> list[str
     return lines
 
 
-def rich_table(rows: Sequence[Row], title: str) -> Table:
-    """Means over seeds for a terminal, in percent; the best scorer of each category is bold."""
+def rich_table(rows: Sequence[EvaluationRow], title: str) -> Table:
+    """Return the means over seeds as a table for a terminal.
+
+    Figures are percent, and the best scorer of each category is bold.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -118,8 +126,8 @@ def rich_table(rows: Sequence[Row], title: str) -> Table:
     return table
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """The same table as Markdown."""
+def markdown(rows: Sequence[EvaluationRow]) -> str:
+    """Return the same table as Markdown."""
     lines = [
         f"| category | shots | scorer | {' | '.join(_HEADERS)} |",
         "|---|---|---" + "|---:" * len(METRICS) + "|",
@@ -132,48 +140,50 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _grouped(rows: Iterable[Row], key: Callable[[Row], _Key]) -> list[list[Row]]:
-    groups: dict[_Key, list[Row]] = defaultdict(list)
+def _grouped(
+    rows: Iterable[EvaluationRow], key: Callable[[EvaluationRow], _Key]
+) -> list[list[EvaluationRow]]:
+    groups: dict[_Key, list[EvaluationRow]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
     return list(groups.values())
 
 
-def _known(rows: Sequence[Row], metric: str) -> list[float]:
+def _known(rows: Sequence[EvaluationRow], metric: str) -> list[float]:
     return [value for row in rows if (value := row.figures[metric]) is not None]
 
 
-def _means(rows: Sequence[Row]) -> Figures:
+def _means(rows: Sequence[EvaluationRow]) -> Figures:
     return {m: fmean(known) if (known := _known(rows, m)) else None for m in METRICS}
 
 
-def _deviations(rows: Sequence[Row]) -> Figures:
+def _deviations(rows: Sequence[EvaluationRow]) -> Figures:
     return {m: stdev(known) if len(known := _known(rows, m)) > 1 else None for m in METRICS}
 
 
-def _tabled(rows: Sequence[Row]) -> Iterator[list[tuple[Row, set[str]]]]:
-    """The means over seeds by category and shots, and for each row the metrics it is best in.
+def _tabled(rows: Sequence[EvaluationRow]) -> Iterator[list[tuple[EvaluationRow, set[str]]]]:
+    """Yield the means over seeds by category and shots, each row with the metrics it is best in.
 
-    The mean over a single category says nothing new and is left out. What was published comes
-    after what was measured and does not compete with it.
+    The mean over a single category repeats that category and is left out. Published rows come
+    after measured ones and do not compete with them.
     """
     means = [row for row in rows if row.seed == MEAN]
     single = len({row.category for row in means} - {MEAN}) == 1
     shown = [row for row in means if not (single and row.category == MEAN)]
     for some in _grouped(shown, lambda row: (row.category, row.shots)):
         measured = [row for row in some if not row.published]
-        contest = len(measured) > 1
-        best = {m: max(known) for m in METRICS if contest and (known := _known(measured, m))}
+        several = len(measured) > 1
+        best = {m: max(known) for m in METRICS if several and (known := _known(measured, m))}
         yield [(row, {m for m in best if row.figures[m] == best[m]}) for row in measured] + [
             (row, set()) for row in some if row.published
         ]
 
 
-def _names(row: Row) -> tuple[str, str, str]:
+def _names(row: EvaluationRow) -> tuple[str, str, str]:
     return row.category, str(row.shots), row.scorer
 
 
-def _cell(row: Row, metric: str) -> str:
+def _cell(row: EvaluationRow, metric: str) -> str:
     value, deviation = row.figures[metric], row.deviations.get(metric)
     if value is None:
         return "-"

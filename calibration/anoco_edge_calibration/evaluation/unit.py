@@ -1,7 +1,7 @@
-"""One unit of an evaluation: a category, taught by some draws of its references, and measured.
+"""One unit of an evaluation: a category, taught with some draws of its references, and measured.
 
-A unit depends on no other one, and what it gives is plain values: units may run side by side, in
-other processes or on other machines, and are put together by `evaluation.merge`.
+A unit depends on no other unit, and its result holds plain values. Units may therefore run side by
+side, in other processes or on other machines; `runner.merge` puts their results together.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, Product
+from anoco_edge.bundle.bank import Bank
 from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.energy import EnergyReader, PictureEnergy, Seen
 from anoco_edge.engines import Engine
@@ -35,30 +36,30 @@ from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
 from anoco_edge_calibration.evaluation.dataset import Category, TestPicture, read_mask
 from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max
 from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
-from anoco_edge_calibration.evaluation.scorers import Near
+from anoco_edge_calibration.evaluation.scorers import NeighborCache
 from anoco_edge_calibration.evaluation.tables import (
     IMAGE_METRICS,
     PIXEL_METRICS,
+    EvaluationRow,
     Figures,
-    Row,
     Shots,
 )
 from anoco_edge_calibration.evaluation.variants import Variant
 
 Step = Callable[[str], None]
-Look = Callable[[str, "Entrant"], None]
+Observer = Callable[[str, "VariantRun"], None]
 Draw = tuple[Shots, int]
-"""How many references, and the seed that draws them."""
+"""The number of references, and the seed that draws them."""
 
-# Scorers of several draws run side by side, so that a picture is decoded once for all of them, as
-# long as their banks and grids stay within this.
+# Several variant runs score side by side, so that each picture is decoded once for all of them, as
+# long as their banks and grids together take no more memory than this.
 MEMORY_BYTES = 512_000_000
-_PIXEL_THREADS = 4  # counting takes 100 MB each, whatever the number of pictures
+_PIXEL_THREADS = 4  # each takes 100 MB to count pixels, whatever the number of pictures
 
 
 @dataclass(frozen=True)
-class Unit:
-    """What is to be measured: everything that `Contest` does not say."""
+class EvaluationUnit:
+    """A category and the draws of its references that are measured on it."""
 
     dataset: str
     category: Category
@@ -66,8 +67,8 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Contest:
-    """Who scores, and how the references are taught: the same for all units."""
+class EvaluationSetup:
+    """What all units share: the bundle, the scorers, and how references are taught."""
 
     bundle: Bundle
     engine: Engine
@@ -81,7 +82,7 @@ class Contest:
 
 @dataclass(frozen=True)
 class PictureScore:
-    """What one scorer said of one test picture."""
+    """The score that one scorer gave one test picture."""
 
     category: str
     source: str
@@ -93,8 +94,8 @@ class PictureScore:
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Something that could not be measured; the rest was."""
+class EvaluationProblem:
+    """Something that could not be measured while the rest was."""
 
     category: str
     source: str
@@ -102,45 +103,45 @@ class Problem:
 
 
 @dataclass
-class Measured:
-    """What a unit found, what is missing from it and why. It can be pickled."""
+class UnitResult:
+    """The figures of one unit, and what could not be measured. It can be pickled."""
 
-    unit: Unit
-    rows: list[Row] = field(default_factory=list)
+    unit: EvaluationUnit
+    rows: list[EvaluationRow] = field(default_factory=list)
     pictures: list[PictureScore] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[EvaluationProblem] = field(default_factory=list)
     tested: dict[Path, str] = field(default_factory=dict)
-    """Test pictures that were read, with the hash of their pixels."""
+    """Every test picture that was read, with the hash of its pixels."""
     taught: set[str] = field(default_factory=set)
-    """Hashes of all references that were drawn."""
+    """The hashes of the pixels of all references that were drawn."""
     doubled: int = 0
-    """Draws in which a reference is a copy of another."""
+    """The number of draws in which one reference is a copy of another."""
 
     def report(self, source: str, what: str) -> None:
-        """Note a problem, once."""
-        problem = Problem(self.unit.category.name, source, what)
+        """Record a problem unless it is recorded already."""
+        problem = EvaluationProblem(self.unit.category.name, source, what)
         if problem not in self.problems:
             self.problems.append(problem)
 
 
-def measure(
-    unit: Unit,
-    contest: Contest,
+def measure_unit(
+    unit: EvaluationUnit,
+    setup: EvaluationSetup,
     step: Step = lambda _: None,
-    look: Look = lambda _category, _entrant: None,
-) -> Measured:
-    """Teach and measure every draw with every variant.
+    observe: Observer = lambda _category, _variant_run: None,
+) -> UnitResult:
+    """Teach every draw, and measure it with every variant.
 
-    `look` sees each entrant once it is measured, before what it found is let go. A picture that
-    cannot be read or scored is a problem of the result, and left out. So is a draw whose
-    references cannot be taught.
+    `observe` is called with each variant run after it is measured and before its grids are
+    discarded. A picture that cannot be read or scored is left out and becomes a problem of the
+    result, and so does a draw whose references cannot be taught.
     """
-    return _Measuring(unit, contest, step, look).run()
+    return _UnitMeasurement(unit, setup, step, observe).run()
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The strongest patch of a picture, and the reference it was compared with."""
+    """The patch of a picture with the highest energy, and the reference it resembles most."""
 
     row: int
     col: int
@@ -149,8 +150,8 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is kept of a scored picture until its map is measured."""
+class ScoredPicture:
+    """What is kept of a test picture from its scoring until its map is measured."""
 
     picture: TestPicture
     score: float
@@ -161,8 +162,8 @@ class Found:
 
 
 @dataclass
-class Entrant:
-    """One variant, taught by one draw."""
+class VariantRun:
+    """One variant of a scorer, taught with one draw of references."""
 
     variant: Variant
     shots: Shots
@@ -172,67 +173,69 @@ class Entrant:
     reader: EnergyReader
     references: Sequence[str]
     origin: NDArray[np.int32]
-    """Of every patch of the bank, which of the references it comes from."""
+    """For every patch of the bank, the index of the reference it comes from."""
     size: int
-    """Bytes of its bank as float32, as scorers hold it, and of the grids of all pictures."""
-    found: list[Found] = field(default_factory=list)
+    """Bytes of the bank, which scorers hold as float32, and of the grids of all pictures."""
+    found: list[ScoredPicture] = field(default_factory=list)
 
     def peak(self, found: PictureEnergy) -> Peak:
-        """Where a picture's energy is highest, of those patches that were scored."""
+        """Return where the energy of a picture is highest, among the patches that were scored."""
         inspected = np.where(found.counted, found.energy, -1)
         row, col = map(int, np.unravel_index(int(np.argmax(inspected)), inspected.shape))
         reference = self.references[int(self.origin[found.anchor[row, col]])]
         return Peak(row, col, reference, float(found.similarity[row, col]))
 
     def keep(self, picture: TestPicture, found: PictureEnergy) -> None:
-        """Keep what is needed of a scored picture."""
+        """Keep what the pixel figures and the report need of a scored picture."""
         grids = (found.energy, found.counted, found.placement)
-        self.found.append(Found(picture, found.score, *grids, self.peak(found)))
+        self.found.append(ScoredPicture(picture, found.score, *grids, self.peak(found)))
 
 
-class _Measuring:
-    """A unit being measured."""
+class _UnitMeasurement:
+    """The state of one call of `measure_unit`."""
 
-    def __init__(self, unit: Unit, contest: Contest, step: Step, look: Look) -> None:
+    def __init__(
+        self, unit: EvaluationUnit, setup: EvaluationSetup, step: Step, observe: Observer
+    ) -> None:
         self._unit = unit
         self._category = unit.category
-        self._contest = contest
-        self._result = Measured(unit)
+        self._setup = setup
+        self._result = UnitResult(unit)
         self._step = step
-        self._look = look
-        self._teacher = Teacher(contest.bundle, contest.engine)
-        self._unmasked: set[TestPicture] = set()  # left out of the pixel figures
+        self._observe = observe
+        self._teacher = Teacher(setup.bundle, setup.engine)
+        self._unmasked: set[TestPicture] = set()  # these are left out of the pixel figures
 
-    def run(self) -> Measured:
-        """As many entrants at a time as memory allows; at least one."""
-        waiting: list[Entrant] = []
+    def run(self) -> UnitResult:
+        """Measure as many variant runs at a time as memory allows, and at least one."""
+        waiting: list[VariantRun] = []
         size = 0
         for shots, seed in self._unit.draws:
             draft = self._teach(shots, seed)
             if draft is None:
                 continue
-            near = _near(draft)
-            for variant in self._contest.variants:
+            neighbor_cache = _neighbor_cache(draft)
+            for variant in self._setup.variants:
                 try:
-                    entrant = self._enter(variant, shots, seed, draft, near)
+                    variant_run = self._enter(variant, shots, seed, draft, neighbor_cache)
                 except EnvironmentMissingError:
-                    raise  # it would be missing for every draw
+                    raise  # every other draw would fail for the same reason
                 except AnocoError as error:
                     run = f"{variant.name}, {shots} shots of seed {seed}"
                     self._result.report("", f"{run} is left out: {error}")
                     continue
-                if waiting and size + entrant.size > MEMORY_BYTES:
+                if waiting and size + variant_run.size > MEMORY_BYTES:
                     self._measure(waiting)
                     waiting, size = [], 0
-                waiting.append(entrant)
-                size += entrant.size
+                waiting.append(variant_run)
+                size += variant_run.size
         if waiting:
             self._measure(waiting)
         return self._result
 
     def _teach(self, shots: Shots, seed: int) -> Draft | None:
-        settings, like = self._contest.settings, self._contest.like
-        if like is None:  # a product says which shapes it takes; a data set is what it is
+        settings, like = self._setup.settings, self._setup.like
+        if like is None:  # no product restricts the sizes, so pictures of all sizes are taken
             settings = replace(settings, fields={"any_size": True, **settings.fields})
         paths = self._category.draw(None if shots == "full" else shots, seed)
         try:
@@ -247,39 +250,43 @@ class _Measuring:
         return draft
 
     def _enter(
-        self, variant: Variant, shots: Shots, seed: int, draft: Draft, near: Near
-    ) -> Entrant:
-        contest = self._contest
-        assert draft.bank is not None
-        bank, window = draft.bank.references, contest.bundle.manifest.input
+        self, variant: Variant, shots: Shots, seed: int, draft: Draft, neighbor_cache: NeighborCache
+    ) -> VariantRun:
+        setup = self._setup
+        built = _bank(draft)
+        bank, window = built.references, setup.bundle.manifest.input
         product = variant.product(draft.product)
-        scorer = variant.scorer(bank, near, product, contest.scorer, contest.threads)
-        reader = EnergyReader(contest.engine, window, product, draft.geometry, scorer)
+        scorer = variant.scorer(bank, neighbor_cache, product, setup.scorer, setup.threads)
+        reader = EnergyReader(setup.engine, window, product, draft.geometry, scorer)
         canvas = reader.canvas.contract
         grids = len(self._category.test) * canvas.rows * canvas.cols
         size = 4 * (bank.features.size + grids)
         names = [reference.name for reference in product.references]
-        origin = draft.bank.reference
-        return Entrant(variant, shots, seed, product, draft.geometry, reader, names, origin, size)
+        origin = built.reference
+        return VariantRun(
+            variant, shots, seed, product, draft.geometry, reader, names, origin, size
+        )
 
-    def _measure(self, entrants: Sequence[Entrant]) -> None:
-        """Each picture once through all of them; then their maps, one entrant after the other,
-        because the pixels of many would fill the disk."""
-        category, test, batch = self._category.name, self._category.test, self._contest.batch
+    def _measure(self, variant_runs: Sequence[VariantRun]) -> None:
+        """Score each picture once with all variant runs, then count the pixels of their maps.
+
+        The maps are counted run by run, because the pixels of many would fill the disk.
+        """
+        category, test, batch = self._category.name, self._category.test, self._setup.batch
         for start in range(0, len(test), batch):
-            self._score(entrants, self._read(test[start : start + batch]))
+            self._score(variant_runs, self._read(test[start : start + batch]))
         with ThreadPoolExecutor(min(_PIXEL_THREADS, cores())) as pool:
-            pixels = list(pool.map(self._pixel_figures_or_none, entrants))
-        for entrant, of_pixels in zip(entrants, pixels, strict=True):
-            figures = {**_image_figures(entrant.found), **of_pixels}
-            shots, seed, name = entrant.shots, entrant.seed, entrant.variant.name
-            row = Row(self._unit.dataset, category, shots, seed, name, figures)
+            pixels = list(pool.map(self._pixel_figures_or_none, variant_runs))
+        for variant_run, of_pixels in zip(variant_runs, pixels, strict=True):
+            figures = {**_image_figures(variant_run.found), **of_pixels}
+            shots, seed, name = variant_run.shots, variant_run.seed, variant_run.variant.name
+            row = EvaluationRow(self._unit.dataset, category, shots, seed, name, figures)
             self._result.rows.append(row)
-            for found in entrant.found:
+            for found in variant_run.found:
                 source, defect = str(found.picture.path), found.picture.defect
                 score = PictureScore(category, source, defect, name, shots, seed, found.score)
                 self._result.pictures.append(score)
-            self._look(category, entrant)
+            self._observe(category, variant_run)
 
     def _read(self, pictures: Sequence[TestPicture]) -> list[tuple[TestPicture, Pixels]]:
         read = []
@@ -308,41 +315,43 @@ class _Measuring:
                 self._report(picture, error, "left out of the pixel figures: ")
 
     def _score(
-        self, entrants: Sequence[Entrant], read: Sequence[tuple[TestPicture, Pixels]]
+        self, variant_runs: Sequence[VariantRun], read: Sequence[tuple[TestPicture, Pixels]]
     ) -> None:
-        """Picture by picture, so that scorers of one bank find in `Near` what they share."""
+        """Score picture by picture, so that scorers of one bank share a `NeighborCache`."""
         seen: dict[str, list[Seen]] = {}
-        for entrant in entrants:
-            if (canvas := _canvas(entrant)) not in seen:
-                seen[canvas] = entrant.reader.see([rgb for _, rgb in read])
+        for variant_run in variant_runs:
+            if (canvas := _canvas(variant_run)) not in seen:
+                seen[canvas] = variant_run.reader.see([rgb for _, rgb in read])
         for number, (picture, rgb) in enumerate(read):
-            for entrant in entrants:
+            for variant_run in variant_runs:
                 try:
-                    entrant.geometry.check_size(rgb.shape[1], rgb.shape[0], str(picture.path))
-                    found = entrant.reader.score(seen[_canvas(entrant)][number])
+                    variant_run.geometry.check_size(rgb.shape[1], rgb.shape[0], str(picture.path))
+                    found = variant_run.reader.score(seen[_canvas(variant_run)][number])
                     if not math.isfinite(found.score):
-                        raise ScoringError(f"{entrant.variant.name} gives no number")
+                        raise ScoringError(f"{variant_run.variant.name} gives no number")
                 except AnocoError as error:
                     self._report(picture, error)
                 else:
-                    entrant.keep(picture, found)
+                    variant_run.keep(picture, found)
                 self._step(self._category.name)
 
-    def _pixel_figures_or_none(self, entrant: Entrant) -> Figures:
-        """A disk without room costs these figures, not all that was measured."""
+    def _pixel_figures_or_none(self, variant_run: VariantRun) -> Figures:
+        """Return no pixel figures when the disk is full; the image figures are kept."""
         try:
-            return self._pixel_figures(entrant)
+            return self._pixel_figures(variant_run)
         except StorageError as error:
-            run = f"{entrant.variant.name}, {entrant.shots} shots of seed {entrant.seed}"
+            run = (
+                f"{variant_run.variant.name}, {variant_run.shots} shots of seed {variant_run.seed}"
+            )
             what = f"no pixel figures of {run}: {error.what}; set TMPDIR to a folder with room"
             self._result.report("", what)
             return dict.fromkeys(PIXEL_METRICS)
 
-    def _pixel_figures(self, entrant: Entrant) -> Figures:
-        found = [f for f in entrant.found if f.picture not in self._unmasked]
+    def _pixel_figures(self, variant_run: VariantRun) -> Figures:
+        found = [f for f in variant_run.found if f.picture not in self._unmasked]
         if not any(f.picture.defect for f in found):
             return dict.fromkeys(PIXEL_METRICS)
-        to_map = MapMaker(entrant.reader.canvas.contract)
+        to_map = MapMaker(variant_run.reader.canvas.contract)
         with PixelMetrics() as metrics:
             for one in found:
                 mask = None
@@ -358,7 +367,7 @@ class _Measuring:
         self._result.report(str(picture.path), f"{effect}{error}")
 
 
-def _image_figures(found: Sequence[Found]) -> Figures:
+def _image_figures(found: Sequence[ScoredPicture]) -> Figures:
     scores = [one.score for one in found]
     anomalous = [one.picture.defect is not None for one in found]
     if all(anomalous) or not any(anomalous):
@@ -367,14 +376,24 @@ def _image_figures(found: Sequence[Found]) -> Figures:
     return dict(zip(IMAGE_METRICS, values, strict=True))
 
 
-def _near(draft: Draft) -> Near:
-    """What the scorers of a draw share; each view of a reference is a picture of its own."""
-    assert draft.bank is not None
-    pictures = draft.bank.reference.astype(np.int64) * (int(draft.bank.view.max()) + 1)
-    return Near(draft.bank.references, pictures + draft.bank.view)
+def _neighbor_cache(draft: Draft) -> NeighborCache:
+    """Make the cache that the scorers of a draw share.
+
+    Each view of a reference counts as a picture of its own.
+    """
+    bank = _bank(draft)
+    pictures = bank.reference.astype(np.int64) * (int(bank.view.max()) + 1)
+    return NeighborCache(bank.references, pictures + bank.view)
 
 
-def _canvas(entrant: Entrant) -> str:
-    """Entrants whose pictures are prepared alike have the same."""
-    tiles = entrant.product.tiles
+def _bank(draft: Draft) -> Bank:
+    """Return the bank of a draft; a draft that was taught with references always has one."""
+    if draft.bank is None:
+        raise ScoringError("the draft has no references", hint="teach it with at least one picture")
+    return draft.bank
+
+
+def _canvas(variant_run: VariantRun) -> str:
+    """Return a key that is equal for variant runs whose pictures are prepared in the same way."""
+    tiles = variant_run.product.tiles
     return "" if tiles is None else tiles.model_dump_json()

@@ -10,14 +10,14 @@ from typing import Any
 from anoco_edge.bundle import Product
 from anoco_edge.errors import UsageError
 from anoco_edge.scoring import POOLINGS, Parameters, References, Scorer, open_scorer
-from anoco_edge_calibration.evaluation.scorers import ANOCO, KINDS, MOST_ROUNDS, Near
+from anoco_edge_calibration.evaluation.scorers import ANOCO, KINDS, MOST_ROUNDS, NeighborCache
 
 ALL = "all"
 SWEPT = ("lambda", "metric", "floor", "pooling", "rounds")
 _NUMBERS = ("lambda", "floor")
 _ROUNDS = tuple(range(1, MOST_ROUNDS + 1))
 
-Choice = str | float
+SettingValue = str | float
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Variant:
     """A scorer, and the settings in which it differs from the product it scores for."""
 
     kind: str
-    choices: Mapping[str, Choice] = field(default_factory=dict)
+    choices: Mapping[str, SettingValue] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -42,15 +42,20 @@ class Variant:
         return product.model_copy(update={"lam" if k == "lambda" else k: own[k] for k in own})
 
     def scorer(
-        self, bank: References, near: Near, product: Product, name: str, threads: int
+        self,
+        bank: References,
+        neighbor_cache: NeighborCache,
+        product: Product,
+        name: str,
+        threads: int,
     ) -> Scorer:
         """A scorer with the parameters of `product`; `name` and `threads` are `open_scorer`'s.
-        What scorers of one bank have in common they find in `near`."""
+        What scorers of one bank have in common they find in `neighbor_cache`."""
         kind = KINDS[self.kind]
         parameters = Parameters(product.lam, kind.metric or product.metric, product.floor)
         if kind.make is None:
             return open_scorer(name, bank, parameters, threads=threads)
-        return kind.make(near, parameters, int(self.choices.get("rounds", 1)))
+        return kind.make(neighbor_cache, parameters, int(self.choices.get("rounds", 1)))
 
 
 def parse_variants(scorers: str, sweeps: Sequence[str] = ()) -> list[Variant]:
@@ -89,8 +94,8 @@ def check_taken(name: str, kinds: Sequence[str], option: str) -> None:
         )
 
 
-def _parse_sweeps(sweeps: Sequence[str]) -> dict[str, list[Choice]]:
-    swept: dict[str, list[Choice]] = {}
+def _parse_sweeps(sweeps: Sequence[str]) -> dict[str, list[SettingValue]]:
+    swept: dict[str, list[SettingValue]] = {}
     for text in sweeps:
         name, equals, values = text.partition("=")
         if name not in SWEPT or not equals or not all(values.split(",")):
@@ -104,7 +109,7 @@ def _parse_sweeps(sweeps: Sequence[str]) -> dict[str, list[Choice]]:
     return swept
 
 
-def _value(name: str, text: str) -> Choice:
+def _value(name: str, text: str) -> SettingValue:
     """One value, refused now if the scorer would refuse it later."""
     if name == "pooling":
         if text not in POOLINGS:
@@ -124,7 +129,7 @@ def _value(name: str, text: str) -> Choice:
     return value  # type: ignore[no-any-return]
 
 
-def _text(value: Choice) -> str:
+def _text(value: SettingValue) -> str:
     """Short, unless that makes two values look the same."""
     if isinstance(value, str):
         return value

@@ -29,7 +29,7 @@ Ranges = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Collected:
+class ActivationRanges:
     """The largest absolute value that INT8 shall represent, by tensor.
 
     `halves` are the same from every other picture alone; None where there is only one.
@@ -44,7 +44,7 @@ def collect_ranges(
     tensors: Sequence[str],
     pictures: Sequence[NDArray[np.uint8]],
     progress: Callable[[int], None] = lambda _: None,
-) -> Collected:
+) -> ActivationRanges:
     """Run `graph`, whose outputs include `tensors`, on every picture (prepared, uint8 HxWx3).
 
     `progress` is told how many pictures are done.
@@ -61,7 +61,7 @@ def collect_ranges(
                 collector.collect(found)
         progress(index + 1)
     first, second = (_ranges(half) if split else {} for half in halves)
-    return Collected(_ranges(whole), (first, second) if split else None)
+    return ActivationRanges(_ranges(whole), (first, second) if split else None)
 
 
 def _collector() -> Any:

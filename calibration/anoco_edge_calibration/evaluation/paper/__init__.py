@@ -1,7 +1,7 @@
-"""What the paper published, as data: `published.json` holds its tables, number by number.
+"""The tables of the paper as data: `published.json` holds them, number by number.
 
-Figures there are percent, as printed; here they are fractions, as everywhere else. A dash of the
-paper is null.
+The figures in that file are percent, as the paper prints them. The functions here return fractions,
+as everywhere else. A dash in the paper is null in the file.
 """
 
 from __future__ import annotations
@@ -11,23 +11,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from anoco_edge_calibration.evaluation.dataset import Category, DataSet
-from anoco_edge_calibration.evaluation.tables import MEAN, METRICS, Row, Shots
+from anoco_edge_calibration.evaluation.tables import MEAN, METRICS, EvaluationRow, Shots
 
-__all__ = ["PAPER", "Paper", "PublishedTable", "beside", "load_paper"]
+__all__ = ["PAPER", "Paper", "PublishedTable", "load_paper", "published_rows"]
 
 PAPER = "paper"
 _KEYS = Literal["shots", "method", "venue", "backbone", "rival", "category", "augmentation"]
 _OTHERS = ("rival_ms", "anoco_ms", "retrieval_ms", "optimisation_ms", "memory_gb")
-_Cell = str | float | int | None
+PublishedCell = str | float | int | None
+PublishedFigures = dict[str, PublishedCell]
+"""One row of a table for one data set: what the row is about, then its figures by metric."""
 
 
 class PublishedTable(BaseModel):
-    """One table: each row has its keys, then all metrics of the first data set, of the next, ..."""
+    """One table of the paper.
+
+    A row holds its keys, then all metrics of the first data set, of the second, and so on.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,11 +43,11 @@ class PublishedTable(BaseModel):
     metrics: tuple[str, ...] = Field(min_length=1)
     shots: int | None = None
     method: str | None = None
-    rows: tuple[tuple[_Cell, ...], ...] = Field(min_length=1)
+    rows: tuple[tuple[PublishedCell, ...], ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _whole(self) -> PublishedTable:
-        """Every row is complete, and every percentage one."""
+    def _check_rows(self) -> PublishedTable:
+        """Refuse a row that is incomplete, and a percentage that is not one."""
         unknown = set(self.metrics) - set(METRICS) - set(_OTHERS)
         if unknown:
             raise ValueError(f"unknown metrics {sorted(unknown)}")
@@ -60,11 +65,11 @@ class PublishedTable(BaseModel):
             raise ValueError(f"{self.id} has two rows of the same name")
         return self
 
-    def flat(self) -> list[dict[str, Any]]:
-        """One object for each row and data set; percent become fractions."""
-        found: list[dict[str, Any]] = []
+    def flat(self) -> list[PublishedFigures]:
+        """Return one object for each row and data set, with fractions in place of percent."""
+        found: list[PublishedFigures] = []
         for row in self.rows:
-            named: dict[str, _Cell] = dict(zip(self.keys, row, strict=False))
+            named: PublishedFigures = dict(zip(self.keys, row, strict=False))
             values = row[len(self.keys) :]
             scale = 100 if self.datasets else 1
             for number, dataset in enumerate(self.datasets or (None,)):
@@ -73,7 +78,7 @@ class PublishedTable(BaseModel):
                     metric: None if value is None else round(float(value) / scale, 4)
                     for metric, value in zip(self.metrics, own, strict=True)
                 }
-                common: dict[str, _Cell] = {"table": self.id, "dataset": dataset}
+                common: PublishedFigures = {"table": self.id, "dataset": dataset}
                 common |= {"shots": self.shots, "method": self.method, **named}
                 found.append({k: v for k, v in common.items() if v is not None})
                 found[-1].update(figures)
@@ -81,7 +86,7 @@ class PublishedTable(BaseModel):
 
 
 class Paper(BaseModel):
-    """All of it."""
+    """All tables of the paper, and the backbone that it uses where it names none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -90,7 +95,7 @@ class Paper(BaseModel):
     tables: tuple[PublishedTable, ...]
 
     def table(self, name: str) -> PublishedTable:
-        """By its id.
+        """Return the table with this id.
 
         >>> load_paper().table("metrics").rows[0]
         ('ANoCo, L2', 97.6, 97.6, 92.7, 98.7)
@@ -100,29 +105,29 @@ class Paper(BaseModel):
 
 @cache
 def load_paper() -> Paper:
-    """The published tables, checked."""
+    """Read and check the published tables."""
     text = resources.files(__name__).joinpath("published.json").read_text("utf-8")
     return Paper.model_validate(json.loads(text))
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Published rows that belong to a data set, and what to know about them."""
+class PublishedRows:
+    """The published rows that belong to a data set, and remarks about them."""
 
-    rows: list[Row]
+    rows: list[EvaluationRow]
     remarks: list[str]
 
 
-def beside(dataset: DataSet, shots: Sequence[Shots]) -> Beside:
-    """What the paper says of this data set at these shots.
+def published_rows(dataset: DataSet, shots: Sequence[Shots]) -> PublishedRows:
+    """Find the rows that the paper published for this data set and these numbers of shots.
 
-    A data set is taken for one of the paper's by its layout, MVTec-AD by the names of its
-    categories. Means are shown beside means over all categories only.
+    A data set is recognized by its layout, MVTec-AD by the names of its categories. Published
+    means are left out unless all categories of the data set are here.
     """
     name = _published_name(dataset)
     if name is None:
         known = "MVTec-AD, VisA, Real-IAD and OCT2017"
-        return Beside([], [f"the paper has no figures of {dataset.name}: it has {known}"])
+        return PublishedRows([], [f"the paper has no figures of {dataset.name}: it has {known}"])
     paper = load_paper()
     rows = [
         _row(dataset.name, one)
@@ -140,7 +145,7 @@ def beside(dataset: DataSet, shots: Sequence[Shots]) -> Beside:
             f"published means are of all {count} categories of {name} and left out: here are "
             f"{len(here)}"
         )
-    return Beside(_without_copies(rows), remarks)
+    return PublishedRows(_without_copies(rows), remarks)
 
 
 _COUNTS = {"MVTec-AD": 15, "VisA": 12, "Real-IAD": 30, "OCT2017": 1}
@@ -155,25 +160,25 @@ def _published_name(dataset: DataSet) -> str | None:
     return "MVTec-AD" if {category.name for category in own} <= listed else None
 
 
-def _row(dataset: str, one: dict[str, Any]) -> Row:
-    """As `eval` has rows; the mean over categories unless it is of one."""
+def _row(dataset: str, one: PublishedFigures) -> EvaluationRow:
+    """Turn a published row into a row of `eval`; without a category it is a mean over all."""
     backbone = f" ({one['backbone']})" if "backbone" in one else ""
-    return Row(
+    return EvaluationRow(
         dataset,
-        one.get("category", MEAN),
-        one["shots"],
+        str(one.get("category", MEAN)),
+        cast("int", one["shots"]),
         MEAN,
         f"{PAPER}: {one['method']}{backbone}",
-        {metric: one.get(metric) for metric in METRICS},
+        {metric: cast("float | None", one.get(metric)) for metric in METRICS},
         dict.fromkeys(METRICS),
         over=0,
         published=True,
     )
 
 
-def _without_copies(rows: Sequence[Row]) -> list[Row]:
-    """The paper repeats rows from table to table; the one that says most stays."""
-    kept: dict[tuple[Any, ...], Row] = {}
+def _without_copies(rows: Sequence[EvaluationRow]) -> list[EvaluationRow]:
+    """Merge rows that the paper repeats in several tables, so that each figure is kept once."""
+    kept: dict[tuple[str, Shots, str], EvaluationRow] = {}
     for row in rows:
         key = (row.category, row.shots, row.scorer)
         filled = {m: v for m, v in row.figures.items() if v is not None}

@@ -1,4 +1,4 @@
-"""What is compared with ANoCo on the same features: one file a family, one `Kind` a scorer.
+"""What is compared with ANoCo on the same features: one file a family, one `ScorerKind` a scorer.
 
 Names say what a patch is compared with: plain `knn-...` with its nearest reference patch,
 `knn-...-5pct` with the nearest 5 % of the bank, which is the setting of the paper's ablation.
@@ -16,14 +16,14 @@ from anoco_edge_calibration.evaluation.scorers.graphs import (
     MessagePassing,
 )
 from anoco_edge_calibration.evaluation.scorers.knn import Nearest, NearestShare
-from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near, Space
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import NeighborCache, Space
 from anoco_edge_calibration.evaluation.scorers.nonbipartite import KnnNonBipartite
 from anoco_edge_calibration.evaluation.scorers.patchcore import PatchCore
 from anoco_edge_calibration.evaluation.scorers.spade import Spade
 
-__all__ = ["ANOCO", "KINDS", "MOST_ROUNDS", "Kind", "Near"]
+__all__ = ["ANOCO", "KINDS", "MOST_ROUNDS", "NeighborCache", "ScorerKind"]
 
-Make = Callable[[Near, Parameters, int], Scorer]
+ScorerFactory = Callable[[NeighborCache, Parameters, int], Scorer]
 ANOCO = "anoco"
 
 _ENERGY = ("lambda", "metric", "floor")
@@ -31,29 +31,29 @@ _POOLED = ("pooling",)
 
 
 @dataclass(frozen=True)
-class Kind:
+class ScorerKind:
     """A scorer: what it computes, in words, and which settings it takes."""
 
     says: str
     takes: tuple[str, ...]
-    make: Make | None = None
+    make: ScorerFactory | None = None
     """From the bank, ANoCo's parameters and the rounds; ANoCo itself is `open_scorer`'s."""
     metric: Metric | None = None
     """What it measures the drift by, whatever the product says."""
 
 
-def _nearest(space: Space, says: str) -> Kind:
-    return Kind(says, _POOLED, lambda near, *_: Nearest(near, space))
+def _nearest(space: Space, says: str) -> ScorerKind:
+    return ScorerKind(says, _POOLED, lambda cache, *_: Nearest(cache, space))
 
 
-def _share(space: Space, says: str) -> Kind:
-    return Kind(says, _POOLED, lambda near, *_: NearestShare(near, space))
+def _share(space: Space, says: str) -> ScorerKind:
+    return ScorerKind(says, _POOLED, lambda cache, *_: NearestShare(cache, space))
 
 
-KINDS: Mapping[str, Kind] = {
-    ANOCO: Kind("the method of this toolkit", (*_ENERGY, *_POOLED)),
-    "anoco-l2": Kind("its drift by length alone", ("lambda", "floor", *_POOLED), metric="l2"),
-    "anoco-cosine": Kind(
+KINDS: Mapping[str, ScorerKind] = {
+    ANOCO: ScorerKind("the method of this toolkit", (*_ENERGY, *_POOLED)),
+    "anoco-l2": ScorerKind("its drift by length alone", ("lambda", "floor", *_POOLED), metric="l2"),
+    "anoco-cosine": ScorerKind(
         "its drift by direction alone", ("lambda", "floor", *_POOLED), metric="cosine"
     ),
     "knn-l2": _nearest("l2", "distance to the nearest patch"),
@@ -66,21 +66,25 @@ KINDS: Mapping[str, Kind] = {
     "knn-mahalanobis-5pct": _share(
         "mahalanobis", "the same with Mahalanobis distances, as in the paper's ablation"
     ),
-    "knn-bipartite": Kind(
+    "knn-bipartite": ScorerKind(
         "ANoCo's energy, neighbours are the most similar 5 % of the bank",
         (*_ENERGY, *_POOLED),
-        lambda near, parameters, _: KnnBipartite(near, parameters),
+        lambda cache, parameters, _: KnnBipartite(cache, parameters),
     ),
-    "knn-nonbipartite": Kind(
+    "knn-nonbipartite": ScorerKind(
         "the same with edges among queries and among references",
         (*_ENERGY, *_POOLED),
-        lambda near, parameters, _: KnnNonBipartite(near, parameters),
+        lambda cache, parameters, _: KnnNonBipartite(cache, parameters),
     ),
-    "message-passing": Kind(
+    "message-passing": ScorerKind(
         "rounds of propagation on ANoCo's graph (1 to 5, or --sweep rounds=1,3)",
         (*_ENERGY, *_POOLED, "rounds"),
         MessagePassing,
     ),
-    "patchcore": Kind("a coreset of a tenth, re-weighted", (), lambda near, *_: PatchCore(near)),
-    "spade": Kind("nearest pictures, then their nearest patch", (), lambda near, *_: Spade(near)),
+    "patchcore": ScorerKind(
+        "a coreset of a tenth, re-weighted", (), lambda cache, *_: PatchCore(cache)
+    ),
+    "spade": ScorerKind(
+        "nearest pictures, then their nearest patch", (), lambda cache, *_: Spade(cache)
+    ),
 }

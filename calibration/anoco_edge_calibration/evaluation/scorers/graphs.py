@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import missing
 from anoco_edge.scoring.types import Floats, Parameters, Scores
-from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Edges, Near
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Edges, NeighborCache
 
 Matrix = NDArray[np.float64]
 Sparse = Any  # scipy.sparse.csr_matrix, which is imported late
@@ -27,9 +27,9 @@ MOST_ROUNDS = 5  # the paper's
 class GraphScorer:
     """What is common to them: a bank, ANoCo's parameters, and scipy."""
 
-    def __init__(self, near: Near, parameters: Parameters) -> None:
+    def __init__(self, cache: NeighborCache, parameters: Parameters) -> None:
         csr_matrix()  # if it is missing, now, and not at every picture
-        self._near = near
+        self._cache = cache
         self._parameters = parameters
 
 
@@ -40,8 +40,8 @@ class KnnBipartite(GraphScorer):
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`."""
-        edges = self._near.retrieved(query)
-        q, r = query.astype(np.float64), float64_features(self._near)
+        edges = self._cache.retrieved(query)
+        q, r = query.astype(np.float64), float64_features(self._cache)
         weights = weigh(edges, q, r, self._parameters.floor)
         lam, degree = self._parameters.lam, row_sums(weights)[:, None]
         pulled = weights @ r
@@ -67,27 +67,27 @@ class MessagePassing(GraphScorer):
 
     name = "message-passing"
 
-    def __init__(self, near: Near, parameters: Parameters, rounds: int) -> None:
-        super().__init__(near, parameters)
+    def __init__(self, cache: NeighborCache, parameters: Parameters, rounds: int) -> None:
+        super().__init__(cache, parameters)
         self._rounds = rounds
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`."""
-        edges = self._near.conforming(query)
+        edges = self._cache.conforming(query)
         q = query.astype(np.float64)
         key = f"message passing {self._parameters.lam} {self._parameters.floor}"
-        states = self._near.latest(key, query, lambda: self._states(q, edges))
+        states = self._cache.latest(key, query, lambda: self._states(q, edges))
         moved = states[self._rounds - 1]
         return graph_scores(q, moved - q, moved, edges, self._parameters.metric)
 
     def _states(self, q: Matrix, edges: Edges) -> list[Matrix]:
         """Of the queries after each round up to the last one that anybody asks for."""
-        weights = weigh(edges, q, float64_features(self._near), self._parameters.floor)
+        weights = weigh(edges, q, float64_features(self._cache), self._parameters.floor)
         taking_part = np.unique(edges.columns)
         return propagate(
             weights[:, taking_part],
             q,
-            float64_features(self._near)[taking_part],
+            float64_features(self._cache)[taking_part],
             self._parameters.lam,
             max(self._rounds, MOST_ROUNDS),
         )
@@ -108,9 +108,9 @@ def propagate(weights: Sparse, q: Matrix, r: Matrix, lam: float, rounds: int) ->
     return states
 
 
-def float64_features(near: Near) -> Matrix:
+def float64_features(cache: NeighborCache) -> Matrix:
     """The bank, in the precision in which graphs are computed."""
-    return near.once("float64", lambda: near.features.astype(np.float64))
+    return cache.once("float64", lambda: cache.features.astype(np.float64))
 
 
 def weigh(edges: Edges, q: Matrix, r: Matrix, floor: float) -> Sparse:

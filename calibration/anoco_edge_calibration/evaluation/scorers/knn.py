@@ -15,38 +15,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.scoring.types import Floats, Scores
-from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near, Space
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import NeighborCache, Space
 from anoco_edge_calibration.evaluation.scorers.search import Indices, unit_rows
 
 
 class Nearest:
     """Energy: distance to the nearest reference patch."""
 
-    def __init__(self, near: Near, space: Space) -> None:
+    def __init__(self, cache: NeighborCache, space: Space) -> None:
         self.name = f"knn-{space}"
-        self._near = near
+        self._cache = cache
         self._space = space
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`.
 
         >>> from anoco_edge.scoring import References
-        >>> near = Near(References.of(np.array([[3.0, 4.0], [1.0, 0.0]]))[0])
-        >>> Nearest(near, "l2").score(np.array([[0.0, 1.0], [3.0, 4.0]])).energy.tolist()
+        >>> cache = NeighborCache(References.of(np.array([[3.0, 4.0], [1.0, 0.0]]))[0])
+        >>> Nearest(cache, "l2").score(np.array([[0.0, 1.0], [3.0, 4.0]])).energy.tolist()
         [1.4142135381698608, 0.0]
         """
-        anchor, squared = self._near.nearest(self._space, query)
+        anchor, squared = self._cache.nearest(self._space, query)
         # 1 - cos(u, v) = |u - v|^2 / 2 for unit vectors: the same search, and no cancellation.
         energy = squared / 2 if self._space == "cosine" else np.sqrt(squared)
-        return distance_scores(self._near, query, energy, anchor)
+        return distance_scores(self._cache, query, energy, anchor)
 
 
 class NearestShare:
     """Energy: mean distance to the nearest 5 % of the bank."""
 
-    def __init__(self, near: Near, space: Space) -> None:
+    def __init__(self, cache: NeighborCache, space: Space) -> None:
         self.name = f"knn-{space}-5pct"
-        self._near = near
+        self._cache = cache
         self._space = space
 
     def score(self, query: Floats) -> Scores:
@@ -54,22 +54,26 @@ class NearestShare:
 
         >>> from anoco_edge.scoring import References
         >>> bank = np.arange(1.0, 41.0)[:, None]  # 5 % of 40 patches are two
-        >>> near = Near(References.of(bank)[0])
-        >>> NearestShare(near, "l2").score(np.array([[41.0], [20.0]])).energy.tolist()
+        >>> cache = NeighborCache(References.of(bank)[0])
+        >>> NearestShare(cache, "l2").score(np.array([[41.0], [20.0]])).energy.tolist()
         [1.5, 0.5]
         """
-        found = self._near.distances(self._space, query)
-        return distance_scores(self._near, query, found.mean, found.anchor, self._near.k)
+        found = self._cache.distances(self._space, query)
+        return distance_scores(self._cache, query, found.mean, found.anchor, self._cache.k)
 
 
 def distance_scores(
-    near: Near, query: Floats, energy: NDArray[np.float64], anchor: Indices, neighbours: int = 1
+    cache: NeighborCache,
+    query: Floats,
+    energy: NDArray[np.float64],
+    anchor: Indices,
+    neighbors: int = 1,
 ) -> Scores:
     """Energies with the evidence that reports show: the nearest patch and its cosine."""
-    cosine = np.einsum("ij,ij->i", unit_rows(query), near.units[anchor])
+    cosine = np.einsum("ij,ij->i", unit_rows(query), cache.units[anchor])
     return Scores(
         energy=energy.astype(np.float32),
         anchor=anchor,
         similarity=cosine,
-        neighbors=np.full(len(anchor), neighbours, np.int64),
+        neighbors=np.full(len(anchor), neighbors, np.int64),
     )

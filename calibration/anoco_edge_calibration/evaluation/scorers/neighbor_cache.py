@@ -19,7 +19,7 @@ BLOCK_BYTES = 32_000_000  # of one block of a similarity matrix
 # Without it a bank of fewer patches than numbers has no inverse covariance.
 RIDGE = 0.01
 
-_Found = TypeVar("_Found")
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Distances:
     mean: NDArray[np.float64]
 
 
-class Near:
+class NeighborCache:
     """One bank; the answers about the latest picture are kept, whoever asks again."""
 
     def __init__(self, bank: References, pictures: NDArray[np.integer[Any]] | None = None) -> None:
@@ -65,20 +65,20 @@ class Near:
         """The same, each row at length one."""
         return self.once("units", lambda: unit_rows(self.features))
 
-    def once(self, what: str, compute: Callable[[], _Found]) -> _Found:
+    def once(self, what: str, compute: Callable[[], _Value]) -> _Value:
         """What depends on the bank alone."""
         if what not in self._lasting:
             self._lasting[what] = compute()
-        found: _Found = self._lasting[what]
+        found: _Value = self._lasting[what]
         return found
 
-    def latest(self, what: str, query: Floats, compute: Callable[[], _Found]) -> _Found:
+    def latest(self, what: str, query: Floats, compute: Callable[[], _Value]) -> _Value:
         """What depends on the bank and on a picture; of the latest picture it is kept."""
         kept = self._latest.get(what)
         if kept is None or not np.array_equal(kept[0], query):
             check_query(query, self.features.shape[1])
             kept = self._latest[what] = (query, compute())
-        found: _Found = kept[1]
+        found: _Value = kept[1]
         return found
 
     def search(self, space: Space) -> Search:
@@ -142,9 +142,9 @@ class Near:
             consistent = self.units[anchor] @ self.units.T > s[rows, anchor][:, None]
             consistent[rows, anchor] = True
             t = np.where(consistent, np.float32(-np.inf), s).max(axis=1)
-            neighbours: NDArray[np.bool_] = s > t[:, None]
-            neighbours[rows, anchor] = True
-            return neighbours
+            neighbors: NDArray[np.bool_] = s > t[:, None]
+            neighbors[rows, anchor] = True
+            return neighbors
 
         return _edges(units, self.units, chosen)
 

@@ -29,7 +29,11 @@ from anoco_edge_calibration.evaluation.scorers.graphs import (
     row_sums,
     weigh,
 )
-from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near, most_similar, share_of
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import (
+    NeighborCache,
+    most_similar,
+    share_of,
+)
 from anoco_edge_calibration.evaluation.scorers.search import Rows, unit_rows
 
 STRENGTH = 10.0
@@ -43,23 +47,23 @@ class KnnNonBipartite(GraphScorer):
 
     name = "knn-nonbipartite"
 
-    def __init__(self, near: Near, parameters: Parameters) -> None:
-        super().__init__(near, parameters)
-        edges = len(near.features) * share_of(max(len(near.features) - 1, 0))
+    def __init__(self, cache: NeighborCache, parameters: Parameters) -> None:
+        super().__init__(cache, parameters)
+        edges = len(cache.features) * share_of(max(len(cache.features) - 1, 0))
         if edges > MOST_EDGES:
             raise UsageError(
-                f"knn-nonbipartite would connect {len(near.features)} references by {edges} edges",
+                f"knn-nonbipartite would connect {len(cache.features)} references by {edges} edges",
                 hint="thin the bank with --max-patches 20000, or leave this scorer out",
             )
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`, the patches of one picture."""
         floor = self._parameters.floor
-        edges = self._near.retrieved(query)
-        q, r = query.astype(np.float64), float64_features(self._near)
+        edges = self._cache.retrieved(query)
+        q, r = query.astype(np.float64), float64_features(self._cache)
         across = weigh(edges, q, r, floor)
-        among_queries = self._near.latest(f"own {floor}", query, lambda: own_edges(q, floor))
-        among_references = self._near.once(f"own {floor}", lambda: own_edges(r, floor))
+        among_queries = self._cache.latest(f"own {floor}", query, lambda: own_edges(q, floor))
+        among_references = self._cache.once(f"own {floor}", lambda: own_edges(r, floor))
         drift = solve(across, among_queries, among_references, q, r, self._parameters.lam)
         return graph_scores(q, drift, q + drift, edges, self._parameters.metric)
 

@@ -19,7 +19,7 @@ import numpy as np
 from anoco_edge.coreset import thin
 from anoco_edge.scoring.types import Floats, Scores
 from anoco_edge_calibration.evaluation.scorers.knn import distance_scores
-from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import NeighborCache
 from anoco_edge_calibration.evaluation.scorers.search import Search
 
 KEPT = 10  # percent of the bank
@@ -31,25 +31,25 @@ class PatchCore:
 
     name = "patchcore"
 
-    def __init__(self, near: Near) -> None:
-        self._near = near
-        self._kept = thin(near.features, -(-len(near.features) * KEPT // 100)).rows
-        self._search = Search(near.features[self._kept])
+    def __init__(self, cache: NeighborCache) -> None:
+        self._cache = cache
+        self._kept = thin(cache.features, -(-len(cache.features) * KEPT // 100)).rows
+        self._search = Search(cache.features[self._kept])
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`, the patches of one picture.
 
         >>> from anoco_edge.scoring import References
-        >>> near = Near(References.of(np.array([[3.0, 4.0], [3.0, 4.0]]))[0])
-        >>> PatchCore(near).score(np.array([[3.0, 3.0], [0.0, 4.0]])).picture
+        >>> cache = NeighborCache(References.of(np.array([[3.0, 4.0], [3.0, 4.0]]))[0])
+        >>> PatchCore(cache).score(np.array([[3.0, 3.0], [0.0, 4.0]])).picture
         3.0
         """
-        rows = self._near.placed("l2", query)
-        anchor, squared = self._near.latest("patchcore", query, lambda: self._search.nearest(rows))
+        rows = self._cache.placed("l2", query)
+        anchor, squared = self._cache.latest("patchcore", query, lambda: self._search.nearest(rows))
         distance = np.sqrt(squared)
         strongest = int(distance.argmax())
         picture = self._weight(rows[strongest], int(anchor[strongest])) * distance[strongest]
-        scores = distance_scores(self._near, query, distance, self._kept[anchor])
+        scores = distance_scores(self._cache, query, distance, self._kept[anchor])
         return Scores(**{**vars(scores), "picture": float(picture)})
 
     def _weight(self, patch: Floats, nearest: int) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.scoring.types import Floats, Scores
 from anoco_edge_calibration.evaluation.scorers.knn import distance_scores
-from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Near
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import NeighborCache
 from anoco_edge_calibration.evaluation.scorers.search import Indices, Search
 
 RETRIEVED = 50
@@ -25,12 +25,12 @@ class Spade:
 
     name = "spade"
 
-    def __init__(self, near: Near) -> None:
-        self._near = near
-        self._numbers = np.unique(near.pictures)
+    def __init__(self, cache: NeighborCache) -> None:
+        self._cache = cache
+        self._numbers = np.unique(cache.pictures)
         self._means = np.stack(
             [
-                near.features[near.pictures == number].mean(axis=0, dtype=np.float64)
+                cache.features[cache.pictures == number].mean(axis=0, dtype=np.float64)
                 for number in self._numbers
             ]
         )
@@ -39,8 +39,8 @@ class Spade:
         """Score each row of `query`, the patches of one picture.
 
         >>> from anoco_edge.scoring import References
-        >>> near = Near(References.of(np.array([[3.0, 4.0], [1.0, 0.0]]))[0])
-        >>> scores = Spade(near).score(np.array([[2.0, 4.0], [2.0, 4.0]]))
+        >>> cache = NeighborCache(References.of(np.array([[3.0, 4.0], [1.0, 0.0]]))[0])
+        >>> scores = Spade(cache).score(np.array([[2.0, 4.0], [2.0, 4.0]]))
         >>> scores.energy.tolist(), scores.picture
         ([1.0, 1.0], 2.0)
         """
@@ -48,12 +48,14 @@ class Spade:
         distances = np.linalg.norm(self._means - whole, axis=1)
         nearest = np.argsort(distances, kind="stable")[:RETRIEVED]
         anchor, squared = self._patches(query, nearest)
-        scores = distance_scores(self._near, query, np.sqrt(squared), anchor)
+        scores = distance_scores(self._cache, query, np.sqrt(squared), anchor)
         return Scores(**{**vars(scores), "picture": float(distances[nearest].mean())})
 
     def _patches(self, query: Floats, pictures: Indices) -> tuple[Indices, NDArray[np.float64]]:
         if len(pictures) == len(self._numbers):
-            return self._near.nearest("l2", query)
-        rows = np.flatnonzero(np.isin(self._near.pictures, self._numbers[pictures]))
-        anchor, squared = Search(self._near.features[rows]).nearest(self._near.placed("l2", query))
+            return self._cache.nearest("l2", query)
+        rows = np.flatnonzero(np.isin(self._cache.pictures, self._numbers[pictures]))
+        anchor, squared = Search(self._cache.features[rows]).nearest(
+            self._cache.placed("l2", query)
+        )
         return rows[anchor], squared
