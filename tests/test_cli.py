@@ -16,6 +16,7 @@ from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge import __version__
 from anoco_edge.bundle import Bundle, create_bundle
+from anoco_edge.bundle.parity_report import ParityReport
 from anoco_edge.demo.render import render
 from anoco_edge.detector import Detector
 from anoco_edge.errors import ParityError
@@ -315,7 +316,7 @@ def test_references_that_do_not_fit_together(
     def without_torch(
         backbone: str,
         path: Path,
-        *,
+        *_: object,
         prepare: Callable[[Bundle], None],
         overwrite: bool,
         **options: object,
@@ -332,9 +333,8 @@ def test_references_that_do_not_fit_together(
             overwrite=overwrite,
             prepare=prepare,
         )
-        made = ExportedBackbone(
-            manifest.backbone, manifest.input, manifest.parity, {}, {}, "", "", (5, 7)
-        )
+        report = ParityReport.from_json(manifest.parity)
+        made = ExportedBackbone(manifest.backbone, manifest.input, report, {}, {}, "", "", (5, 7))
         return ExportedBundle(bundle, made, ())
 
     monkeypatch.setattr(anoco_edge_export, "export_bundle", without_torch)

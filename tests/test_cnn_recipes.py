@@ -23,11 +23,11 @@ from anoco_edge_export.backbone import (
     run_torch,
     tap_scales,
 )
-from anoco_edge_export.checkpoint import read_state
+from anoco_edge_export.checkpoint import read_checkpoint
 from anoco_edge_export.cost import cost
 from anoco_edge_export.families import family, mobilenet, resnet
 from anoco_edge_export.recipe import load_recipe
-from anoco_edge_export.synthetic import rendered_picture
+from anoco_edge_export.synthetic import synthetic_picture
 from anoco_edge_export.weights import load_weights, match_keys, package_file
 
 LITE = ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"]
@@ -44,7 +44,7 @@ def package_state(backbone_id: str) -> dict[str, torch.Tensor]:
         metadata.version(recipe.weights.package.package)
     except metadata.PackageNotFoundError:
         pytest.skip(f"{recipe.weights.package.package} is not installed")
-    return read_state(package_file(recipe))
+    return read_checkpoint(package_file(recipe))
 
 
 def normalised(backbone_id: str, picture: NDArray[np.uint8]) -> torch.Tensor:
@@ -55,7 +55,7 @@ def normalised(backbone_id: str, picture: NDArray[np.uint8]) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def picture() -> NDArray[np.uint8]:
-    return rendered_picture(SIZE, SIZE, seed=7)
+    return synthetic_picture(SIZE, SIZE, seed=7)
 
 
 @pytest.fixture(scope="module")

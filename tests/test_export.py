@@ -21,7 +21,13 @@ from tiny_bundle import tiny_backbone
 from anoco_edge.errors import EnvironmentMissingError, ParityError, PictureError, UsageError
 from anoco_edge.onnx_session import open_session
 from anoco_edge.scoring import score_patches
-from anoco_edge_export import ExportedBackbone, export_backbone, export_bundle, load_recipe
+from anoco_edge_export import (
+    ExportedBackbone,
+    ExportOptions,
+    export_backbone,
+    export_bundle,
+    load_recipe,
+)
 from anoco_edge_export.backbone import (
     create_model,
     exported_backbone,
@@ -33,13 +39,13 @@ from anoco_edge_export.export import check_size
 from anoco_edge_export.onnx_graph import (
     EXTERNAL_ABOVE,
     FORBIDDEN,
-    check,
+    check_backbone_graph,
     run_onnx,
-    save,
+    save_graph,
     trace,
 )
 from anoco_edge_export.recipe import Recipe
-from anoco_edge_export.synthetic import rendered_picture
+from anoco_edge_export.synthetic import synthetic_picture
 from anoco_edge_export.weights import load_weights
 
 ID = "efficientnet-lite0"
@@ -54,7 +60,7 @@ def recipe() -> Recipe:
 
 @pytest.fixture(scope="module")
 def picture() -> NDArray[np.uint8]:
-    return rendered_picture(WIDTH, HEIGHT, seed=7)
+    return synthetic_picture(WIDTH, HEIGHT, seed=7)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +70,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(picture: NDArray[np.uint8], folder: Path) -> ExportedBackbone:
-    return export_backbone(ID, folder, size=(WIDTH, HEIGHT), fit="letterbox", pictures=[picture])
+    return export_backbone(
+        ID,
+        folder,
+        ExportOptions(size=(WIDTH, HEIGHT), fit="letterbox", pictures=[picture]),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -85,24 +95,24 @@ def text(exported: ExportedBackbone, name: str) -> bytes:
 
 def test_size_that_the_stride_does_not_divide_names_its_neighbours(recipe: Recipe) -> None:
     with pytest.raises(UsageError, match="height 250 is not a multiple of 16; use 240 or 256"):
-        export_backbone(ID, Path(), size=(256, 250))
+        export_backbone(ID, Path(), ExportOptions(size=(256, 250)))
     with pytest.raises(UsageError, match="width 0 is too small; use 64 or more"):
-        export_backbone(ID, Path(), size=(0, 256))
+        export_backbone(ID, Path(), ExportOptions(size=(0, 256)))
     assert check_size(recipe.tapped(), (640, 896)) == (640, 896)
 
 
 def test_wrong_pictures_and_wrong_fit_are_refused_before_any_work() -> None:
     with pytest.raises(PictureError, match="expected is HxWx3 uint8"):
-        export_backbone(ID, Path(), pictures=[np.zeros((16, 16), np.uint8)])
+        export_backbone(ID, Path(), ExportOptions(pictures=[np.zeros((16, 16), np.uint8)]))
     with pytest.raises(UsageError, match="unknown fit"):
-        export_backbone(ID, Path(), fit="crop")  # type: ignore[arg-type]
+        export_backbone(ID, Path(), ExportOptions(fit="crop"))  # type: ignore[arg-type]
 
 
 def test_too_little_memory_is_said_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("anoco_edge_export.cost.available_memory_mb", lambda: 4000.0)
     says = r"dinov3-hplus at 768x768 takes about \d+\.\d GB of memory, and 4.0 GB are free; stop"
     with pytest.raises(EnvironmentMissingError, match=says):
-        export_backbone("dinov3-hplus", Path(), weights="random:0")
+        export_backbone("dinov3-hplus", Path(), ExportOptions(weights="random:0"))
 
 
 def test_import_needs_no_torch_and_export_says_what_to_install(
@@ -156,7 +166,7 @@ def test_a_transformer_rewritten_computes_what_it_did(name: str) -> None:
     with and without the final norm."""
     recipe, (width, height) = load_recipe(name), VITS[name]
     loaded = load_weights(recipe, "random:1")
-    pixels = rendered_picture(width, height, seed=3)[None]
+    pixels = synthetic_picture(width, height, seed=3)[None]
     for layers, norm in (((3,), "model"), ((2, 4), "none")):
         taps = recipe.tapped(layers, norm)  # type: ignore[arg-type]
         model = create_model(recipe)
@@ -182,7 +192,7 @@ def test_random_weights_are_at_a_trained_scale(name: str) -> None:
     model.load_state_dict(load_weights(recipe, "random:1").state)
     set_size(model, 64, 64)
     module = official_backbone(recipe, recipe.tapped((3,)), model)
-    pixels = rendered_picture(64, 64)[None]
+    pixels = synthetic_picture(64, 64)[None]
     similar = torch.nn.functional.cosine_similarity
     (before,), _ = run_torch(module, pixels)
     model.blocks[1].attn.qkv.weight[: before.shape[-1]] = 0  # no queries: every patch alike
@@ -212,7 +222,7 @@ def test_graph_is_what_devices_can_load(graph: Path, recipe: Recipe) -> None:
 
 
 def test_graph_takes_bytes_and_any_batch(graph: Path, picture: NDArray[np.uint8]) -> None:
-    three = np.stack([picture, rendered_picture(WIDTH, HEIGHT), picture[::-1]])
+    three = np.stack([picture, synthetic_picture(WIDTH, HEIGHT), picture[::-1]])
     session = open_session(graph, "graph")
     (together,) = session.run(None, {"pixels": three})
     assert together.shape == (3, *TOKENS) and together.dtype == np.float32
@@ -221,30 +231,30 @@ def test_graph_takes_bytes_and_any_batch(graph: Path, picture: NDArray[np.uint8]
 
 
 def test_graph_of_another_contract_is_refused(graph: Path, tmp_path: Path) -> None:
-    check(graph, WIDTH, HEIGHT, TOKENS)
+    check_backbone_graph(graph, WIDTH, HEIGHT, TOKENS)
     with pytest.raises(ParityError, match="pixels has type"):
-        check(graph, HEIGHT, WIDTH, TOKENS)
+        check_backbone_graph(graph, HEIGHT, WIDTH, TOKENS)
     with pytest.raises(ParityError, match="features has type"):
-        check(graph, WIDTH, HEIGHT, (80, 80))
+        check_backbone_graph(graph, WIDTH, HEIGHT, (80, 80))
     newer = onnx.load(graph)
     newer.ir_version = 11
-    (path,) = save(newer, tmp_path / "newer.onnx")
+    (path,) = save_graph(newer, tmp_path / "newer.onnx")
     with pytest.raises(ParityError, match="IR 11"):
-        check(path, WIDTH, HEIGHT, TOKENS)
+        check_backbone_graph(path, WIDTH, HEIGHT, TOKENS)
     newer.ir_version = 10
     newer.graph.node[3].op_type = "NoSuchOperator"
-    (path,) = save(newer, tmp_path / "newer.onnx")
+    (path,) = save_graph(newer, tmp_path / "newer.onnx")
     with pytest.raises(ParityError, match="checker refuses"):
-        check(path, WIDTH, HEIGHT, TOKENS)
+        check_backbone_graph(path, WIDTH, HEIGHT, TOKENS)
 
 
 def test_graph_that_some_device_could_not_load_is_refused(graph: Path, tmp_path: Path) -> None:
     def refused(change: Callable[[Any], object], says: str) -> None:
         proto = onnx.load(graph)
         change(proto)
-        (path,) = save(proto, tmp_path / "changed.onnx")
+        (path,) = save_graph(proto, tmp_path / "changed.onnx")
         with pytest.raises(ParityError, match=says):
-            check(path, WIDTH, HEIGHT, TOKENS)
+            check_backbone_graph(path, WIDTH, HEIGHT, TOKENS)
 
     def fixed(proto: Any) -> None:
         proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
@@ -270,19 +280,20 @@ def test_graph_that_some_device_could_not_load_is_refused(graph: Path, tmp_path:
 def test_a_large_graph_keeps_its_weights_in_a_second_file(
     graph: Path, tmp_path: Path, picture: NDArray[np.uint8]
 ) -> None:
-    files = save(onnx.load(graph), tmp_path / "backbone.onnx", limit=1_000_000)
+    files = save_graph(onnx.load(graph), tmp_path / "backbone.onnx", limit=1_000_000)
     assert [file.name for file in files] == ["backbone.onnx", "backbone.onnx.data"]
     assert files[0].stat().st_size < 200_000 < 2_000_000 < files[1].stat().st_size
-    check(files[0], WIDTH, HEIGHT, TOKENS)
+    check_backbone_graph(files[0], WIDTH, HEIGHT, TOKENS)
     np.testing.assert_array_equal(run_onnx(files[0], picture[None]), run_onnx(graph, picture[None]))
-    again = save(onnx.load(graph), tmp_path / "backbone.onnx", limit=1_000_000)
+    again = save_graph(onnx.load(graph), tmp_path / "backbone.onnx", limit=1_000_000)
     assert again[1].stat().st_size < 4_000_000  # replaced, not appended to
 
 
 @pytest.fixture(scope="module")
 def vit_graph(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("vit")
-    export_backbone("dinov3-s", folder, size=(96, 64), layers=[3], weights="random:0")
+    options = ExportOptions(size=(96, 64), layers=[3], weights="random:0")
+    export_backbone("dinov3-s", folder, options)
     return onnx.load(folder / "backbone.onnx")
 
 
@@ -321,11 +332,11 @@ def test_export_tells_the_whole_story(exported: ExportedBackbone) -> None:
     assert (backbone.tap, backbone.feature_norm) == ("blocks.2+blocks.4", "layernorm")
     assert not exported.backbone.weights.random
     parity = exported.parity
-    assert parity["pictures"] == ["picture 1", "rendered 0", "rendered 1"]
-    (check,) = parity["checks"]
-    assert check["measured"]["min_cosine"] > 0.999999
-    assert check["measured"]["top_energy_error"] < 1e-3
-    assert parity["versions"]["torch"] == exported.tools["torch"] == torch.__version__
+    assert parity.pictures == ("picture 1", "rendered 0", "rendered 1")
+    (check,) = parity.checks
+    assert check.measured.min_cosine > 0.999999
+    assert check.measured.top_energy_error < 1e-3
+    assert parity.versions["torch"] == exported.tools["torch"] == torch.__version__
     notice = text(exported, "LICENSES/NOTICE.txt").decode()
     assert exported.backbone.weights.sha256 in notice and "Apache-2.0" in notice
     licences = [name for name in exported.files if name.endswith("/LICENSE")]
@@ -344,13 +355,15 @@ def test_selftest_reproduces_in_onnx_runtime(exported: ExportedBackbone, graph: 
 
 def test_several_taps_are_brought_to_one_length(tmp_path: Path) -> None:
     exported = export_backbone(
-        "dinov3-s", tmp_path, size=(64, 64), layers=[1, 3], tap_norm="none", weights="random:0"
+        "dinov3-s",
+        tmp_path,
+        ExportOptions(size=(64, 64), layers=[1, 3], tap_norm="none", weights="random:0"),
     )
     assert exported.backbone.tap == "blocks.0+blocks.2" and exported.backbone.feature_norm == "none"
     first, second = exported.backbone.tap_scales
     assert first == 1.0 and second != 1.0
     features = run_onnx(
-        tmp_path / "backbone.onnx", np.stack([rendered_picture(64, 64, s) for s in range(3)])
+        tmp_path / "backbone.onnx", np.stack([synthetic_picture(64, 64, s) for s in range(3)])
     )
     lengths = np.linalg.norm(features.reshape(-1, 2, 384), axis=2).mean(axis=0)
     assert lengths[0] == pytest.approx(lengths[1], rel=1e-4)
@@ -358,16 +371,18 @@ def test_several_taps_are_brought_to_one_length(tmp_path: Path) -> None:
 
 def test_half_precision_is_in_the_graph(tmp_path: Path) -> None:
     exported = export_backbone(
-        "dinov3-s", tmp_path, size=(96, 64), layers=[3], weights="random:0", precision="fp16"
+        "dinov3-s",
+        tmp_path,
+        ExportOptions(size=(96, 64), layers=[3], weights="random:0", precision="fp16"),
     )
     assert exported.backbone.precision == "fp16"
-    assert [check["runtime"] for check in exported.parity["checks"]] == [
+    assert [check.runtime for check in exported.parity.checks] == [
         "ONNX Runtime, CPU",
         "every tensor rounded to FP16",
     ]
-    largest = exported.parity["checks"][1]["largest"]
-    assert largest["times_to_overflow"] > 10
-    assert exported.parity["half"]["islands"]["softmax"] == 3
+    largest, half = exported.parity.checks[1].largest, exported.parity.half
+    assert largest is not None and largest.times_to_overflow > 10
+    assert half is not None and half.islands["softmax"] == 3
     proto = onnx.load(tmp_path / "backbone.onnx")
     kinds = Counter(t.data_type for t in proto.graph.initializer if len(t.dims) == 2)
     assert kinds[onnx.TensorProto.FLOAT16] >= 12
@@ -389,7 +404,7 @@ def test_nothing_comes_out_when_parity_fails(
     monkeypatch.setattr("anoco_edge_export.export.trace", coarse)
     target = tmp_path / "wrong.anoco"
     with pytest.raises(ParityError, match="the exported graph differs from torch"):
-        export_bundle(ID, target, size=(WIDTH, HEIGHT))
+        export_bundle(ID, target, ExportOptions(size=(WIDTH, HEIGHT)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -422,7 +437,7 @@ def test_an_interrupt_leaves_nothing_behind(
     monkeypatch.setattr("anoco_edge_export.export.check_parity", stop)
     for target in (tmp_path / "a.anoco", tmp_path / "new" / "deep" / "a.anoco"):
         with pytest.raises(KeyboardInterrupt):
-            export_bundle(ID, target, size=(64, 64))
+            export_bundle(ID, target, ExportOptions(size=(64, 64)))
         assert list(tmp_path.iterdir()) == []
 
 
@@ -434,7 +449,7 @@ def test_long_attention_is_written_in_pieces_and_computes_the_same(
     recipe = load_recipe("dinov3-s")
     loaded = load_weights(recipe, "random:1")
     taps = recipe.tapped((2,))
-    pixels = rendered_picture(96, 64, seed=3)[None]
+    pixels = synthetic_picture(96, 64, seed=3)[None]
     found = []
     for long in (1024, 8):  # 29 tokens
         monkeypatch.setattr(vit, "_LONG", long)

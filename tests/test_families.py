@@ -16,7 +16,7 @@ from anoco_edge.engines import open_engine
 from anoco_edge.plans.flavours import is_installed
 from anoco_edge.selftest import check_engine
 from anoco_edge_export import load_recipe
-from anoco_edge_export.fp32_islands import FLOAT, HALF, tensor_types
+from anoco_edge_export.fp32_islands import FLOAT, FLOAT16, tensor_types
 
 TARGETS = ("sm86",) if is_installed("tensorrt-rtx") else ()
 
@@ -38,7 +38,7 @@ def test_exported_built_and_run(name: str, precision: str, tmp_path: Path) -> No
         assert found.min_cosine > 0.999
     graph = onnx.load(bundle.path / "backbone.onnx")
     kinds = set(tensor_types(graph).values())
-    assert (HALF in kinds) == (precision == "fp16")
+    assert (FLOAT16 in kinds) == (precision == "fp16")
     assert graph.ir_version == 10 and [o.version for o in graph.opset_import] == [18]
     assert not {node.op_type for node in graph.graph.node} & {"If", "Loop", "Scan", "NonZero"}
     if load_recipe(name).family == "vit":
@@ -66,7 +66,7 @@ def _check_transformer(graph: Any, bundle: Bundle, precision: str) -> None:
     for node in (*wide, *logits):
         assert types[node.output[0]] == types[node.input[0]] == FLOAT
     if precision == "fp16":
-        assert all(t.data_type == HALF for t in fused)
+        assert all(t.data_type == FLOAT16 for t in fused)
     if precision == "fp16" and backbone.id.startswith("dinov3"):
         _check_rotation(graph, types)
 
@@ -83,7 +83,7 @@ def _check_rotation(graph: Any, types: dict[str, int]) -> None:
     for node in turned:
         assert types[node.output[0]] == FLOAT
         (cast,) = users(node.output[0])
-        assert cast.op_type == "Cast" and types[cast.output[0]] == HALF
+        assert cast.op_type == "Cast" and types[cast.output[0]] == FLOAT16
 
 
 @pytest.mark.skipif(not TARGETS, reason="tensorrt_rtx is not installed")

@@ -22,18 +22,18 @@ from anoco_edge.onnx_session import open_session
 from anoco_edge.plans.flavours import is_installed
 from anoco_edge.selftest import LIMITS, check_engine, selftest_energies
 from anoco_edge.teaching import NewPicture
-from anoco_edge_calibration.int8.ranges import collect_ranges
-from anoco_edge_export import export_backbone, int8, load_recipe
-from anoco_edge_export.fp16 import convert
+from anoco_edge_calibration.int8 import CalibrationSet, collect_ranges
+from anoco_edge_export import ExportOptions, export_backbone, int8, load_recipe
+from anoco_edge_export.fp16 import convert_to_fp16
 from anoco_edge_export.fp32_islands import tensor_types
 from anoco_edge_export.onnx_graph import INPUT, OUTPUT
 from anoco_edge_export.parity import DiffersError
 from anoco_edge_export.qdq import (
     SWITCHES,
+    add_switches,
     named_products,
-    quantisable,
-    quantised,
-    switched,
+    quantizable_layers,
+    quantize,
 )
 
 HEAD = '<ir_version: 10, opset_import: ["" : 18]>\nsmall (float[batch, 4] x) => (float[b, 3] y)'
@@ -86,18 +86,18 @@ def rounded(values: NDArray[np.float32], limit: Any) -> NDArray[np.float32]:
 def test_products_carry_their_layers_names_and_compute_the_same(model: Any) -> None:
     plain = named_products(model)
     assert [n.op_type for n in plain.graph.node] == ["MatMul", "Sub", "Relu", "MatMul"]
-    assert quantisable(plain, []) == {"first": "x", "second": "b"}
+    assert quantizable_layers(plain, []) == {"first": "x", "second": "b"}
     np.testing.assert_allclose(run(plain, feed()), run(model, feed()), rtol=1e-5, atol=1e-6)
 
 
 def test_islands_are_kept(model: Any) -> None:
-    assert quantisable(named_products(model), ["embedding"]) == {"second": "b"}
+    assert quantizable_layers(named_products(model), ["embedding"]) == {"second": "b"}
 
 
 def test_it_computes_what_numpy_computes_with_rounded_numbers(
     model: Any, weights: dict[str, NDArray[np.float32]]
 ) -> None:
-    graph = quantised(named_products(model), ["first", "second"], RANGES)
+    graph = quantize(named_products(model), ["first", "second"], RANGES)
     onnx.checker.check_model(graph, full_check=True)
     first, bias, second = weights.values()
     by_row = [rounded(w, np.abs(w).max(axis=1, keepdims=True)) for w in (first, second)]
@@ -108,7 +108,7 @@ def test_it_computes_what_numpy_computes_with_rounded_numbers(
 
 
 def test_it_is_symmetric_and_biases_stay(model: Any) -> None:
-    graph = quantised(named_products(model), ["first", "second"], RANGES)
+    graph = quantize(named_products(model), ["first", "second"], RANGES)
     kinds = {t.name: t.data_type for t in graph.graph.initializer}
     assert kinds["trunk.first.bias/negative"] == onnx.TensorProto.FLOAT
     assert onnx.TensorProto.INT32 not in kinds.values()
@@ -130,7 +130,7 @@ def test_the_bias_of_a_convolution_stays() -> None:
     made = parser.parse_model(f"{head} {{ y = Conv (x, weight, bias) }}")
     for name, shape in {"weight": (2, 3, 3, 3), "bias": (2,)}.items():
         made.graph.initializer.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
-    graph = quantised(named_products(made), ["weight"], {"x": 1.0})
+    graph = quantize(named_products(made), ["weight"], {"x": 1.0})
     (conv,) = (n for n in graph.graph.node if n.op_type == "Conv")
     kinds = {t.name: t.data_type for t in graph.graph.initializer}
     assert kinds.get(conv.input[2]) == onnx.TensorProto.FLOAT
@@ -139,27 +139,27 @@ def test_the_bias_of_a_convolution_stays() -> None:
 
 def test_layers_that_are_left_out_are_untouched(model: Any) -> None:
     plain = named_products(model)
-    graph = quantised(plain, ["second"], RANGES)
+    graph = quantize(plain, ["second"], RANGES)
     (product,) = (n for n in graph.graph.node if n.name == "first")
     assert list(product.input) == ["x", "trunk.first.weight/turned"]
-    assert quantised(plain, [], RANGES) is plain
+    assert quantize(plain, [], RANGES) is plain
 
 
 def test_one_graph_with_switches_is_every_choice_of_layers(model: Any) -> None:
     plain = named_products(model)
-    layers = quantisable(plain, [])
-    both = switched(plain, layers, RANGES)
+    layers = quantizable_layers(plain, [])
+    both = add_switches(plain, layers, RANGES)
     onnx.checker.check_model(both, full_check=True)
     for on in ([], ["first"], ["second"], ["first", "second"]):
         switches = np.array([name in on for name in layers])
-        expected = run(quantised(plain, on, RANGES), feed())
+        expected = run(quantize(plain, on, RANGES), feed())
         found = run(both, feed(), **{SWITCHES: switches})
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_no_cast_stands_between_int8_and_its_product(model: Any) -> None:
-    graph = quantised(named_products(model), ["first", "second"], RANGES)
-    half, _ = convert(graph, ["int8"])
+    graph = quantize(named_products(model), ["first", "second"], RANGES)
+    half, _ = convert_to_fp16(graph, [], quantized=True)
     types = tensor_types(half)
     made = {output: node.op_type for node in half.graph.node for output in node.output}
     products = [n for n in half.graph.node if n.op_type == "MatMul"]
@@ -227,8 +227,11 @@ def test_matrices_are_multiplied_as_integers(tmp_path: Path) -> None:
     assert ran.count("MatMulIntegerToFloat") == inside == 8
 
 
-def calibration(number: int) -> list[NewPicture]:
-    return [NewPicture.from_array(f"{k}.png", textured_picture(k, 96, 64)) for k in range(number)]
+def calibration(number: int) -> CalibrationSet:
+    pictures = (textured_picture(k, 96, 64) for k in range(number))
+    return CalibrationSet(
+        tuple(NewPicture.from_array(f"{k}.png", picture) for k, picture in enumerate(pictures))
+    )
 
 
 def rules(monkeypatch: pytest.MonkeyPatch, most: int, **limits: float) -> None:
@@ -251,13 +254,20 @@ def test_the_worst_layers_are_left_out_until_it_passes(
 ) -> None:
     """Limits between those of FP16 and of INT8: with every layer left out it would pass."""
     rules(monkeypatch, 8, min_cosine=0.99995, mean_cosine=0.9999)
-    options = {"size": (96, 64), "layers": (2,), "weights": "random:0", "precision": "int8"}
-    exported = export_backbone("dinov3-s", tmp_path, calibration=calibration(2), **options)
-    report = exported.parity["int8"]
-    costs, out = report["layers"], report["left_out"]
+    options = ExportOptions(
+        size=(96, 64),
+        layers=(2,),
+        weights="random:0",
+        precision="int8",
+        calibration=calibration(2),
+    )
+    exported = export_backbone("dinov3-s", tmp_path, options)
+    report = exported.parity.int8
+    assert report is not None and report.halves is not None
+    costs, out = report.layers, list(report.left_out)
     assert len(costs) == 8 and 0 < len(out) < 8
     assert out == sorted(costs, key=lambda name: -costs[name])[: len(out)]
-    assert report["halves"]["top_energy_error"] > 0
+    assert report.halves.top_energy_error > 0
     graph = onnx.load(exported.files["backbone.onnx"])
     weights = {t.name: t.data_type for t in graph.graph.initializer}
     for name in costs:
@@ -297,7 +307,7 @@ def test_what_would_fail_its_self_test_on_a_device_does_not_pass_here(tmp_path: 
 
     def check(expected: NDArray[np.float32]) -> None:
         gate = SimpleNamespace(
-            pixels=pixels, expected=SimpleNamespace(features=expected, picture=0)
+            pixels=pixels, reference=SimpleNamespace(features=expected, picture=0)
         )
         int8._check_selftest(path, cast(Any, gate))
 

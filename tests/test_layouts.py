@@ -238,7 +238,9 @@ def test_a_csv_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_unknown_layouts_and_folders_are_told_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown layout 'coco'; use mvtec, mpdd, btad, visa"):
         open_dataset(tmp_path, layout="coco")
-    with pytest.raises(UsageError, match=r"is not a data set: .*--layout knows mpdd, btad, visa"):
+    with pytest.raises(
+        UsageError, match=r"is not a data set: .*for mpdd, btad, visa, .* pass layout=NAME"
+    ):
         open_dataset(tmp_path)
     with pytest.raises(UsageError, match=r"there is no data set at .*; expected is realiad_jsons"):
         open_dataset(tmp_path / "missing", layout="real-iad")

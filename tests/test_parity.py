@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,18 @@ from command_line import fails
 from numpy.typing import NDArray
 from tiny_bundle import tiny_backbone
 
-from anoco_edge.errors import ParityError
-from anoco_edge_export import export_backbone, load_recipe
-from anoco_edge_export.onnx_graph import save, trace
+from anoco_edge.bundle.parity_report import (
+    Int8Report,
+    OverflowMargin,
+    ParityCheck,
+    ParityFigures,
+    ParityReport,
+    PictureRecord,
+    WorstPatches,
+)
+from anoco_edge.errors import BundleError, ParityError
+from anoco_edge_export import ExportOptions, export_backbone, load_recipe
+from anoco_edge_export.onnx_graph import save_graph, trace
 from anoco_edge_export.parity import (
     DiffersError,
     Gate,
@@ -24,7 +34,7 @@ from anoco_edge_export.parity import (
     spearman,
 )
 from anoco_edge_export.recipe import ParityLimits
-from anoco_edge_export.torch_reference import Expected
+from anoco_edge_export.torch_reference import TorchReference
 
 VIT = ("dinov3-s", (96, 64))
 CNN = ("efficientnet-lite0", (160, 128))
@@ -79,7 +89,7 @@ def test_a_broken_convolution_is_named_by_its_stage(
 
     monkeypatch.setattr("anoco_edge_export.export.trace", broken)
     with pytest.raises(ParityError, match=f"first layer that drifts is blocks.{stage};"):
-        export_backbone(CNN[0], tmp_path, size=CNN[1])
+        export_backbone(CNN[0], tmp_path, ExportOptions(size=CNN[1]))
 
 
 def _feeds(graph: Any, node: Any, end: Any) -> bool:
@@ -92,9 +102,11 @@ def test_an_overflow_in_half_precision_is_named(
     """ONNX Runtime computes it in FP32 and sees nothing; only the walk does."""
     from anoco_edge_export import parity
 
-    monkeypatch.setattr(parity, "rounding_walk", _overflowing(parity.rounding_walk))
+    monkeypatch.setattr(parity, "emulate_fp16", _overflowing(parity.emulate_fp16))
     with pytest.raises(ParityError, match=r"every tensor rounded to FP16.*linear_3 overflows"):
-        export_backbone(VIT[0], tmp_path, size=VIT[1], weights="random:0", precision="fp16")
+        export_backbone(
+            VIT[0], tmp_path, ExportOptions(size=VIT[1], weights="random:0", precision="fp16")
+        )
 
 
 def test_drift_that_only_rounding_shows_is_named(tmp_path: Path) -> None:
@@ -111,16 +123,16 @@ def test_drift_that_only_rounding_shows_is_named(tmp_path: Path) -> None:
             features = Reshape(whole, tokens)
         }""")
     graph.graph.initializer.append(onnx.numpy_helper.from_array(np.float16(32768), "far"))
-    (path,) = save(graph, tmp_path / "backbone.onnx")
+    (path,) = save_graph(graph, tmp_path / "backbone.onnx")
     pixels = np.random.default_rng(0).integers(1, 256, (2, 4, 4, 3), dtype=np.uint8)
     features = pixels.reshape(2, 16, 3).astype(np.float32)
-    expected = Expected(features, (), 1, {"half": features[1], "back": features[1]})
+    expected = TorchReference(features, (), 1, {"half": features[1], "back": features[1]})
     limits = load_recipe("dinov3-s").parity["fp16"]
     with pytest.raises(ParityError) as caught:
-        check_parity(Gate(expected, pixels, limits, ["a", "b"], 4), graph, path)
+        check_parity(Gate(expected, pixels, limits, ["a", "b"], 4), graph, path, "fp16")
     assert "differs from torch (every tensor rounded to FP16): min cosine is" in caught.value.what
     assert caught.value.what.endswith("; the first layer that drifts is back")
-    assert "keep more in FP32 with --islands" in caught.value.hint
+    assert "keep more in FP32 with islands=NAMES" in caught.value.hint
 
 
 def _overflowing(walk: Any) -> Any:
@@ -138,12 +150,14 @@ def test_a_disk_too_full_to_look_for_the_layer_does_not_hide_the_difference(
 ) -> None:
     """The graph with its inner tensors goes to /dev/full, which has no space left."""
     graph = onnx.load_from_string(tiny_backbone(64, 64, 8))
-    (path,) = save(graph, tmp_path / "backbone.onnx")
+    (path,) = save_graph(graph, tmp_path / "backbone.onnx")
     (tmp_path / "ends.onnx").symlink_to("/dev/full")
     pixels = np.zeros((1, 64, 64, 3), np.uint8)
-    other = Expected(np.ones((1, 16, 8), np.float32), (), 0, {"grid": np.ones((8, 4, 4), "f4")})
+    other = TorchReference(
+        np.ones((1, 16, 8), np.float32), (), 0, {"grid": np.ones((8, 4, 4), "f4")}
+    )
     with pytest.raises(ParityError) as caught:
-        check_parity(Gate(other, pixels, limits, ["a"], 4), graph, path)
+        check_parity(Gate(other, pixels, limits, ["a"], 4), graph, path, "fp32")
     assert "differs from torch (ONNX Runtime, CPU): min cosine is" in caught.value.what
     says = "; the layer that drifts could not be looked for: No space left on device"
     assert caught.value.what.endswith(says)
@@ -201,3 +215,40 @@ def test_spearman_shares_ranks_among_ties() -> None:
     assert spearman(a, -a) == pytest.approx(-1.0)
     assert spearman(np.ones(4), np.ones(4)) == 1.0
     assert spearman(np.ones(4), a) == 0.0
+
+
+def test_a_report_is_written_as_before_and_read_again() -> None:
+    figures = ParityFigures(0.9, 0.95, 0.01, 0.99, 0.02, 0.1)
+    checks = (
+        ParityCheck("a", figures, WorstPatches("picture 1 row 0 column 0", "b")),
+        ParityCheck("b", figures, WorstPatches("c", "d"), OverflowMargin("blocks.0", 12.5)),
+    )
+    report = ParityReport(
+        precision="int8",
+        passed=True,
+        against="torch",
+        pictures=("picture 1",),
+        patches=16,
+        limits={"min_cosine": 0.5},
+        checks=checks,
+        device="not run",
+        int8=Int8Report("m", "fp16", {"l": 0.1}, (), 2, None, 32, "a", (PictureRecord("n", "s"),)),
+        versions={"torch": "2"},
+    )
+    document = json.loads(json.dumps(report.to_json()))
+    assert list(document) == [
+        *("precision", "passed", "against", "pictures", "patches", "limits", "checks", "device"),
+        *("int8", "versions"),
+    ]
+    plain, emulated = document["checks"]
+    assert list(plain) == ["runtime", "measured", "worst"]
+    assert emulated["largest"] == {"tensor": "blocks.0", "times_to_overflow": 12.5}
+    assert document["int8"]["halves"] is None
+    assert document["int8"]["pictures"] == [{"name": "n", "sha256": "s"}]
+    assert ParityReport.from_json({**document, "later": 1}) == report
+
+
+@pytest.mark.parametrize("document", [{}, {"passed": True}, {"checks": 5}])
+def test_what_is_no_report_is_said_to_be_none(document: dict[str, Any]) -> None:
+    with pytest.raises(BundleError, match="the manifest holds no parity report"):
+        ParityReport.from_json(document)

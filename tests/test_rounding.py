@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
 from anoco_edge.errors import UsageError
-from anoco_edge_export.fp16 import convert
-from anoco_edge_export.fp16_emulation import Walk, rounding_graph, rounding_walk
+from anoco_edge_export.fp16 import convert_to_fp16
+from anoco_edge_export.fp16_emulation import EmulationResult, emulate_fp16, emulation_graph
 
 HEAD = (
     '<ir_version: 10, opset_import: ["" : 18]>\nsmall (float[batch, n, 4] x) => (float[b, n, m] y)'
@@ -29,7 +29,7 @@ def graph(body: str, **weights: NDArray[Any]) -> Any:
 
 
 def to_half(model: Any, islands: Any) -> Any:
-    return convert(model, islands)[0]
+    return convert_to_fp16(model, islands)[0]
 
 
 def half(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -37,8 +37,10 @@ def half(values: NDArray[Any]) -> NDArray[np.float32]:
         return values.astype(np.float16).astype(np.float32)
 
 
-def walk(model: Any, x: NDArray[Any], watch: tuple[str, ...] = (), islands: Any = ()) -> Walk:
-    return rounding_walk(to_half(model, islands), x.astype(np.float32), watch)
+def walk(
+    model: Any, x: NDArray[Any], watch: tuple[str, ...] = (), islands: Any = ()
+) -> EmulationResult:
+    return emulate_fp16(to_half(model, islands), x.astype(np.float32), watch)
 
 
 def test_a_product_beyond_fp16_is_infinite_and_named() -> None:
@@ -146,14 +148,14 @@ def test_only_what_a_node_makes_can_be_watched() -> None:
     model = to_half(graph("shape = Shape (x)\n y = Reshape (x, shape)"), [])
     for name in ("blocks.7", "shape", "x"):
         with pytest.raises(UsageError, match=f"no float tensor '{name}'"):
-            rounding_walk(model, np.ones((1, 1, 4), np.float32), [name])
-    found = rounding_walk(model, np.ones((1, 1, 4), np.float32), ["y"])
+            emulate_fp16(model, np.ones((1, 1, 4), np.float32), [name])
+    found = emulate_fp16(model, np.ones((1, 1, 4), np.float32), ["y"])
     assert np.array_equal(found.watched["y"], found.features)
 
 
 def test_the_graph_does_not_grow_and_moves_are_not_rounded_again() -> None:
     body = "a = MatMul (x, w)\n b = Transpose <perm = [0, 2, 1]> (a)\n y = Relu (b)"
     typed = to_half(graph(body, w=np.ones((4, 4096))), [])
-    rounded, probed = rounding_graph(typed)
+    rounded, probed = emulation_graph(typed)
     assert sum(t.ByteSize() for t in rounded.graph.initializer) < 4 * 4096 * 2 + 100
     assert probed == ["x/fp16", "a", "y/fp16"]

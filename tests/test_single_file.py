@@ -29,9 +29,9 @@ from anoco_edge.preprocess import prepare
 from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge_export import single_file
-from anoco_edge_export.fp16 import convert
+from anoco_edge_export.fp16 import convert_to_fp16
 from anoco_edge_export.onnx_graph import FORBIDDEN
-from anoco_edge_export.synthetic import rendered_picture
+from anoco_edge_export.synthetic import synthetic_picture
 
 Pixels = NDArray[np.uint8]
 SIZE = (96, 64)
@@ -62,7 +62,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Every kind of product, each taught the same three rendered pictures."""
     bundle = make_tiny_bundle(tmp_path_factory.mktemp("one") / "t.anoco", size=SIZE, dim=12)
     references = [
-        NewPicture.from_array(f"{k}.png", rendered_picture(*PICTURE, k)) for k in range(3)
+        NewPicture.from_array(f"{k}.png", synthetic_picture(*PICTURE, k)) for k in range(3)
     ]
     teacher = Teacher.open(bundle.path)
     for name, settings in PRODUCTS.items():
@@ -73,10 +73,10 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 @pytest.fixture(scope="module")
 def pictures() -> list[Pixels]:
     """Parts like the references with something on them, and parts like nothing known."""
-    known = [rendered_picture(*PICTURE, k % 3) for k in range(12)]
+    known = [synthetic_picture(*PICTURE, k % 3) for k in range(12)]
     for k, rgb in enumerate(known[3:]):
         rgb[20 + 3 * k : 40 + 3 * k, 9 * k : 9 * k + 25] = 255 - 20 * k
-    return known + [rendered_picture(*PICTURE, 50 + k) for k in range(12)]
+    return known + [synthetic_picture(*PICTURE, 50 + k) for k in range(12)]
 
 
 def remake(bundle: Bundle, path: Path, files: dict[str, bytes], **changes: Any) -> Bundle:
@@ -239,7 +239,7 @@ def test_what_the_backbone_says_of_itself_stays_unless_it_clashes(
     weights = bundle.manifest.backbone.weights.model_copy(update={"random": True})
     backbone = bundle.manifest.backbone.model_copy(update={"weights": weights})
     made = remake(bundle, tmp_path / "other.anoco", files, backbone=backbone)
-    Teacher.open(made.path).enroll([NewPicture.from_array("a.png", rendered_picture(*PICTURE))])
+    Teacher.open(made.path).enroll([NewPicture.from_array("a.png", synthetic_picture(*PICTURE))])
     content = single(made)
     said = {p.key: p.value for p in onnx.load_from_string(content).metadata_props}
     assert (said["maker"], said["anoco_edge.pooling"]) == ("someone", "max")
@@ -289,7 +289,7 @@ def letterboxed(bundle: Bundle, path: Path, sizes: list[tuple[int, int]]) -> Bun
     contract = InputContract.model_validate(fields)
     made = remake(bundle, path, {}, contract=contract)
     new = [
-        NewPicture.from_array(f"{k}.png", rendered_picture(*size, k))
+        NewPicture.from_array(f"{k}.png", synthetic_picture(*size, k))
         for k, size in enumerate(sizes)
     ]
     Teacher.open(made.path).enroll(new, settings=Settings({"any_size": True}))
@@ -405,7 +405,7 @@ def test_a_backbone_in_two_files_is_read_and_its_second_file_checked(
     made = remake(bundle, tmp_path / "two.anoco", files)
     shutil.copytree(bundle.path / "products", made.path / "products")
     got, expected = (
-        run(single(b, product), b, [rendered_picture(*PICTURE, 70)]) for b in (made, bundle)
+        run(single(b, product), b, [synthetic_picture(*PICTURE, 70)]) for b in (made, bundle)
     )
     np.testing.assert_array_equal(got["map"], expected["map"])
     (made.path / "backbone.onnx.data").write_bytes(data[:-1] + b"x")
@@ -419,7 +419,9 @@ def test_a_backbone_in_two_files_is_read_and_its_second_file_checked(
 @pytest.fixture(scope="module")
 def half_bundle(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """The same backbone in half precision, as `export --precision fp16` writes it."""
-    half, _ = convert(onnx.load_from_string(tiny_backbone(*SIZE, 12)), ["layernorm", "output"])
+    half, _ = convert_to_fp16(
+        onnx.load_from_string(tiny_backbone(*SIZE, 12)), ["layernorm", "output"]
+    )
     assert TensorProto.FLOAT16 in {tensor.data_type for tensor in half.graph.initializer}
     made = remake(
         bundle,
@@ -427,7 +429,7 @@ def half_bundle(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bun
         {"backbone.onnx": half.SerializeToString()},
         backbone=bundle.manifest.backbone.model_copy(update={"precision": "fp16"}),
     )
-    good = [NewPicture.from_array(f"{k}.png", rendered_picture(*PICTURE, k)) for k in range(3)]
+    good = [NewPicture.from_array(f"{k}.png", synthetic_picture(*PICTURE, k)) for k in range(3)]
     for name in ("plain", "masked-top5"):
         Teacher.open(made.path).enroll(good, name, PRODUCTS[name])
     return made

@@ -17,7 +17,7 @@ from anoco_edge.regular_file import NotRegularFileError, open_regular
 from anoco_edge.results.folder import read_results
 from anoco_edge.sources import open_source
 from anoco_edge.teaching import NewPicture
-from anoco_edge_export.checkpoint import read_state
+from anoco_edge_export.checkpoint import read_checkpoint
 
 READERS: dict[str, Callable[[Path], object]] = {
     "picture": read_picture,
@@ -25,7 +25,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "named input": lambda path: open_source([str(path)]),
     "video of a glob": lambda path: open_source([f"{path.parent}/*.mp4"]),
     "results": lambda path: list(read_results(path)),
-    "weights": read_state,
+    "weights": read_checkpoint,
     "device report": read_report,
 }
 

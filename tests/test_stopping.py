@@ -25,12 +25,12 @@ STUCK_EXPORT = """
 import time
 from anoco_edge_export import export
 
-def save(graph, path):
+def save_graph(graph, path):
     path.write_bytes(b"half a graph")
     print("stuck", flush=True)
     time.sleep(100_000)
 
-export.trace, export.save = lambda *_: None, save
+export.trace, export.save_graph = lambda *_: None, save_graph
 """
 
 # A disk that never has the file whose path contains MOMENT.

@@ -16,7 +16,7 @@ import torch
 
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge_export import load_recipe, weights
-from anoco_edge_export.checkpoint import find_file, read_state
+from anoco_edge_export.checkpoint import find_checkpoint, read_checkpoint
 from anoco_edge_export.families.efficientnet import convert
 from anoco_edge_export.licenses import license_files
 from anoco_edge_export.recipe import Recipe
@@ -244,9 +244,9 @@ def test_a_wrapped_state_dict_is_unwrapped_once(tmp_path: Path) -> None:
     file = tmp_path / "w.pth"
     for wrapped in ({"model": inner}, {"state_dict": inner, "epoch": 3, "name": "x"}, inner):
         torch.save(wrapped, file)
-        assert read_state(file).keys() == {"a"}
+        assert read_checkpoint(file).keys() == {"a"}
     torch.save(inner, file, _use_new_zipfile_serialization=False)
-    assert read_state(file).keys() == {"a"}
+    assert read_checkpoint(file).keys() == {"a"}
     both = {"model": inner, "state_dict": inner}
     for refused in (
         both,
@@ -256,7 +256,7 @@ def test_a_wrapped_state_dict_is_unwrapped_once(tmp_path: Path) -> None:
     ):
         torch.save(refused, file)
         with pytest.raises(UsageError, match=r"w\.pth is not a plain state dict"):
-            read_state(file)
+            read_checkpoint(file)
 
 
 class _Program:
@@ -315,15 +315,15 @@ def test_files_that_are_no_state_dict(recipe: Recipe, tmp_path: Path) -> None:
 
 def test_a_folder_stands_for_the_model_in_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no model.safetensors; pass the file itself"):
-        find_file(tmp_path)
+        find_checkpoint(tmp_path)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text("{}")
     with pytest.raises(UsageError, match="split over several files"):
-        find_file(tmp_path)
+        find_checkpoint(tmp_path)
     with pytest.raises(UsageError, match="split over several files"):
-        read_state(index)
+        read_checkpoint(index)
     (tmp_path / "model.safetensors").touch()
-    assert find_file(tmp_path) == tmp_path / "model.safetensors"
+    assert find_checkpoint(tmp_path) == tmp_path / "model.safetensors"
 
 
 # The hub, and what is kept of it

@@ -12,6 +12,7 @@ from typing import Any
 from anoco_edge.bundle.checksum import sha256_bytes, sha256_file
 from anoco_edge.bundle.disk import writing
 from anoco_edge.bundle.documents import sealed_document
+from anoco_edge.bundle.parity_report import ParityReport
 from anoco_edge.bundle.schema import Backbone, FileRecord, InputContract, Manifest, Plan
 from anoco_edge.bundle.store import Bundle, now
 from anoco_edge.errors import AnocoError, StorageError, UsageError
@@ -24,7 +25,7 @@ def create_bundle(
     *,
     backbone: Backbone,
     contract: InputContract,
-    parity: Mapping[str, Any],
+    parity: ParityReport | Mapping[str, Any],
     tools: Mapping[str, str],
     files: Mapping[str, bytes | Path],
     plans: Sequence[Plan] = (),
@@ -45,7 +46,7 @@ def create_bundle(
         tools=dict(tools),
         backbone=backbone,
         input=contract,
-        parity=dict(parity),
+        parity=parity.to_json() if isinstance(parity, ParityReport) else dict(parity),
         files=tuple(_record(name, data) for name, data in sorted(files.items())),
         plans=tuple(plans),
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from anoco_edge.errors import BundleError
+from anoco_edge.scoring.types import Metric
 
 SCHEMA_VERSION = 1
 MOST_LENGTH = 2**20  # of pixels, patches or numbers a patch along one axis
@@ -47,7 +48,6 @@ SchemaVersion = Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]
 Length = Annotated[int, Field(ge=1, le=MOST_LENGTH)]
 Colour = Annotated[int, Field(ge=0, le=255)]
 Fit = Literal["stretch", "letterbox"]
-Metric = Literal["product", "l2", "cosine"]
 Pooling = Literal["max", "top5"]
 Tta = Literal["none", "references", "paper"]
 # Where a pixel of a view comes from: x' = a x + b y + c, y' = d x + e y + f, in pixels of the

@@ -10,6 +10,7 @@ import typer
 
 from anoco_edge.cli import console, eval_results
 from anoco_edge.cli.eval_bundle import open_bundle, open_cached_engine
+from anoco_edge.cli.flag_names import EVAL_FLAGS, named_flags
 from anoco_edge.cli.fleet import OnOption, WorkersOption
 from anoco_edge.cli.options import (
     DeviceOption,
@@ -151,7 +152,7 @@ def eval_(
     if dataset is None:
         raise UsageError("which data set?", hint="name its folder, or pass --paper-only")
     started = time.perf_counter()
-    variants = parse_variants(scorers, sweep or [])
+    variants = parse_variants(scorers, sweep or [], sweep_label="--sweep")
     _check_fixed({"lambda": lam, "metric": metric, "floor": floor, "pooling": pooling}, variants)
     settings = read_settings(
         roi=None,
@@ -167,7 +168,8 @@ def eval_(
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="pass one of them")
     wanted = [name.strip() for name in (categories or "").split(",") if name]
-    data = open_dataset(dataset, wanted, layout)
+    with named_flags(EVAL_FLAGS):
+        data = open_dataset(dataset, wanted, layout)
     plan = EvaluationPlan(data, numbers, seeds)
     plan.check()
     opened, like = open_bundle(context, backbone, size, layer, layers, weights, bundle, product)

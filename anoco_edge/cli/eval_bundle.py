@@ -93,12 +93,12 @@ def _recipe_digest(backbone: str, options: dict[str, Any]) -> str:
 def _weights_digests(backbone: str, source: str | None) -> list[str]:
     """Of the weights file, and of what lies beside it and may choose a variant of the model."""
     from anoco_edge.bundle.checksum import sha256_file
-    from anoco_edge_export.checkpoint import find_file
+    from anoco_edge_export.checkpoint import find_checkpoint
     from anoco_edge_export.hub import kept_file
 
     if source is not None and source.startswith("random:"):
         return [source]
-    file = kept_file(backbone) if source is None else find_file(Path(source))
+    file = kept_file(backbone) if source is None else find_checkpoint(Path(source))
     if file is None:
         return []  # the recipe's own, which it names
     if not file.is_file():

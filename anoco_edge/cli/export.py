@@ -12,6 +12,7 @@ import typer
 from anoco_edge.cli.backbones import show_backbones
 from anoco_edge.cli.build import build_report, show_plan
 from anoco_edge.cli.console import emit_json, err, note, out, plain, progress, warn
+from anoco_edge.cli.flag_names import EXPORT_FLAGS, named_flags
 from anoco_edge.cli.handover import check_hand_over, hand_over, show_handed_over
 from anoco_edge.cli.options import (
     JsonOption,
@@ -30,6 +31,7 @@ from anoco_edge.teaching import NO_CHANGE, NewPicture, Settings, Taught, Teacher
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
+    from anoco_edge_calibration.int8 import CalibrationSet
     from anoco_edge_export import ExportedBundle
 
 DEFAULT_BACKBONE = "dinov3-l"
@@ -149,7 +151,7 @@ def export(
     for picture in pictures:
         first = pictures[0]
         check_shape((picture.width, picture.height), picture.name, (first.width, first.height))
-    calibration = _pictures(calib, None, seed)
+    calibration = _calibration_set(calib)
     after = _AfterExport(engine, batch, pictures, product, settings)
     exported = export_bundle(
         chosen,
@@ -214,15 +216,21 @@ def export_bundle(
     backbone: str,
     target: Path,
     *,
+    targets: Sequence[str] = (),
+    batch: int = 1,
+    overwrite: bool = False,
     prepare: Callable[[Bundle], None] = lambda _: None,
     **options: Any,
 ) -> ExportedBundle:
-    """Export and write; progress on stderr."""
+    """Export a backbone and write the bundle, with progress on stderr.
+
+    `options` are the fields of `anoco_edge_export.ExportOptions`, which is imported here.
+    """
     try:
-        from anoco_edge_export import export_bundle
+        from anoco_edge_export import ExportOptions, export_bundle
     except ImportError:
         raise missing("anoco_edge_export", "export", "to export a backbone") from None
-    with err.status(f"exporting {backbone}") as status:
+    with named_flags(EXPORT_FLAGS), err.status(f"exporting {backbone}") as status:
 
         def show(text: str) -> None:
             status.update(plain(f"exporting {backbone}: {text}"))
@@ -235,7 +243,15 @@ def export_bundle(
             prepare(bundle)
 
         return export_bundle(
-            backbone, target, progress=show, building=building, prepare=prepared, **options
+            backbone,
+            target,
+            ExportOptions(**options),
+            targets=targets,
+            batch=batch,
+            overwrite=overwrite,
+            progress=show,
+            building=building,
+            prepare=prepared,
         )
 
 
@@ -314,6 +330,18 @@ def _pictures(refs: list[str] | None, shots: int | None, seed: int) -> list[NewP
     return [NewPicture.from_file(path) for path in paths]
 
 
+def _calibration_set(calib: list[str] | None) -> CalibrationSet | None:
+    if not calib:
+        return None
+    from anoco_edge.sources.files import find_pictures
+
+    try:
+        from anoco_edge_calibration.int8 import CalibrationSet
+    except ImportError:
+        raise missing("anoco_edge_calibration", "export", "to export in INT8") from None
+    return CalibrationSet.from_files(find_pictures(calib, "save some of its frames as pictures"))
+
+
 def _enroll(
     target: Path, pictures: list[NewPicture], product: str | None, settings: Settings
 ) -> Taught:
@@ -377,8 +405,8 @@ def _show(exported: ExportedBundle) -> None:
     if exported.exported.variant:
         note(exported.exported.variant)
     warn_if_random(bundle)
-    half = bundle.manifest.parity.get("half", {}).get("islands", {})
-    for island in (name for name, found in half.items() if not found):
+    half = exported.exported.parity.half
+    for island in half.unmatched if half is not None else ():
         note(f"island {island}: this backbone has none")
     if exported.exported.terms:
         if not any(file.path.startswith("LICENSES/beside") for file in bundle.manifest.files):

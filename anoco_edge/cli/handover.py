@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anoco_edge.cli.console import out
+from anoco_edge.cli.flag_names import EXPORT_FLAGS, named_flags
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.errors import UsageError, missing
 from anoco_edge.plain_text import plain_text
@@ -41,7 +42,7 @@ def hand_over(
         raise missing("anoco_edge_export", "export", "to write a single file") from None
     warn_if_random(bundle)
     handed: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as scratch:
+    with named_flags(EXPORT_FLAGS), tempfile.TemporaryDirectory() as scratch:
         path = single_file or Path(scratch) / "model.onnx"
         written = write_single_file(bundle, product, path)
         if single_file is not None:

@@ -15,7 +15,7 @@ from anoco_edge_export.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Stated:
+class ActivationRecord:
     """An activation in transformers' words (`gelu`, `quick_gelu`, `silu`), and who says it."""
 
     name: str
@@ -27,7 +27,7 @@ def fitting_architecture(recipe: Recipe, names: Mapping[str, Any], file: Path) -
 
     `names` are the keys of the recipe's own model.
     """
-    stated = stated_activation(file)
+    stated = read_activation(file)
     own = _own(recipe.architecture, names)
     if stated is None and "gelu" in recipe.variants:
         return recipe.architecture, f"nothing beside {file.name} says which GELU: {own} is taken"
@@ -42,7 +42,7 @@ def fitting_architecture(recipe: Recipe, names: Mapping[str, Any], file: Path) -
     )
 
 
-def stated_activation(file: Path) -> Stated | None:
+def read_activation(file: Path) -> ActivationRecord | None:
     """What the config beside a weights file says: of transformers, timm or open_clip."""
     names = ["config.json", "open_clip_config.json"]
     if file.name.startswith("open_clip"):  # timm's repositories hold both, for two files
@@ -51,7 +51,7 @@ def stated_activation(file: Path) -> Stated | None:
         config = _read(file.with_name(name))
         found = _of_transformers(config) or _of_timm(config) or _of_open_clip(config)
         if found is not None:
-            return Stated(found, name)
+            return ActivationRecord(found, name)
     return None
 
 

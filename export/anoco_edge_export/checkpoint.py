@@ -17,7 +17,7 @@ _IN_A_FOLDER = "model.safetensors"
 _WRAPPERS = ("model", "state_dict")
 
 
-def find_file(place: Path) -> Path:
+def find_checkpoint(place: Path) -> Path:
     """The file that is meant: `place`, or the `model.safetensors` of that folder."""
     if not place.is_dir():
         return place
@@ -31,7 +31,7 @@ def find_file(place: Path) -> Path:
     raise UsageError(f"folder {place} holds no {_IN_A_FOLDER}", hint="pass the file itself")
 
 
-def read_state(file: Path) -> dict[str, Any]:
+def read_checkpoint(file: Path) -> dict[str, Any]:
     """Names and tensors of a safetensors or torch file; the tensors stay on disk where possible."""
     start = _start(file)
     if start.startswith(b"version https://git-lfs"):

@@ -43,7 +43,7 @@ def check_memory(recipe: Recipe, taps: Taps, width: int, height: int) -> None:
         raise EnvironmentMissingError(
             f"exporting {recipe.id} at {width}x{height} takes about {needed / 1e3:.1f} GB of "
             f"memory, and {available / 1e3:.1f} GB are free",
-            hint="stop what else runs, or choose a smaller backbone or --size",
+            hint="stop what else runs, or choose a smaller backbone or size",
         )
 
 

@@ -16,22 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge_export.fp16 import HALF_MAX
+from anoco_edge_export.fp16 import FP16_MAX
 from anoco_edge_export.fp32_islands import MOVES, tensor_types
 from anoco_edge_export.lazy_import import load
-from anoco_edge_export.onnx_graph import frame
+from anoco_edge_export.onnx_graph import empty_copy
 
-_FLOAT, _HALF = 1, 10  # TensorProto's numbers
+_FLOAT, _FLOAT16 = 1, 10  # TensorProto's numbers
 _PROBES = ("ReduceMax", "ReduceMin", "ReduceSum")  # the sum, because the others pass over NaN
 
 
 @dataclass(frozen=True)
-class Walk:
+class EmulationResult:
     """Features [pictures, N, d], the watched tensors, and how large each FP16 tensor became.
 
     `peaks` is in graph order and holds NaN for a tensor that had one.
 
-    >>> walk = Walk(np.zeros((1, 1, 1), np.float32), {}, {"a": 2.0, "b": 32752.0})
+    >>> walk = EmulationResult(np.zeros((1, 1, 1), np.float32), {}, {"a": 2.0, "b": 32752.0})
     >>> walk.closest, walk.headroom, walk.first_non_finite
     ('b', 2.0, None)
     """
@@ -57,15 +57,15 @@ class Walk:
         if self.closest is None:
             return float("inf")
         peak = self.peaks[self.closest]
-        return HALF_MAX / max(peak, 2.0**-24) if np.isfinite(peak) else 0.0
+        return FP16_MAX / max(peak, 2.0**-24) if np.isfinite(peak) else 0.0
 
 
-def rounding_walk(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) -> Walk:
+def emulate_fp16(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) -> EmulationResult:
     """Run the typed FP16 `model` on `pixels` [pictures, ...], one picture at a time.
 
     `watch` names tensors whose values are wanted, such as the boundaries of blocks.
     """
-    rounded, probed = rounding_graph(model, watch)
+    rounded, probed = emulation_graph(model, watch)
     session = _open(rounded)
     name = model.graph.input[0].name
     wanted = [model.graph.output[0].name, *watch]
@@ -80,21 +80,23 @@ def rounding_walk(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) -
         peaks = np.maximum(peaks, np.maximum(high, -low))
         peaks[np.isnan(total) & np.isfinite(peaks)] = np.nan
     features, *rest = (np.concatenate(parts) for parts in zip(*kept, strict=True))
-    return Walk(
+    return EmulationResult(
         features=features,
         watched=dict(zip(watch, rest, strict=True)),
         peaks=dict(zip(probed, peaks.tolist(), strict=True)),
     )
 
 
-def rounding_graph(model: Any, watch: Sequence[str] = ()) -> tuple[Any, list[str]]:
+def emulation_graph(model: Any, watch: Sequence[str] = ()) -> tuple[Any, list[str]]:
     """The graph that the walk runs, and the FP16 tensors whose extremes it also gives.
 
     What only moves numbers of an FP16 tensor about is not rounded again, nor probed.
     """
     types = tensor_types(model)
     made = {output for node in model.graph.node for output in node.output}
-    strange = [name for name in watch if types.get(name) not in (_FLOAT, _HALF) or name not in made]
+    strange = [
+        name for name in watch if types.get(name) not in (_FLOAT, _FLOAT16) or name not in made
+    ]
     if strange:
         raise UsageError(
             f"the graph computes no float tensor {strange[0]!r}", hint="name one that a node makes"
@@ -119,7 +121,7 @@ class _Writer:
     def weight(self, tensor: Any) -> None:
         """FP16 weights stay FP16 and are cast up when used: the graph does not grow."""
         self.weights.append(tensor)
-        if tensor.data_type == _HALF:
+        if tensor.data_type == _FLOAT16:
             self.weights[-1] = self.onnx.TensorProto()
             self.weights[-1].CopyFrom(tensor)
             self.weights[-1].name = f"{tensor.name}:fp16"
@@ -129,24 +131,24 @@ class _Writer:
         node = self.onnx.NodeProto.FromString(original.SerializeToString())
         self.nodes.append(node)
         for attribute in node.attribute:
-            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _HALF:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _FLOAT16:
                 attribute.i = _FLOAT  # rounded below, like every other
-            if attribute.t.data_type == _HALF:
+            if attribute.t.data_type == _FLOAT16:
                 value = self.onnx.numpy_helper.to_array(attribute.t).astype(np.float32)
                 attribute.t.CopyFrom(self.onnx.numpy_helper.from_array(value))
         if node.op_type in MOVES or node.op_type.startswith("Constant"):
             return
         for slot, name in enumerate(original.output):
-            if self.types.get(name) == _HALF:
+            if self.types.get(name) == _FLOAT16:
                 node.output[slot] = f"{name}:exact"
-                self._add("Cast", f"{name}:exact", f"{name}:fp16", to=_HALF)
+                self._add("Cast", f"{name}:exact", f"{name}:fp16", to=_FLOAT16)
                 self._add("Cast", f"{name}:fp16", name, to=_FLOAT)
                 self.probed.append(name)
                 for probe in _PROBES:
                     self._add(probe, name, f"{name}:{probe}", keepdims=0)
 
     def graph(self, model: Any, watch: Sequence[str]) -> Any:
-        rounded = frame(model)
+        rounded = empty_copy(model)
         rounded.graph.node.extend(self.nodes)
         rounded.graph.initializer.extend(self.weights)
         info = self.onnx.helper.make_tensor_value_info
@@ -178,6 +180,6 @@ def _open(model: Any) -> Any:
         )
     except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
         raise AnocoError(
-            f"ONNX Runtime {ort.__version__} cannot run the rounding walk: {error}",
-            hint="export with --precision fp32",
+            f"ONNX Runtime {ort.__version__} cannot emulate FP16: {error}",
+            hint='export with precision="fp32"',
         ) from None

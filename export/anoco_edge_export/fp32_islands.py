@@ -1,4 +1,8 @@
-"""Parts of a graph that may stay FP32 while the rest becomes FP16, found by what they are."""
+"""Islands: parts of a graph that stay FP32 while the rest becomes FP16.
+
+Each island has a name and a function that finds its nodes by their operators and connections, so
+that the same name works for every backbone.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,14 @@ import numpy as np
 
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge_export.lazy_import import load
-from anoco_edge_export.onnx_graph import frame
+from anoco_edge_export.onnx_graph import empty_copy
 
-FLOAT, HALF = 1, 10  # TensorProto's numbers
-_SMALL = 1024  # initializers up to this many bytes may be shapes, which type inference reads
-_STEEP = 4.0
+FLOAT, FLOAT16 = 1, 10  # the numbers that TensorProto gives these types
+_SMALL = 1024  # bytes; an initializer up to this size may be a shape, which type inference reads
+_STEEP = 4.0  # see _steep
 _GEMM = frozenset({"Conv", "Einsum", "Gemm", "MatMul"})
-# What only moves numbers about is exact in either type, so it takes that of its neighbours.
+# These operators only move numbers about. They are exact in either type, so they take the type of
+# their neighbors.
 MOVES = frozenset(
     {"Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice"}
     | {"Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
@@ -23,7 +28,7 @@ MOVES = frozenset(
 
 
 def check_islands(names: Iterable[str]) -> None:
-    """Raise for a name that is neither in ISLANDS nor `op:` with an operator of ONNX.
+    """Raise UsageError for a name that is neither in ISLANDS nor `op:` with an ONNX operator.
 
     >>> check_islands(["softmax", "op:Erf"])
     >>> check_islands(["sofmax"])  # doctest: +ELLIPSIS
@@ -38,10 +43,10 @@ def check_islands(names: Iterable[str]) -> None:
 
 
 def tensor_types(model: Any) -> dict[str, int]:
-    """The element type of every tensor of a graph that passes onnx's full check."""
+    """Return the element type of every tensor, of a graph that passes onnx's full check."""
     onnx = load("onnx")
-    # Without the weights' numbers: with them a graph may be over protobuf's limit of 2 GB.
-    bones = frame(model)
+    # The numbers of the weights are left out: with them a graph may exceed protobuf's 2 GB.
+    bones = empty_copy(model)
     bones.graph.node.extend(model.graph.node)
     for tensor in model.graph.initializer:
         if tensor.ByteSize() <= _SMALL:
@@ -53,7 +58,7 @@ def tensor_types(model: Any) -> dict[str, int]:
         onnx.checker.check_model(bones, full_check=True)
         graph = onnx.shape_inference.infer_shapes(bones, strict_mode=True).graph
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        hint = "export with --precision fp32"
+        hint = 'export with precision="fp32"'
         raise AnocoError(f"the graph is not valid ONNX: {error}", hint=hint) from error
     values = (*graph.input, *graph.output, *graph.value_info)
     types = {v.name: int(v.type.tensor_type.elem_type) for v in values}
@@ -61,7 +66,10 @@ def tensor_types(model: Any) -> dict[str, int]:
 
 
 class Graph:
-    """Nodes by number, who makes and who uses a tensor, and which tensors depend on the input."""
+    """An index of a graph: nodes by number, the maker and the users of each tensor.
+
+    `live` holds the tensors whose values depend on the input.
+    """
 
     def __init__(self, model: Any) -> None:
         graph = model.graph
@@ -69,14 +77,14 @@ class Graph:
         constants = [_constant(n) for n in graph.node if n.op_type == "Constant"]
         self.weights = {t.name: t for t in (*graph.initializer, *constants)}
         self.types = tensor_types(model)
-        if HALF in self.types.values():
+        if FLOAT16 in self.types.values():
             raise UsageError("the graph already has FP16 tensors", hint="convert the FP32 graph")
         self.inputs = [v.name for v in graph.input if v.name not in self.weights]
         self.outputs = {v.name for v in graph.output}
         self.opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
         self.maker = {o: i for i, n in enumerate(self.nodes) for o in n.output if o}
         self.users: dict[str, list[int]] = {}
-        self.live = set(self.inputs)  # tensors whose numbers depend on the input's
+        self.live = set(self.inputs)
         for i, node in enumerate(self.nodes):
             for name in filter(None, node.input):
                 self.users.setdefault(name, []).append(i)
@@ -86,11 +94,11 @@ class Graph:
         self.before = [[self.maker[t] for t in n.input if t in self.maker] for n in self.nodes]
         self.after = [[u for t in n.output for u in self.users.get(t, [])] for n in self.nodes]
         self.alive = [[t for t in n.input if t in self.live] for n in self.nodes]
-        # One operand depends on the input, the others are constant.
+        # Nodes of which one operand depends on the input and the others are constant.
         self.affine = {i for i, names in enumerate(self.alive) if len(names) == 1}
 
     def back(self, starts: Iterable[int], through: Callable[[int], bool]) -> set[int]:
-        """`starts` and what lies before them; the walk goes on behind nodes it may go through."""
+        """Return `starts` and the nodes before them, going on only behind nodes of `through`."""
         seen, todo = set[int](), list(starts)
         while todo:
             i = todo.pop()
@@ -100,11 +108,12 @@ class Graph:
         return seen
 
     def floats(self, names: Iterable[str]) -> list[str]:
+        """Return those of the tensors that are FP32."""
         return [t for t in names if t and self.types[t] == FLOAT]
 
 
 def _constant(node: Any) -> Any:
-    """A Constant node as an initializer."""
+    """Return the value of a Constant node as an initializer."""
     onnx = load("onnx")
     (attribute,) = node.attribute
     value = onnx.helper.get_attribute_value(attribute)
@@ -115,12 +124,12 @@ def _constant(node: Any) -> Any:
 
 
 def _softmax(g: Graph) -> set[int]:
-    """The softmax of every attention."""
+    """Find the softmax of every attention."""
     return {i for i, n in enumerate(g.nodes) if n.op_type in ("Softmax", "LogSoftmax")}
 
 
 def _logits(g: Graph) -> set[int]:
-    """The product q k^T before a softmax, and the scaling and masking between the two."""
+    """Find the product q k^T before each softmax, with the scaling and masking between the two."""
     passed = MOVES | {"Add", "Cast", "Div", "Mul", "Sub", "Where"}
     found: set[int] = set()
     for i in _softmax(g):
@@ -131,10 +140,10 @@ def _logits(g: Graph) -> set[int]:
 
 
 def _layernorm(g: Graph) -> set[int]:
-    """LayerNormalization, whole or as the means, powers and roots it decomposes to."""
+    """Find LayerNormalization, as one node or as the means, powers and roots it decomposes to."""
     found = {i for i, n in enumerate(g.nodes) if n.op_type == "LayerNormalization"}
 
-    def inside(i: int) -> bool:  # Mul is a square
+    def inside(i: int) -> bool:  # a Mul is inside when it computes a square
         plain = g.op[i] in ("Add", "Mul") and len(set(g.alive[i])) == 1
         return plain or g.op[i] in ("Pow", "ReduceMean", "Sqrt")
 
@@ -145,21 +154,24 @@ def _layernorm(g: Graph) -> set[int]:
         found |= part | {j for i in part for j in g.before[i] if g.op[j] == "ReduceMean"}
         ahead = [i for i in g.after[root] if g.op[i] in ("Div", "Reciprocal")]
         ahead += [j for i in ahead if g.op[i] == "Reciprocal" for j in g.after[i]]
-        for i in ahead:  # grows while it is read: scale, then bias
+        for i in ahead:  # the list grows during the loop: first by the scale, then by the bias
             ahead += [j for j in g.after[i] if g.op[j] in ("Add", "Mul") and j in g.affine]
         found.update(ahead)
     return found
 
 
 def _embedding(g: Graph) -> set[int]:
-    """From the pixels up to and with the first Conv or MatMul: numbers of 0..255 cancel there."""
+    """Find everything from the pixels to the first product, where values of 0..255 cancel."""
     first = [i for i, n in enumerate(g.nodes) if n.op_type in _GEMM and g.alive[i]][:1]
     bias = {j for i in first for j in g.after[i] if g.op[j] == "Add" and j in g.affine}
     return g.back(first, lambda i: True) | bias
 
 
 def _output(g: Graph) -> set[int]:
-    """From the last tap on: final norm, pooling, scaling; ends at a product or a residual Add."""
+    """Find everything after the last tap: final norm, pooling, scaling.
+
+    The search goes back from the output and ends at a product or a residual Add.
+    """
     norms, ends = _layernorm(g), [g.maker[t] for t in g.outputs if t in g.maker]
 
     def passes(i: int) -> bool:
@@ -170,7 +182,7 @@ def _output(g: Graph) -> set[int]:
 
 
 def _rope(g: Graph) -> set[int]:
-    """The rotary embedding, x cos + rotated(x) sin; its result is FP16 again."""
+    """Find the rotary embedding, x cos + rotated(x) sin; its result is FP16 again."""
     found: set[int] = set()
 
     def turning(i: int) -> bool:
@@ -184,7 +196,7 @@ def _rope(g: Graph) -> set[int]:
         if not cones[0] & cones[1]:
             continue
         found |= {i, *pair}
-        # What turns x round and nothing else uses belongs to it, so x is cast up once.
+        # The nodes that rotate x and that nothing else uses belong to the island: x is cast once.
         for j in sorted((j for j in cones[0] | cones[1] if turning(j)), reverse=True):
             if set(g.after[j]) <= found:
                 found.add(j)
@@ -192,12 +204,12 @@ def _rope(g: Graph) -> set[int]:
 
 
 def _residual(g: Graph) -> set[int]:
-    """The Adds that close a residual branch, with a Relu behind them: the stream stays FP32."""
+    """Find the Adds that close a residual branch, with the Relu behind them."""
     found: set[int] = set()
     for i, node in enumerate(g.nodes):
         if node.op_type != "Add" or len(g.alive[i]) != 2 or len(g.before[i]) != 2:
             continue
-        # Operands that share an origin without a product between belong to a GELU or a RoPE.
+        # Operands with a common origin and no product in between belong to a GELU or a RoPE.
         one, other = (g.back([j], lambda k: g.op[k] not in _GEMM) for j in g.before[i])
         if not {j for j in one & other if set(g.nodes[j].output) & g.live}:
             after = g.after[i]
@@ -206,7 +218,7 @@ def _residual(g: Graph) -> set[int]:
 
 
 def _steep(g: Graph) -> set[int]:
-    """Products with a weight or bias above 4: a batch norm was folded in whose numbers cancel.
+    """Find products with a weight or bias above 4: a folded batch norm whose numbers cancel.
 
     Measured: MobileNetV2 has one with a bias of 1974, and rounding it to FP16 moved the layer's
     output by 1.4 %, forty times more than the layers before it together.
@@ -220,9 +232,12 @@ def _steep(g: Graph) -> set[int]:
     return found
 
 
-def _int8(g: Graph) -> set[int]:
-    """Products of dequantised numbers, with their bias: a Cast before one would hide that it is
-    INT8 from every runtime."""
+def int8_products(g: Graph) -> set[int]:
+    """Find the products of dequantized numbers, with their bias.
+
+    It is no island that a user can name: the INT8 export adds it, because a Cast before such a
+    product would hide from every runtime that it is INT8.
+    """
     products = {
         i
         for i, before in enumerate(g.before)
@@ -232,11 +247,21 @@ def _int8(g: Graph) -> set[int]:
     return products | biases
 
 
-_FINDERS = (_softmax, _logits, _layernorm, _embedding, _output, _rope, _residual, _steep, _int8)
-ISLANDS: Mapping[str, Callable[[Graph], set[int]]] = {f.__name__[1:]: f for f in _FINDERS}
+ISLANDS: Mapping[str, Callable[[Graph], set[int]]] = {
+    "softmax": _softmax,
+    "logits": _logits,
+    "layernorm": _layernorm,
+    "embedding": _embedding,
+    "output": _output,
+    "rope": _rope,
+    "residual": _residual,
+    "steep": _steep,
+}
+"""The islands that can be asked for by name."""
 
 
-def find(g: Graph, name: str) -> set[int]:
+def find_island(g: Graph, name: str) -> set[int]:
+    """Return the nodes of an island, by its name in ISLANDS or by `op:` with an operator."""
     if name.startswith("op:"):
         return {i for i, n in enumerate(g.nodes) if n.op_type == name[3:]}
     return ISLANDS[name](g)

@@ -25,8 +25,9 @@ from anoco_edge.selftest import check_engine
 from anoco_edge_export.backbone import filled_model, official_backbone, run_torch, set_size
 from anoco_edge_export.bundle import export_bundle
 from anoco_edge_export.lazy_import import load
+from anoco_edge_export.options import ExportOptions
 from anoco_edge_export.recipe import load_recipe
-from anoco_edge_export.synthetic import rendered_picture
+from anoco_edge_export.synthetic import synthetic_picture
 from anoco_edge_export.weights import load_weights
 
 ENGINES = ("onnxruntime", "openvino")
@@ -47,13 +48,14 @@ class Latency:
     ratios: Mapping[str, float]
 
 
-def measure(backbone: str, size: int, threads: int, rounds: int) -> Latency:
+def measure_latency(backbone: str, size: int, threads: int, rounds: int) -> Latency:
     """Export, open every engine, check that it computes the same, and time them in turn."""
     recipe = load_recipe(backbone)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "latency.anoco"
-        bundle = export_bundle(backbone, target, size=(size, size), weights=_WEIGHTS).bundle
-        pixels = rendered_picture(size, size, seed=1)[None]
+        options = ExportOptions(size=(size, size), weights=_WEIGHTS)
+        bundle = export_bundle(backbone, target, options).bundle
+        pixels = synthetic_picture(size, size, seed=1)[None]
         runners: dict[str, Callable[[], Any]] = {}
         for name in ENGINES:
             engine = open_engine(name, bundle, EngineSettings(threads=threads))
@@ -106,7 +108,7 @@ def main(
         name, _, size = text.partition("@")
         if not size.isdigit():
             raise typer.BadParameter(f"{text!r} has no size; write dinov3-s@448")
-        found.append(measure(name, int(size), threads, rounds))
+        found.append(measure_latency(name, int(size), threads, rounds))
     if json_:
         typer.echo(json.dumps({"machine": machine(), "latency": [asdict(f) for f in found]}))
         return

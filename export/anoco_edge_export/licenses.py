@@ -88,7 +88,7 @@ def _from_package(package: str) -> dict[str, bytes]:
     try:
         listed = metadata.files(package) or []
     except metadata.PackageNotFoundError:
-        return {}  # the same file came by --weights, and the package is not installed
+        return {}  # a user passed the same file, and the package is not installed
     found = {}
     for entry in listed:
         path = Path(str(entry.locate()))

@@ -16,10 +16,10 @@ from anoco_edge.scoring.types import NORM_RANGE
 from anoco_edge_export.scoring_graph import Nodes
 
 Constants = dict[str, NDArray[Any]]
-Part = tuple[Nodes, Constants]
+GraphPart = tuple[Nodes, Constants]
 
 
-def query_part(contract: InputContract, counted: Mask, features: str) -> Part:
+def query_part(contract: InputContract, counted: Mask, features: str) -> GraphPart:
     """`features` [batch, N, d] to `query`: the inspected patches of all pictures, one a row.
 
     >>> contract = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
@@ -39,7 +39,7 @@ def query_part(contract: InputContract, counted: Mask, features: str) -> Part:
 
 def result_part(
     contract: InputContract, counted: Mask, pooling: Pooling, energies: str, norms: str
-) -> Part:
+) -> GraphPart:
     """`energies` and `norms` of the query's rows to `score`, `energy` and `map`."""
     parts = (
         _sound(counted, energies, norms),
@@ -51,7 +51,7 @@ def result_part(
     return nodes, {name: value for _, part in parts for name, value in part.items()}
 
 
-def _sound(counted: Mask, energies: str, norms: str) -> Part:
+def _sound(counted: Mask, energies: str, norms: str) -> GraphPart:
     """A graph cannot raise: where a scorer would refuse a patch (NaN, no length), it says NaN.
 
     Runtimes differ in what Min, Max and Clip make of NaN, so it may not be left to them: a patch
@@ -73,7 +73,7 @@ def _sound(counted: Mask, energies: str, norms: str) -> Part:
     }
 
 
-def _score(counted: Mask, pooling: Pooling) -> Part:
+def _score(counted: Mask, pooling: Pooling) -> GraphPart:
     """Pooling over the inspected patches; runtimes differ in what a maximum makes of NaN, so one
     unsound patch is looked for and makes the score NaN."""
     constants: Constants = {
@@ -96,7 +96,7 @@ def _score(counted: Mask, pooling: Pooling) -> Part:
     ), constants
 
 
-def _grid(contract: InputContract, counted: Mask) -> Part:
+def _grid(contract: InputContract, counted: Mask) -> GraphPart:
     """Energies at their place in the grid, 0 where a patch does not count."""
     constants: Constants = {"grid_shape": np.array([-1, contract.rows, contract.cols], np.int64)}
     if counted.all():
@@ -113,7 +113,7 @@ def _grid(contract: InputContract, counted: Mask) -> Part:
     ), constants
 
 
-def _map(contract: InputContract, counted: Mask) -> Part:
+def _map(contract: InputContract, counted: Mask) -> GraphPart:
     """anoco_edge.maps: both axes are a matrix each; patches that do not count carry no weight."""
     down = axis_matrix(contract.rows, contract.height)
     across = axis_matrix(contract.cols, contract.width)

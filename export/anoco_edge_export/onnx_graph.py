@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from anoco_edge.errors import BundleError, ParityError
 from anoco_edge.onnx_session import open_session
 from anoco_edge_export.lazy_import import load
+from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 
-IR_VERSION = 10  # onnxruntime 1.23 (JetPack 6) loads it, and refuses what onnx writes by default
-OPSET = 18
 INPUT = "pixels"
 OUTPUT = "features"
 DATA_SUFFIX = ".data"
@@ -64,7 +63,7 @@ def trace(
     return proto
 
 
-def save(proto: Any, path: Path, limit: int = EXTERNAL_ABOVE) -> list[Path]:
+def save_graph(proto: Any, path: Path, limit: int = EXTERNAL_ABOVE) -> list[Path]:
     """Write the graph; weights go into a second file where protobuf could not hold them."""
     # Summed by hand: protobuf's own ByteSize fails above 2 GB.
     if sum(len(tensor.raw_data) for tensor in proto.graph.initializer) <= limit:
@@ -74,7 +73,7 @@ def save(proto: Any, path: Path, limit: int = EXTERNAL_ABOVE) -> list[Path]:
     # that name lies in the current folder.
     onnx = load("onnx")
     data = path.with_name(path.name + DATA_SUFFIX)
-    light = frame(proto)
+    light = empty_copy(proto)
     light.graph.node.extend(proto.graph.node)
     light.graph.value_info.extend(proto.graph.value_info)
     with data.open("wb") as stream:
@@ -95,7 +94,7 @@ def save(proto: Any, path: Path, limit: int = EXTERNAL_ABOVE) -> list[Path]:
     return [path, data]
 
 
-def frame(proto: Any) -> Any:
+def empty_copy(proto: Any) -> Any:
     """The graph without nodes, weights and value_info, to be filled anew."""
     copy = load("onnx").ModelProto(ir_version=proto.ir_version)
     copy.opset_import.extend(proto.opset_import)
@@ -107,7 +106,7 @@ def frame(proto: Any) -> Any:
     return copy
 
 
-def check(path: Path, width: int, height: int, tokens: tuple[int, int]) -> None:
+def check_backbone_graph(path: Path, width: int, height: int, tokens: tuple[int, int]) -> None:
     """Raise unless the graph is valid, says what a bundle's backbone must, and loads."""
     onnx = load("onnx")
     try:
@@ -130,7 +129,7 @@ def check(path: Path, width: int, height: int, tokens: tuple[int, int]) -> None:
         raise _bad(error.what) from error
 
 
-def is_half(graph: Any) -> bool:
+def is_fp16(graph: Any) -> bool:
     """Does the graph compute in FP16?"""
     half = load("onnx").TensorProto.FLOAT16
     return any(tensor.data_type == half for tensor in graph.graph.initializer)
@@ -154,7 +153,7 @@ def run_ends(
     opened = onnx.ModelProto()
     opened.CopyFrom(graph)
     opened.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
-    files = save(opened, path.with_name("ends.onnx"))
+    files = save_graph(opened, path.with_name("ends.onnx"))
     try:
         session = open_session(files[0], "the exported graph")
         values = session.run(list(ends), {INPUT: picture[None]})
@@ -215,7 +214,7 @@ def _strip(proto: Any) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Any:
-    """The exporter chats on stdout and through warnings; stdout belongs to --json."""
+    """Silence the exporter, which prints to stdout and warns; stdout belongs to the caller."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

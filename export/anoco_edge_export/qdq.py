@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from anoco_edge_export.fp32_islands import Graph, find, tensor_types
+from anoco_edge_export.fp32_islands import Graph, find_island, tensor_types
 from anoco_edge_export.lazy_import import load
-from anoco_edge_export.onnx_graph import frame
+from anoco_edge_export.onnx_graph import empty_copy
 
 SWITCHES = "int8_switches"
 _PRODUCTS = ("Conv", "MatMul")
@@ -34,7 +34,7 @@ def named_products(model: Any) -> Any:
     integers only where no bias comes along, and it would put MatMul and Add together again.
     """
     onnx = load("onnx")
-    copy = frame(model)
+    copy = empty_copy(model)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     taken: set[str] = set()
     for original in model.graph.node:
@@ -86,13 +86,13 @@ def _without_gemm(node: Any, weights: dict[str, Any]) -> list[Any]:
     return parts
 
 
-def quantisable(model: Any, keep: Sequence[str]) -> dict[str, str]:
+def quantizable_layers(model: Any, keep: Sequence[str]) -> dict[str, str]:
     """By layer the tensor that enters it, in the order of the graph of `named_products`.
 
     `keep` names the islands (islands.py) whose products stay as they are.
     """
     graph = Graph(model)
-    kept = set().union(*(find(graph, name) for name in keep)) if keep else set()
+    kept = set().union(*(find_island(graph, name) for name in keep)) if keep else set()
     return {
         node.name: node.input[0]
         for index, node in enumerate(graph.nodes)
@@ -100,7 +100,7 @@ def quantisable(model: Any, keep: Sequence[str]) -> dict[str, str]:
     }
 
 
-def quantised(model: Any, layers: Collection[str], ranges: Mapping[str, float]) -> Any:
+def quantize(model: Any, layers: Collection[str], ranges: Mapping[str, float]) -> Any:
     """`model` (untouched) with these layers in INT8; `ranges` hold the tensors that enter them."""
     if not layers:
         return model
@@ -124,22 +124,22 @@ def quantised(model: Any, layers: Collection[str], ranges: Mapping[str, float]) 
     )
     worker.quantize_model()
     worker.model.topological_sort()  # it appends what it makes
-    result = frame(model)
+    result = empty_copy(model)
     result.graph.node.extend(worker.model.nodes())
     result.graph.initializer.extend(worker.model.initializer())
     return result
 
 
-def switched(model: Any, layers: Mapping[str, str], ranges: Mapping[str, float]) -> Any:
+def add_switches(model: Any, layers: Mapping[str, str], ranges: Mapping[str, float]) -> Any:
     """All `layers` in both precisions; the boolean input SWITCHES, one a layer, says which counts.
 
     One session then answers for every choice of layers, where a graph for each would be written,
     read and optimised dozens of times.
     """
     onnx = load("onnx")
-    both = quantised(model, list(layers), ranges)
+    both = quantize(model, list(layers), ranges)
     weights = {node.name: node.input[1] for node in model.graph.node if node.name in layers}
-    copy, made = frame(both), onnx.helper.make_node
+    copy, made = empty_copy(both), onnx.helper.make_node
     boolean = onnx.TensorProto.BOOL
     copy.graph.input.append(onnx.helper.make_tensor_value_info(SWITCHES, boolean, [len(layers)]))
     names = [f"{SWITCHES}/{index}" for index in range(len(layers))]

@@ -23,8 +23,8 @@ from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge_export.families import FAMILIES
 from anoco_edge_export.lazy_import import load
 
-Unit = Annotated[float, Field(gt=0, lt=1)]
-Color = tuple[Unit, Unit, Unit]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Color = tuple[Fraction, Fraction, Fraction]
 TapNorm = Literal["none", "layernorm", "model"]
 Precision = Literal["fp32", "fp16", "int8"]
 
@@ -89,7 +89,7 @@ class Int8Rules(_Model):
     most_left_out: int = Field(ge=0)
 
 
-class Measured(_Model):
+class AccuracyRecord(_Model):
     """What this recipe reached on a data set with its defaults."""
 
     data: str
@@ -157,7 +157,7 @@ class Recipe(_Model):
     int8: Int8Rules | None = None
     weights: WeightsSource
     parity: dict[Precision, ParityLimits]
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[AccuracyRecord, ...] = ()
 
     @field_validator("layers", mode="before")
     @classmethod

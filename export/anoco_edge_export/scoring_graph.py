@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-OPSET = 18
-IR_VERSION = 10
+from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 
 # The anchor is exempt from the consistency test (a_ij* = 1 by definition). The graph computes it
 # like any other entry, which is cheaper than masking it out: its value is 1 within 3e-7, so it

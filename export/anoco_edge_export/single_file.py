@@ -32,11 +32,10 @@ from anoco_edge_export.map_graph import query_part, result_part
 from anoco_edge_export.onnx_graph import (
     DATA_SUFFIX,
     EXTERNAL_ABOVE,
-    IR_VERSION,
-    OPSET,
     OUTPUT,
-    save,
+    save_graph,
 )
+from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 from anoco_edge_export.scoring_graph import Nodes, scoring_graph
 
 _RESIZE = (
@@ -57,7 +56,7 @@ def write_single_file(bundle: Bundle, product: Product | str | None, path: Path)
         raise UsageError(f"{path} is a folder", hint="name a file, such as detector.onnx")
     model = _compose(bundle, product)
     with writing(str(path)), staging(path, follow_link=False) as stage:
-        files = save(model, stage.building, EXTERNAL_ABOVE)
+        files = save_graph(model, stage.building, EXTERNAL_ABOVE)
         _check(files[0])
         _move_in(files, path)
     return path
@@ -174,7 +173,7 @@ def _placement(contract: InputContract, product: Product) -> Placement:
         raise UsageError(
             f"with letterbox the fill depends on the picture's shape, and product "
             f"{product.name!r} has references of {', '.join(sizes)}",
-            hint="enrol pictures of one size, or export the backbone with --fit stretch",
+            hint='enroll pictures of one size, or export the backbone with fit="stretch"',
         )
     return places[0]
 

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def rendered_picture(width: int, height: int, seed: int = 0) -> NDArray[np.uint8]:
+def synthetic_picture(width: int, height: int, seed: int = 0) -> NDArray[np.uint8]:
     """A lit, woven, spotted surface with grain: edges, textures and flat parts at all scales.
 
-    >>> a, b = rendered_picture(64, 48), rendered_picture(64, 48)
+    >>> a, b = synthetic_picture(64, 48), synthetic_picture(64, 48)
     >>> a.shape, a.dtype.name, bool((a == b).all())
     ((48, 64, 3), 'uint8', True)
     """

@@ -16,7 +16,7 @@ Features = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Expected:
+class TorchReference:
     """Features [pictures, N, d]; what each of several taps is scaled by; for the one `picture`
     also the end of every layer, to find out where a graph goes astray."""
 
@@ -26,9 +26,9 @@ class Expected:
     ends: dict[str, Features]
 
 
-def ask_torch(
+def run_torch_reference(
     recipe: Recipe, taps: Taps, model: Any, pixels: NDArray[np.uint8], given: int
-) -> Expected:
+) -> TorchReference:
     """Run timm's untouched model on `pixels`, of which the first `given` are the user's.
 
     Taps are scaled by their norms on those, and the layers' ends are kept of the one after them.
@@ -43,4 +43,4 @@ def ask_torch(
     known = tokens[:given] or tokens
     scales = tap_scales([load("torch").cat(tap) for tap in zip(*known, strict=True)])
     features = [concatenated(tapped, scales).numpy() for tapped in tokens]
-    return Expected(np.concatenate(features), scales, given, ends)
+    return TorchReference(np.concatenate(features), scales, given, ends)

@@ -16,7 +16,7 @@ from anoco_edge.bundle.schema import Weights
 from anoco_edge.errors import EnvironmentMissingError, UsageError, missing
 from anoco_edge_export.activation import fitting_architecture
 from anoco_edge_export.backbone import create_model
-from anoco_edge_export.checkpoint import find_file, read_state
+from anoco_edge_export.checkpoint import find_checkpoint, read_checkpoint
 from anoco_edge_export.families import family
 from anoco_edge_export.hub import hub_file, kept_file
 from anoco_edge_export.lazy_import import load
@@ -50,7 +50,7 @@ def load_weights(
     if source is not None and source.startswith("random:"):
         return _random(recipe, source)
     file, origin = _found(recipe, source, progress)
-    given = read_state(file)
+    given = read_checkpoint(file)
     digest = sha256_file(file)
     package = recipe.weights.package
     if package is not None and digest == package.sha256:
@@ -59,7 +59,7 @@ def load_weights(
         raise UsageError(
             f"{file.name} of {package.package} has sha256 {digest[:12]}..., the recipe "
             f"expects {package.sha256[:12]}...",
-            hint="reinstall the package, or pass the file with --weights if you trust it",
+            hint="reinstall the package, or pass the file with weights=FILE if you trust it",
         )
     architecture, reason, state = _fitted(recipe, given, file, origin)
     record = Weights(
@@ -142,7 +142,7 @@ def _found(
     recipe: Recipe, source: str | None, progress: Callable[[str], None]
 ) -> tuple[Path, Origin]:
     if source is not None:
-        return find_file(Path(source)), "file"
+        return find_checkpoint(Path(source)), "file"
     wanted = recipe.weights.hub
     if wanted is None:
         return package_file(recipe), "package"

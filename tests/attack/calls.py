@@ -32,7 +32,7 @@ def export_tiny(*options: str) -> None:
     main()
 
 
-def _tiny_backbone(_name: str, workspace: Path, **_: Any) -> Any:
+def _tiny_backbone(_name: str, workspace: Path, *_: Any, **__: Any) -> Any:
     from tiny_bundle import _selftest
 
     from anoco_edge.bundle import InputContract
@@ -60,18 +60,26 @@ def _tiny_backbone(_name: str, workspace: Path, **_: Any) -> Any:
     )
 
 
-def _parity() -> dict[str, Any]:
+def _parity() -> Any:
     """What `export` shows of the comparison that was not made."""
-    both = ("min_cosine", "mean_cosine", "max_norm_error")
-    measured = (*both, "energy_spearman", "top_energy_error")
-    limits = (*both, "min_energy_spearman", "max_top_energy_error")
-    return {
-        "against": "nothing",
-        "precision": "fp32",
-        "patches": 16,
-        "checks": [{"runtime": "none", "measured": dict.fromkeys(measured, 1.0)}],
-        "limits": dict.fromkeys(limits, 1.0),
-    }
+    from anoco_edge.bundle.parity_report import (
+        ParityCheck,
+        ParityFigures,
+        ParityReport,
+        WorstPatches,
+    )
+
+    limits = ("min_cosine", "mean_cosine", "max_norm_error", "min_energy_spearman")
+    return ParityReport(
+        precision="fp32",
+        passed=True,
+        against="nothing",
+        pictures=(),
+        patches=16,
+        limits=dict.fromkeys((*limits, "max_top_energy_error"), 1.0),
+        checks=(ParityCheck("none", ParityFigures(1, 1, 1, 1, 1), WorstPatches("", "")),),
+        device="not run",
+    )
 
 
 def store_plan(content: str) -> None:

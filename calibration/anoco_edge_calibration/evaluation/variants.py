@@ -58,7 +58,9 @@ class Variant:
         return kind.make(neighbor_cache, parameters, int(self.choices.get("rounds", 1)))
 
 
-def parse_variants(scorers: str, sweeps: Sequence[str] = ()) -> list[Variant]:
+def parse_variants(
+    scorers: str, sweeps: Sequence[str] = (), *, sweep_label: str = "a sweep of"
+) -> list[Variant]:
     """`anoco,knn-l2` and any number of `lambda=0.1,1`: every combination of what is swept.
 
     A setting is swept for the scorers that take it. `all` are all scorers; message passing is
@@ -74,7 +76,7 @@ def parse_variants(scorers: str, sweeps: Sequence[str] = ()) -> list[Variant]:
             raise UsageError(f"unknown scorer {kind!r}", hint=f"use {', '.join(KINDS)}, or {ALL}")
     swept = _parse_sweeps(sweeps)
     for name in swept:
-        check_taken(name, kinds, f"--sweep {name}")
+        check_taken(name, kinds, f"{sweep_label} {name}")
     swept.setdefault("rounds", list(_ROUNDS))
     variants = []
     for kind in kinds:
@@ -90,7 +92,7 @@ def check_taken(name: str, kinds: Sequence[str], option: str) -> None:
     if not set(takers) & set(kinds):
         raise UsageError(
             f"{option} is for {', '.join(takers)}: none of them is among the scorers",
-            hint=f"add {ANOCO if ANOCO in takers else takers[0]} to --scorers",
+            hint=f"add {ANOCO if ANOCO in takers else takers[0]} to the scorers",
         )
 
 

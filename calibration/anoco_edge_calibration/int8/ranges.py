@@ -1,8 +1,9 @@
-"""How large the numbers inside a backbone become on good parts: the ranges that INT8 is cut to.
+"""How large the numbers inside a backbone become on good parts: the ranges that INT8 represents.
 
-Percentiles of absolute values by onnxruntime.quantization's own histograms, which grow picture by
-picture, so that memory stays that of one picture. Nearly the whole range is kept: a defect may
-well excite a layer more than any good part does, and what is cut off can no longer be told apart.
+A range is a percentile of absolute values. The histograms of onnxruntime.quantization grow picture
+by picture, so that memory holds one picture at a time. The percentile keeps nearly the whole range,
+because a defect may excite a layer more than any good part does, and values beyond the range cannot
+be told apart any more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from anoco_edge.onnx_session import open_session
 
 METHOD = "percentile"
 PERCENTILE = 99.999
-ENOUGH = 32  # pictures; with fewer it is measured how much the ranges depend on which they are
 _BINS = 2048
 
 Ranges = Mapping[str, float]
@@ -30,9 +30,10 @@ Ranges = Mapping[str, float]
 
 @dataclass(frozen=True)
 class ActivationRanges:
-    """The largest absolute value that INT8 shall represent, by tensor.
+    """By tensor, the largest absolute value that INT8 represents.
 
-    `halves` are the same from every other picture alone; None where there is only one.
+    `halves` holds the ranges from the even and from the odd pictures alone; it is None where there
+    is only one picture.
     """
 
     whole: Ranges
@@ -47,7 +48,7 @@ def collect_ranges(
 ) -> ActivationRanges:
     """Run `graph`, whose outputs include `tensors`, on every picture (prepared, uint8 HxWx3).
 
-    `progress` is told how many pictures are done.
+    `progress` is called with the number of pictures that are done.
     """
     session = open_session(graph, "the graph to collect ranges from")
     source = session.get_inputs()[0].name
@@ -67,11 +68,11 @@ def collect_ranges(
 def _collector() -> Any:
     try:
         from onnxruntime.quantization.calibrate import HistogramCollector
-    except ImportError as error:  # it needs onnx, which a device has not
+    except ImportError as error:  # it needs onnx, which is not installed on a device
         raise missing(error.name or "onnx", "export", "to collect INT8 ranges") from None
     return HistogramCollector(
         method=METHOD,
-        symmetric=True,  # TensorRT knows no zero point
+        symmetric=True,  # TensorRT supports no zero point
         num_bins=_BINS,
         num_quantized_bins=128,
         percentile=PERCENTILE,
@@ -82,10 +83,10 @@ def _collector() -> Any:
 def _ranges(collector: Any) -> dict[str, float]:
     with _silent():
         found = collector.compute_collection_result()
-    # A tensor of zeros alone has no range; any positive one represents it.
+    # A tensor of nothing but zeros has no range; any positive number represents it.
     return {name: float(max(-low, high)) or 1.0 for name, (low, high, *_) in found.items()}
 
 
 def _silent() -> Any:
-    """The histograms chat on stdout, which belongs to --json."""
+    """Keep what the histograms print away from stdout, which belongs to the caller."""
     return contextlib.redirect_stdout(io.StringIO())

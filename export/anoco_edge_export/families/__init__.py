@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 
 @dataclass(frozen=True)
-class Member:
+class FamilyEntry:
     """Where a family's module is, and the norms its taps can be given."""
 
     module: str
@@ -23,10 +23,10 @@ _CNN = ("none", "layernorm")
 _VIT = ("none", "model")
 
 FAMILIES = {
-    "efficientnet": Member("anoco_edge_export.families.efficientnet", _CNN),
-    "mobilenet": Member("anoco_edge_export.families.mobilenet", _CNN),
-    "resnet": Member("anoco_edge_export.families.resnet", _CNN),
-    "vit": Member("anoco_edge_export.families.vit", _VIT),
+    "efficientnet": FamilyEntry("anoco_edge_export.families.efficientnet", _CNN),
+    "mobilenet": FamilyEntry("anoco_edge_export.families.mobilenet", _CNN),
+    "resnet": FamilyEntry("anoco_edge_export.families.resnet", _CNN),
+    "vit": FamilyEntry("anoco_edge_export.families.vit", _VIT),
 }
 
 

@@ -77,7 +77,7 @@ KINDS: Mapping[str, ScorerKind] = {
         lambda cache, parameters, _: KnnNonBipartite(cache, parameters),
     ),
     "message-passing": ScorerKind(
-        "rounds of propagation on ANoCo's graph (1 to 5, or --sweep rounds=1,3)",
+        "rounds of propagation on ANoCo's graph, 1 to 5",
         (*_ENERGY, *_POOLED, "rounds"),
         MessagePassing,
     ),

@@ -53,7 +53,7 @@ class KnnNonBipartite(GraphScorer):
         if edges > MOST_EDGES:
             raise UsageError(
                 f"knn-nonbipartite would connect {len(cache.features)} references by {edges} edges",
-                hint="thin the bank with --max-patches 20000, or leave this scorer out",
+                hint="thin the bank to 20000 patches, or leave this scorer out",
             )
 
     def score(self, query: Floats) -> Scores:
