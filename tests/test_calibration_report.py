@@ -29,13 +29,12 @@ from anoco_edge_calibration.charts import (
     Series,
     histogram,
     line_chart,
-    tradeoff_chart,
 )
 from anoco_edge_calibration.thresholds.calibration_report import (
     score_histogram,
     write_calibration_report,
 )
-from anoco_edge_calibration.thresholds.tradeoff import tradeoff
+from anoco_edge_calibration.thresholds.tradeoff import tradeoff, tradeoff_chart
 
 
 def test_the_trade_off_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""Read a file of weights without running anything in it, and without a second copy in memory."""
+"""Read a checkpoint without running code from it, and without a second copy in memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from anoco_edge.errors import UsageError
 from anoco_edge.regular_file import open_regular
+from anoco_edge_export.families import StateDict
 from anoco_edge_export.lazy_import import load
 
 _IN_A_FOLDER = "model.safetensors"
@@ -18,7 +18,7 @@ _WRAPPERS = ("model", "state_dict")
 
 
 def find_checkpoint(place: Path) -> Path:
-    """The file that is meant: `place`, or the `model.safetensors` of that folder."""
+    """Return `place` if it is a file, or the `model.safetensors` in it if it is a folder."""
     if not place.is_dir():
         return place
     if (place / _IN_A_FOLDER).is_file():
@@ -31,8 +31,8 @@ def find_checkpoint(place: Path) -> Path:
     raise UsageError(f"folder {place} holds no {_IN_A_FOLDER}", hint="pass the file itself")
 
 
-def read_checkpoint(file: Path) -> dict[str, Any]:
-    """Names and tensors of a safetensors or torch file; the tensors stay on disk where possible."""
+def read_checkpoint(file: Path) -> StateDict:
+    """Return the tensors of a safetensors or torch file; they stay on disk where possible."""
     start = _start(file)
     if start.startswith(b"version https://git-lfs"):
         raise UsageError(
@@ -50,11 +50,11 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     try:
         if start[8:9] == b"{":  # safetensors: eight bytes of length, then JSON
             return dict(load("safetensors.torch").load_file(file))
-        zipped = zipfile.is_zipfile(file)  # torch's older format cannot be memory-mapped
+        zipped = zipfile.is_zipfile(file)  # only this format of torch can be memory-mapped
         if zipped:
             _refuse_program(file)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on pickles that it then refuses: we say it in a line
+            warnings.simplefilter("ignore")  # the error below says the same in one line
             state = torch.load(file, map_location="cpu", weights_only=True, mmap=zipped)
     except (
         safetensors.SafetensorError,
@@ -74,7 +74,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
             raise UsageError(
                 f"{file.name} is a broken safetensors file: {error}", hint="fetch it again"
             ) from error
-        # torch's own message explains how to switch the safety off: not what a user should do.
+        # torch's own message explains how to switch its safety off, which nobody should do.
         raise UsageError(
             f"{file.name} cannot be read as weights without running code from it",
             hint="pass a .safetensors file, or a .pth that holds nothing but a state dict",
@@ -82,8 +82,8 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     return _plain(state, file.name)
 
 
-def _plain(state: object, name: str) -> dict[str, Any]:
-    """A state dict, or the one inside `{"model": ...}` beside numbers and words."""
+def _plain(state: object, name: str) -> StateDict:
+    """Return the state dict, also from inside `{"model": ...}` beside numbers and texts."""
     if isinstance(state, Mapping):
         inner = [key for key in _WRAPPERS if isinstance(state.get(key), Mapping)]
         rest = [value for key, value in state.items() if key not in inner]
@@ -101,7 +101,7 @@ def _plain(state: object, name: str) -> dict[str, Any]:
 
 
 def _refuse_program(file: Path) -> None:
-    """TorchScript, as OpenAI published CLIP: torch would have to run it to give the tensors."""
+    """Refuse TorchScript, such as OpenAI's CLIP: torch would run it to read the tensors."""
     with zipfile.ZipFile(file) as archive:
         if any(entry.partition("/")[2].startswith("code/") for entry in archive.namelist()):
             raise UsageError(

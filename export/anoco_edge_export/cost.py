@@ -1,4 +1,4 @@
-"""What a backbone costs: numbers in it, arithmetic a picture, memory while it is exported."""
+"""What a backbone costs: its parameters, the arithmetic of a picture, the memory of an export."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from anoco_edge_export.recipe import Recipe, Taps
 
 @dataclass(frozen=True)
 class Cost:
-    """`parameters` of the whole model and of what is left after the cut; one multiply-add is two
-    operations."""
+    """The parameters of the whole model, those left after the cut, and the arithmetic of a picture.
+
+    One multiply-add counts as two operations.
+    """
 
     parameters: int
     kept_parameters: int
@@ -22,7 +24,7 @@ class Cost:
 
 
 def cost(recipe: Recipe, taps: Taps, width: int, height: int) -> Cost:
-    """Counted on tensors without content, so a model of any size takes a second."""
+    """Count on tensors without content, so that a model of any size takes a second."""
     torch = load("torch")
     flop_counter = load("torch.utils.flop_counter")
     with torch.device("meta"):
@@ -37,7 +39,7 @@ def cost(recipe: Recipe, taps: Taps, width: int, height: int) -> Cost:
 
 
 def check_memory(recipe: Recipe, taps: Taps, width: int, height: int) -> None:
-    """Refuse before the start what would not fit into memory, and say how much it takes."""
+    """Raise before the start if the export would not fit into memory, and say how much it takes."""
     needed, available = memory_mb(recipe, taps, width, height), available_memory_mb()
     if needed > available:
         raise EnvironmentMissingError(
@@ -48,10 +50,10 @@ def check_memory(recipe: Recipe, taps: Taps, width: int, height: int) -> None:
 
 
 def memory_mb(recipe: Recipe, taps: Taps, width: int, height: int) -> float:
-    """About the most that an export holds at once, as measured on five backbones.
+    """Estimate the most memory that an export holds at once, as measured on five backbones.
 
-    The libraries; the weights read, in the graph, in the file's making and in ONNX Runtime; for a
-    transformer the attention of one block, which ONNX Runtime writes out.
+    It is the sum of the libraries, of the weights (as read, in the graph, while the file is written
+    and in ONNX Runtime) and, for a transformer, of the attention matrix of one block.
     """
     counted = cost(recipe, taps, width, height)
     tokens = (width // taps.stride) * (height // taps.stride)
@@ -61,7 +63,7 @@ def memory_mb(recipe: Recipe, taps: Taps, width: int, height: int) -> float:
 
 
 def _used(module: object, pixels: object) -> int:
-    """Parameters of the modules that run; the others are not in the exported graph."""
+    """Count the parameters of the modules that run; the others are not in the exported graph."""
     seen: dict[int, int] = {}
 
     def note(part: object, *_: object) -> None:

@@ -1,9 +1,9 @@
-"""What an FP16 graph gives when every tensor really is FP16: drift and overflow without a GPU.
+"""Emulate FP16 without a GPU: find out where an FP16 graph drifts or overflows.
 
-ONNX Runtime's CPU kernels compute FP16 graphs in FP32 and round little. The walk runs the graph in
-FP32 with a Cast to FP16 and back behind every node that computes an FP16 tensor, so that each is
-rounded and overflows to infinity. Products still accumulate in FP32, as tensor cores do; it is
-stricter than a GPU that fuses nodes, and it is not the GPU's own arithmetic.
+The CPU kernels of ONNX Runtime compute FP16 graphs in FP32 and round little. The emulation runs the
+graph in FP32 with a Cast to FP16 and back behind every node that computes an FP16 tensor, so that
+each such tensor is rounded, and overflows to infinity. Products still accumulate in FP32, as tensor
+cores do. This is stricter than a GPU that fuses nodes, and it is not the GPU's own arithmetic.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from anoco_edge_export.fp32_islands import MOVES, tensor_types
 from anoco_edge_export.lazy_import import load
 from anoco_edge_export.onnx_graph import empty_copy
 
-_FLOAT, _FLOAT16 = 1, 10  # TensorProto's numbers
-_PROBES = ("ReduceMax", "ReduceMin", "ReduceSum")  # the sum, because the others pass over NaN
+_FLOAT, _FLOAT16 = 1, 10  # the numbers that TensorProto gives these types
+_PROBES = ("ReduceMax", "ReduceMin", "ReduceSum")  # the sum, because the others ignore NaN
 
 
 @dataclass(frozen=True)
 class EmulationResult:
     """Features [pictures, N, d], the watched tensors, and how large each FP16 tensor became.
 
-    `peaks` is in graph order and holds NaN for a tensor that had one.
+    `peaks` is in graph order and holds NaN for a tensor that contained NaN.
 
-    >>> walk = EmulationResult(np.zeros((1, 1, 1), np.float32), {}, {"a": 2.0, "b": 32752.0})
-    >>> walk.closest, walk.headroom, walk.first_non_finite
+    >>> emulated = EmulationResult(np.zeros((1, 1, 1), np.float32), {}, {"a": 2.0, "b": 32752.0})
+    >>> emulated.closest, emulated.headroom, emulated.first_non_finite
     ('b', 2.0, None)
     """
 
@@ -47,13 +47,13 @@ class EmulationResult:
 
     @property
     def closest(self) -> str | None:
-        """The FP16 tensor that came closest to 65504, or first went beyond."""
+        """The FP16 tensor that came closest to 65504, or the first that exceeded it."""
         largest = max(self.peaks, key=lambda name: self.peaks[name], default=None)
         return self.first_non_finite or largest
 
     @property
     def headroom(self) -> float:
-        """How many times larger `closest` could be; 0 where something overflowed."""
+        """How many times larger `closest` could be; 0 where a tensor overflowed."""
         if self.closest is None:
             return float("inf")
         peak = self.peaks[self.closest]
@@ -63,7 +63,7 @@ class EmulationResult:
 def emulate_fp16(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) -> EmulationResult:
     """Run the typed FP16 `model` on `pixels` [pictures, ...], one picture at a time.
 
-    `watch` names tensors whose values are wanted, such as the boundaries of blocks.
+    `watch` names further tensors to return, such as the ends of blocks.
     """
     rounded, probed = emulation_graph(model, watch)
     session = _open(rounded)
@@ -76,7 +76,7 @@ def emulate_fp16(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) ->
         found = session.run([*wanted, *probes], {name: picture[None]})
         kept.append(found[: len(wanted)])
         high, low, total = np.array(found[len(wanted) :], np.float64).reshape(-1, 3).T
-        # maximum() carries NaN on, so a tensor that was broken once stays so.
+        # maximum() propagates NaN, so a tensor that was not finite once stays so.
         peaks = np.maximum(peaks, np.maximum(high, -low))
         peaks[np.isnan(total) & np.isfinite(peaks)] = np.nan
     features, *rest = (np.concatenate(parts) for parts in zip(*kept, strict=True))
@@ -88,9 +88,9 @@ def emulate_fp16(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) ->
 
 
 def emulation_graph(model: Any, watch: Sequence[str] = ()) -> tuple[Any, list[str]]:
-    """The graph that the walk runs, and the FP16 tensors whose extremes it also gives.
+    """Return the graph that the emulation runs, and the FP16 tensors that it probes.
 
-    What only moves numbers of an FP16 tensor about is not rounded again, nor probed.
+    A node that only moves the numbers of an FP16 tensor is neither rounded again nor probed.
     """
     types = tensor_types(model)
     made = {output for node in model.graph.node for output in node.output}
@@ -110,7 +110,7 @@ def emulation_graph(model: Any, watch: Sequence[str] = ()) -> tuple[Any, list[st
 
 
 class _Writer:
-    """Every tensor keeps its name and is FP32; what was FP16 holds rounded numbers."""
+    """Writes the emulation graph: every tensor keeps its name and is FP32, rounded if FP16."""
 
     def __init__(self, types: Mapping[str, int]) -> None:
         self.types, self.onnx = types, load("onnx")
@@ -119,7 +119,7 @@ class _Writer:
         self.probed: list[str] = []
 
     def weight(self, tensor: Any) -> None:
-        """FP16 weights stay FP16 and are cast up when used: the graph does not grow."""
+        """Add a weight; an FP16 weight stays FP16 and is cast where it is used, to save memory."""
         self.weights.append(tensor)
         if tensor.data_type == _FLOAT16:
             self.weights[-1] = self.onnx.TensorProto()
@@ -132,7 +132,7 @@ class _Writer:
         self.nodes.append(node)
         for attribute in node.attribute:
             if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _FLOAT16:
-                attribute.i = _FLOAT  # rounded below, like every other
+                attribute.i = _FLOAT  # rounded below, like every other result
             if attribute.t.data_type == _FLOAT16:
                 value = self.onnx.numpy_helper.to_array(attribute.t).astype(np.float32)
                 attribute.t.CopyFrom(self.onnx.numpy_helper.from_array(value))
@@ -165,13 +165,13 @@ class _Writer:
 
 
 def _open(model: Any) -> Any:
-    """A session that optimises nothing: no Cast may be taken away or moved."""
+    """Open a session without optimizations, because no Cast may be removed or moved."""
     ort = load("onnxruntime")
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # File order: by default ONNX Runtime leaves all probes to the end and keeps what they look at.
+    # Nodes run in file order. By default ONNX Runtime runs all probes last and keeps their inputs.
     options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
-    options.enable_mem_pattern = False  # planning ahead about doubles the peak
+    options.enable_mem_pattern = False  # it would about double the peak memory
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:

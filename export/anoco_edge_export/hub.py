@@ -1,4 +1,7 @@
-"""The hub: one file of one repository, or a message that says what to fetch and where to put it."""
+"""Fetch a weights file from the Hugging Face hub.
+
+Where that fails, the error says which file to fetch by hand and where to put it.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ from anoco_edge.machine import cache_folder
 from anoco_edge_export.lazy_import import load
 from anoco_edge_export.recipe import HubWeights
 
-_WAIT = 5.0  # seconds for an answer; the library alone would try for minutes
+_WAIT = 5.0  # seconds to wait for an answer; by default the library tries for minutes
 _TERMS = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "README.MD")
 _SUFFIXES = (".safetensors", ".pth")
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def kept_file(backbone_id: str) -> Path | None:
-    """The file that was put where `hub_file` says, if one is there."""
+    """Return the file that was put by hand where the errors of `hub_file` say, or None."""
     for suffix in _SUFFIXES:
         file = _place(backbone_id).with_suffix(suffix)
         if file.is_file():
@@ -34,18 +37,18 @@ def kept_file(backbone_id: str) -> Path | None:
 def hub_file(
     backbone_id: str, wanted: HubWeights, progress: Callable[[str], None] = lambda _: None
 ) -> Path:
-    """The recipe's file, from the library's own cache or the network, its terms beside it."""
+    """Return the recipe's file from the library's cache or the network, its license beside it."""
     hub = load("huggingface_hub")
     cached = hub.try_to_load_from_cache(wanted.repository, wanted.file)
     trouble = _trouble()
     if isinstance(cached, str):
         if not any(p.name.upper().startswith(_TERMS[:-1]) for p in Path(cached).parent.iterdir()):
-            with _quiet():  # another program fetched the weights, and left their terms
+            with _quiet():  # another program fetched the weights without their license
                 _fetch_terms(hub, wanted.repository, trouble)
         return Path(cached)
     with _quiet():
         try:
-            # Asked first and once, because the download itself repeats a failing question.
+            # The metadata is asked for first, because the download repeats a failing request.
             url = hub.hf_hub_url(wanted.repository, wanted.file)
             hub.get_hf_file_metadata(url, timeout=_WAIT)
         except trouble as error:
@@ -66,7 +69,7 @@ def _download(hub: Any, wanted: HubWeights, progress: Callable[[str], None]) -> 
 
 
 def _watch(what: str, progress: Callable[[str], None]) -> Any:
-    """A progress bar that shows nothing itself, and ends a download that starts over for ever."""
+    """Make a progress bar that prints nothing, and that ends a download that restarts forever."""
     base: Any = load("huggingface_hub.utils").tqdm
 
     class Watch(base):  # type: ignore[misc]  # the library is Any to mypy
@@ -90,7 +93,7 @@ def _watch(what: str, progress: Callable[[str], None]) -> Any:
 
 
 def _fetch_terms(hub: Any, repository: str, trouble: tuple[type[Exception], ...]) -> None:
-    """Licence files of the repository into the same folder; the weights are there without too."""
+    """Fetch the license files of the repository; the weights are usable without them too."""
     try:
         listed = hub.HfApi().model_info(repository, timeout=_WAIT).siblings or []
         for name in [entry.rfilename for entry in listed]:
@@ -101,17 +104,17 @@ def _fetch_terms(hub: Any, repository: str, trouble: tuple[type[Exception], ...]
 
 
 def _trouble() -> tuple[type[Exception], ...]:
-    """What the library raises when files cannot be had, with whichever HTTP client it has."""
+    """Return what the library raises when it cannot get a file, with any HTTP client it uses."""
     errors = load("huggingface_hub.errors")
     transport = errors.HfHubHTTPError.__bases__[0]
-    # RuntimeError: its accelerated transfer reports a broken network so.
+    # The accelerated transfer reports a broken network as a RuntimeError.
     return (OSError, ValueError, RuntimeError, errors.EntryNotFoundError, transport)
 
 
 def _explained(
     error: Exception, backbone_id: str, wanted: HubWeights, otherwise: str
 ) -> AnocoError:
-    """The library's error in our words; `otherwise` is what the hub did if it is none we know."""
+    """Turn an error of the library into ours; `otherwise` describes an error that is unknown."""
     errors = load("huggingface_hub.errors")
     what = f"{wanted.file} of {wanted.repository}"
     place = _place(backbone_id)
@@ -138,7 +141,7 @@ def _explained(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Our message is the one a user reads; the library's own warnings would stand around it."""
+    """Silence the library's own warnings, so that the user reads one message."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,9 +1,10 @@
-"""How fast an exported backbone is beside torch, in one run.
+"""Compare the latency of exported backbones with torch, in one run.
 
     python -m anoco_edge_export.latency dinov3-s@448 wrn50@256
 
-Random weights, one picture, the same threads for all; every round asks each of them once, so that
-whatever else the machine does meets them alike. Medians, and their ratio to torch eager.
+All runners have random weights, one picture and the same number of threads. Every round runs each
+of them once, so that other load on the machine affects them alike. The report holds medians and
+their ratio to torch eager.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from anoco_edge_export.weights import load_weights
 ENGINES = ("onnxruntime", "openvino")
 RIVAL = "torch"
 _WEIGHTS = "random:0"
-_PAUSE = 0.3  # seconds; the threads of the one before spin for a while, and would slow this one
+_PAUSE = 0.3  # seconds; the threads of the runner before spin for a while and slow the next one
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Medians in milliseconds by runner, and their ratios to torch."""
+    """The medians of the runners in milliseconds, and their ratios to torch."""
 
     backbone: str
     size: int
@@ -49,7 +50,7 @@ class Latency:
 
 
 def measure_latency(backbone: str, size: int, threads: int, rounds: int) -> Latency:
-    """Export, open every engine, check that it computes the same, and time them in turn."""
+    """Export the backbone, open and self-test every engine, and time all runners in turn."""
     recipe = load_recipe(backbone)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "latency.anoco"
@@ -76,7 +77,7 @@ def measure_latency(backbone: str, size: int, threads: int, rounds: int) -> Late
 def in_turn(
     runners: Mapping[str, Callable[[], Any]], rounds: int, pause: float = _PAUSE
 ) -> dict[str, list[float]]:
-    """Seconds of each runner, one call a round, after one that does not count.
+    """Return the seconds of each runner, one call per round; the first round does not count.
 
     >>> taken = in_turn({"a": lambda: None, "b": lambda: None}, 3, pause=0)
     >>> [len(times) for times in taken.values()]

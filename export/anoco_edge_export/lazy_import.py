@@ -1,4 +1,4 @@
-"""Late import of what only an export needs; the package itself imports without any of it."""
+"""Late imports of torch, onnx and others, so that importing this package needs none of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anoco_edge.errors import EnvironmentMissingError, missing
 
 
 def load(module: str) -> Any:
-    """Import a heavy module, or say what to install.
+    """Import a module that only an export needs, or raise an error that says what to install.
 
     >>> load("json").dumps([1])
     '[1]'
@@ -18,11 +18,11 @@ def load(module: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        # A package that is there but lacks something of its own is reported by that something.
+        # Where an installed package lacks one of its own requirements, that one is named.
         raise missing(error.name or package, "export", "to export a backbone") from error
     except (ImportError, OSError, RuntimeError) as error:
-        # torch and torchvision builds that do not fit each other fail like this on import.
+        # Builds of torch and torchvision that do not fit each other fail like this on import.
         raise EnvironmentMissingError(
             f"{package} is installed but does not load: {error}",
-            hint="reinstall it together with its partners: pip install -U 'anoco-edge[export]'",
+            hint="reinstall it with what it depends on: pip install -U 'anoco-edge[export]'",
         ) from error

@@ -1,5 +1,8 @@
-"""What lies around the scoring graph in a single file, as standard ONNX operators: which patches
-are inspected before it; score, grid and map after it. The constants are baked for one product."""
+"""The parts of a single file around the scoring graph, as standard ONNX operators.
+
+Before it, the inspected patches are chosen; after it, score, grid and map are computed. The
+constants are fixed for one product.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ GraphPart = tuple[Nodes, Constants]
 
 
 def query_part(contract: InputContract, counted: Mask, features: str) -> GraphPart:
-    """`features` [batch, N, d] to `query`: the inspected patches of all pictures, one a row.
+    """Turn `features` [batch, N, d] into `query`: one row for each inspected patch of the batch.
 
     >>> contract = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
     >>> nodes, constants = query_part(contract, np.array([[False, True]]), "features")
@@ -40,7 +43,7 @@ def query_part(contract: InputContract, counted: Mask, features: str) -> GraphPa
 def result_part(
     contract: InputContract, counted: Mask, pooling: Pooling, energies: str, norms: str
 ) -> GraphPart:
-    """`energies` and `norms` of the query's rows to `score`, `energy` and `map`."""
+    """Turn the `energies` and `norms` of the query's rows into `score`, `energy` and `map`."""
     parts = (
         _sound(counted, energies, norms),
         _score(counted, pooling),
@@ -52,10 +55,10 @@ def result_part(
 
 
 def _sound(counted: Mask, energies: str, norms: str) -> GraphPart:
-    """A graph cannot raise: where a scorer would refuse a patch (NaN, no length), it says NaN.
+    """Set the energy of a patch to NaN where a scorer would raise an error: NaN, or norm zero.
 
-    Runtimes differ in what Min, Max and Clip make of NaN, so it may not be left to them: a patch
-    of length zero could come out with energy 0, which is a good part.
+    A graph cannot raise. Runtimes differ in what Min, Max and Clip make of NaN, so this is checked
+    explicitly: a patch of norm zero could otherwise get energy 0, which means a good part.
     """
     low, high = NORM_RANGE
     return (
@@ -74,8 +77,11 @@ def _sound(counted: Mask, energies: str, norms: str) -> GraphPart:
 
 
 def _score(counted: Mask, pooling: Pooling) -> GraphPart:
-    """Pooling over the inspected patches; runtimes differ in what a maximum makes of NaN, so one
-    unsound patch is looked for and makes the score NaN."""
+    """Pool the energies of the inspected patches into the score.
+
+    Runtimes differ in what a maximum makes of NaN, so the graph looks for an unsound patch
+    explicitly; one of them makes the score NaN.
+    """
     constants: Constants = {
         "patch_axis": np.array([1], np.int64),
         "half": np.array(0.5, np.float32),
@@ -89,7 +95,7 @@ def _score(counted: Mask, pooling: Pooling) -> GraphPart:
         )
     return (
         *nodes,
-        ("Cast", ("sound",), "sound_number", {"to": 1}),  # FLOAT; opset 18 reduces no booleans
+        ("Cast", ("sound",), "sound_number", {"to": 1}),  # opset 18 reduces no booleans
         ("ReduceMin", ("sound_number", "patch_axis"), "all_sound_number", {"keepdims": 0}),
         ("Greater", ("all_sound_number", "half"), "all_sound", {}),
         ("Where", ("all_sound", "pooled", "nan"), "score", {}),
@@ -97,12 +103,12 @@ def _score(counted: Mask, pooling: Pooling) -> GraphPart:
 
 
 def _grid(contract: InputContract, counted: Mask) -> GraphPart:
-    """Energies at their place in the grid, 0 where a patch does not count."""
+    """Put the energies at their places in the grid, with 0 where a patch is not inspected."""
     constants: Constants = {"grid_shape": np.array([-1, contract.rows, contract.cols], np.int64)}
     if counted.all():
         return (("Reshape", ("patch_energy", "grid_shape"), "energy", {}),), constants
     flat = counted.reshape(-1)
-    # Where a patch does not count any other one is fetched, and not used.
+    # For a patch that is not inspected any other one is fetched, and then replaced.
     constants["patch_column"] = np.where(flat, np.cumsum(flat) - 1, 0)
     constants["counted"] = flat
     constants["no_energy"] = np.array(0, np.float32)
@@ -114,7 +120,10 @@ def _grid(contract: InputContract, counted: Mask) -> GraphPart:
 
 
 def _map(contract: InputContract, counted: Mask) -> GraphPart:
-    """anoco_edge.maps: both axes are a matrix each; patches that do not count carry no weight."""
+    """Compute the anomaly map as the detector does: one matrix for each axis.
+
+    Patches that are not inspected carry no weight.
+    """
     down = axis_matrix(contract.rows, contract.height)
     across = axis_matrix(contract.cols, contract.width)
     constants: Constants = {"down": down, "across": np.ascontiguousarray(across.T)}

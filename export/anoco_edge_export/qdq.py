@@ -1,8 +1,9 @@
-"""Explicit Q/DQ around the products that have weights: INT8 as TensorRT and ONNX Runtime read it.
+"""Quantize the products that have weights with explicit Q/DQ nodes.
 
-Symmetric, because TensorRT knows no zero point; weights by channel, activations by tensor. Biases
-stay as they are, because TensorRT-RTX refuses INT32 ones. Nothing else is touched: the products of
-attention itself, norms and all that lies between have no weights and keep their precision.
+TensorRT and ONNX Runtime read INT8 in this form. The quantization is symmetric, because TensorRT
+supports no zero point; weights are quantized by channel, activations by tensor. Biases stay as they
+are, because TensorRT-RTX refuses INT32 biases. Nothing else changes: the products inside attention,
+the norms and everything in between have no weights and keep their precision.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from anoco_edge_export.lazy_import import load
 from anoco_edge_export.onnx_graph import empty_copy
 
 SWITCHES = "int8_switches"
+Initializers = dict[str, Any]
+"""The weights of a graph, as TensorProto, by their names; onnx is imported late."""
 _PRODUCTS = ("Conv", "MatMul")
 _SYMMETRIC = {
     "ActivationSymmetric": True,
@@ -28,10 +31,10 @@ _SYMMETRIC = {
 
 
 def named_products(model: Any) -> Any:
-    """A copy whose products are Conv and MatMul and carry the names of their layers.
+    """Return a copy whose products are Conv and MatMul and carry the names of their layers.
 
-    A Gemm becomes a MatMul from which the negative bias is subtracted: ONNX Runtime multiplies
-    integers only where no bias comes along, and it would put MatMul and Add together again.
+    A Gemm becomes a MatMul from which the negative bias is subtracted. ONNX Runtime multiplies
+    integers only in a product without bias, and it would merge a MatMul and an Add into a Gemm.
     """
     onnx = load("onnx")
     copy = empty_copy(model)
@@ -58,7 +61,7 @@ def _layer_name(weight: str, taken: set[str]) -> str:
     return name
 
 
-def _without_gemm(node: Any, weights: dict[str, Any]) -> list[Any]:
+def _without_gemm(node: Any, weights: Initializers) -> list[Any]:
     onnx = load("onnx")
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
@@ -87,9 +90,10 @@ def _without_gemm(node: Any, weights: dict[str, Any]) -> list[Any]:
 
 
 def quantizable_layers(model: Any, keep: Sequence[str]) -> dict[str, str]:
-    """By layer the tensor that enters it, in the order of the graph of `named_products`.
+    """Return for each layer the tensor that enters it, in the order of the graph.
 
-    `keep` names the islands (islands.py) whose products stay as they are.
+    `model` comes from `named_products`. `keep` names the islands (fp32_islands.py) whose products
+    stay as they are.
     """
     graph = Graph(model)
     kept = set().union(*(find_island(graph, name) for name in keep)) if keep else set()
@@ -101,7 +105,10 @@ def quantizable_layers(model: Any, keep: Sequence[str]) -> dict[str, str]:
 
 
 def quantize(model: Any, layers: Collection[str], ranges: Mapping[str, float]) -> Any:
-    """`model` (untouched) with these layers in INT8; `ranges` hold the tensors that enter them."""
+    """Return `model` with these layers in INT8; `model` itself is not changed.
+
+    `ranges` holds the ranges of the tensors that enter the layers.
+    """
     if not layers:
         return model
     quantization = load("onnxruntime.quantization")
@@ -123,7 +130,7 @@ def quantize(model: Any, layers: Collection[str], ranges: Mapping[str, float]) -
         extra_options=dict(_SYMMETRIC),
     )
     worker.quantize_model()
-    worker.model.topological_sort()  # it appends what it makes
+    worker.model.topological_sort()  # new nodes are appended at the end
     result = empty_copy(model)
     result.graph.node.extend(worker.model.nodes())
     result.graph.initializer.extend(worker.model.initializer())
@@ -131,10 +138,11 @@ def quantize(model: Any, layers: Collection[str], ranges: Mapping[str, float]) -
 
 
 def add_switches(model: Any, layers: Mapping[str, str], ranges: Mapping[str, float]) -> Any:
-    """All `layers` in both precisions; the boolean input SWITCHES, one a layer, says which counts.
+    """Return a graph that holds all `layers` in both precisions.
 
-    One session then answers for every choice of layers, where a graph for each would be written,
-    read and optimised dozens of times.
+    The boolean input SWITCHES has one element for each layer and chooses its precision. One session
+    then serves every choice of layers; a graph for each choice would be written, read and optimized
+    dozens of times.
     """
     onnx = load("onnx")
     both = quantize(model, list(layers), ranges)
@@ -166,7 +174,10 @@ def add_switches(model: Any, layers: Mapping[str, str], ranges: Mapping[str, flo
 
 
 def _with_types(model: Any) -> Any:
-    """A copy that says the type of every tensor, with the mark that nobody need look for them."""
+    """Return a copy that states the type of every tensor.
+
+    Its mark tells onnxruntime.quantization that it need not infer them.
+    """
     onnx = load("onnx")
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

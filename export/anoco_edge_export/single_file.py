@@ -1,8 +1,9 @@
-"""One ONNX file for other runtimes: pixels in; score, energy grid and map out; the bank inside.
+"""One ONNX file for other runtimes: it takes pixels, and gives score, energy grid and map.
 
-It computes what the detector does, densely: about six matrices of inspected patches x bank rows
-are alive at once, for every picture of the batch. The threshold is not part of the graph, since
-it may change; metadata_props carry it, with everything a caller must know to prepare a picture.
+The bank is inside the file. The graph computes what the detector computes, but densely: about six
+matrices of inspected patches x bank rows exist at once, for every picture of the batch. The
+threshold is not part of the graph, since it may change. The metadata of the file (metadata_props)
+hold it, with everything that a caller must know to prepare a picture.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _RESIZE = (
 
 
 def write_single_file(bundle: Bundle, product: Product | str | None, path: Path) -> Path:
-    """Write the graph to `path`, whole or not at all; above 2 GB its tensors lie in `path`.data.
+    """Write the graph to `path`, whole or not at all; above 2 GB its tensors are in `path`.data.
 
     >>> write_single_file(Bundle.open("missing.anoco"), None, Path("detector.onnx"))
     Traceback (most recent call last):
@@ -63,13 +64,16 @@ def write_single_file(bundle: Bundle, product: Product | str | None, path: Path)
 
 
 def metadata(bundle: Bundle, product: Product) -> dict[str, str]:
-    """What the file says of itself, as text: where it comes from, how to prepare a picture for it
-    and when its score means an anomalous part."""
+    """Return the metadata of the file as text.
+
+    They say where the file comes from, how to prepare a picture for it, and from which score on a
+    part is anomalous.
+    """
     manifest, weights = bundle.manifest, bundle.manifest.backbone.weights
     contract, placement = manifest.input, _placement(manifest.input, product)
     backbone, threshold = manifest.backbone, product.threshold
     first = product.references[0]
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "version": __version__,
         "tools": json.dumps(manifest.tools, sort_keys=True),
         "created": manifest.created,
@@ -155,7 +159,7 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
 
 
 def _check_bank(shape: tuple[int, ...]) -> None:
-    """One tensor is one message, wherever its numbers lie; so large a bank is no use densely."""
+    """Refuse a bank that is too large for one tensor of an ONNX file."""
     rows, dim = shape
     if 4 * rows * dim > EXTERNAL_ABOVE:
         raise UsageError(
@@ -166,7 +170,7 @@ def _check_bank(shape: tuple[int, ...]) -> None:
 
 
 def _placement(contract: InputContract, product: Product) -> Placement:
-    """Where every picture lies in the input; the graph's patches are chosen for this one place."""
+    """Return where pictures lie in the input; the graph inspects the patches of this place."""
     places = [place(contract, r.width, r.height) for r in product.references]
     if len({(p.left, p.top, p.width, p.height) for p in places}) > 1:
         sizes = sorted({f"{r.width}x{r.height}" for r in product.references})
@@ -179,7 +183,7 @@ def _placement(contract: InputContract, product: Product) -> Placement:
 
 
 def _backbone(bundle: Bundle) -> Any:
-    """The bundle's backbone with its names out of the way, whatever they are."""
+    """Return the bundle's backbone with a prefix on all names, so that they cannot collide."""
     onnx = load("onnx")
     graph = bundle.graph()
     model = onnx.load_from_string(graph) if isinstance(graph, bytes) else onnx.load(graph)
@@ -195,7 +199,7 @@ def _backbone(bundle: Bundle) -> Any:
 
 
 def _scoring(wanted: set[str]) -> Any:
-    """The scoring graph, its own names under `scoring/`, without what leads to nothing wanted."""
+    """Return the scoring graph with names under `scoring/`, cut to what `wanted` needs."""
     onnx = load("onnx")
     graph = onnx.load_from_string(scoring_graph()).graph
     onnx.compose.add_prefix_graph(graph, "scoring/", rename_inputs=False, inplace=True)
@@ -241,7 +245,7 @@ def _set_outputs(graph: Any, contract: InputContract) -> None:
 
 
 def _check(path: Path) -> None:
-    """What onnx's checker or ONNX Runtime refuses is not handed out."""
+    """Raise BundleError for a file that onnx's checker or ONNX Runtime refuses."""
     onnx = load("onnx")
     try:
         onnx.checker.check_model(str(path), full_check=True)
@@ -258,7 +262,10 @@ def _data_of(path: Path) -> Path:
 
 
 def _move_in(files: list[Path], path: Path) -> None:
-    """Graph and tensors must belong together: an old graph goes before its tensors change."""
+    """Move the files to `path`.
+
+    Graph and tensors must belong together, so an old graph is removed before its tensors change.
+    """
     for file in files:
         with file.open("rb") as stream:
             os.fsync(stream.fileno())

@@ -1,4 +1,4 @@
-"""Pictures made in code: for the self-test always, for parity where the user gave too few."""
+"""Synthetic pictures: the self-test uses one, and parity those that the user did not give."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 
 def synthetic_picture(width: int, height: int, seed: int = 0) -> NDArray[np.uint8]:
-    """A lit, woven, spotted surface with grain: edges, textures and flat parts at all scales.
+    """Render a lit, woven, spotted surface with grain: edges, textures and flat areas of all sizes.
+
+    The same seed gives the same picture.
 
     >>> a, b = synthetic_picture(64, 48), synthetic_picture(64, 48)
     >>> a.shape, a.dtype.name, bool((a == b).all())
@@ -22,7 +24,7 @@ def synthetic_picture(width: int, height: int, seed: int = 0) -> NDArray[np.uint
     for period in (4.0, 9.0, 23.0, 61.0):
         angle = rng.uniform(0, np.pi)
         wave = np.sin(2 * np.pi * (x * np.cos(angle) + y * np.sin(angle)) / period)
-        # Each weave fills one side of the picture only, so that patches differ.
+        # Each weave fills only one side of the picture, so that patches differ.
         side = 1 / (1 + np.exp(-12 * (u * np.cos(angle) + v * np.sin(angle) - 0.4)))
         picture += (wave * side)[..., None] * rng.uniform(5, 25, size=3)
     for _ in range(12):

@@ -1,4 +1,4 @@
-"""What torch itself says, in float32 on the CPU. Everything else is compared to it."""
+"""The reference of the parity gate: what torch itself computes, in float32 on the CPU."""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ Features = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class TorchReference:
-    """Features [pictures, N, d]; what each of several taps is scaled by; for the one `picture`
-    also the end of every layer, to find out where a graph goes astray."""
+    """What torch computes for all pictures.
+
+    `features` are [pictures, N, d], `scales` are the factors of several taps. `ends` holds the
+    output of every layer for the one picture with the index `picture`; it serves to find the first
+    layer in which a graph differs.
+    """
 
     features: Features
     scales: tuple[float, ...]
@@ -29,13 +33,14 @@ class TorchReference:
 def run_torch_reference(
     recipe: Recipe, taps: Taps, model: Any, pixels: NDArray[np.uint8], given: int
 ) -> TorchReference:
-    """Run timm's untouched model on `pixels`, of which the first `given` are the user's.
+    """Run timm's unchanged model on `pixels`, of which the first `given` are the user's.
 
-    Taps are scaled by their norms on those, and the layers' ends are kept of the one after them.
+    Taps are scaled by their norms on the user's pictures, and the outputs of the layers are kept
+    for the picture after them.
     """
     module = official_backbone(recipe, taps, model)
     tokens, ends = [], {}
-    for index, picture in enumerate(pixels):  # one at a time: memory stays that of one picture
+    for index, picture in enumerate(pixels):  # one at a time, so that memory holds one picture only
         tapped, layers = run_torch(module, picture[None])
         tokens.append(tapped)
         if index == given:

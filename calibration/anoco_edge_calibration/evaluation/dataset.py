@@ -1,4 +1,4 @@
-"""Data sets: good parts to learn from, good and defective ones to test. `layouts` reads them."""
+"""Data sets: good parts to learn from, good and defective parts to test; `layouts` reads them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from anoco_edge.preprocess import Mask
 
 @dataclass(frozen=True)
 class TestPicture:
-    """A picture to be scored: what is wrong with the part (None: nothing), and where."""
+    """A picture to be scored, its kind of defect (None for a good part), and its mask."""
 
-    __test__ = False  # pytest takes the name for a test's
+    __test__ = False  # otherwise pytest takes the class for a test
 
     path: Path
     defect: str | None
@@ -25,7 +25,7 @@ class TestPicture:
 
 @dataclass(frozen=True)
 class Category:
-    """One kind of part."""
+    """One kind of part, with its training and test pictures."""
 
     name: str
     train: tuple[Path, ...]
@@ -33,7 +33,7 @@ class Category:
 
     @property
     def has_masks(self) -> bool:
-        """Whether it says anywhere where a defect is."""
+        """Whether any test picture has a mask of its defect."""
         return any(picture.mask for picture in self.test)
 
     @property
@@ -43,9 +43,9 @@ class Category:
         return any(defective) and not all(defective)
 
     def draw(self, shots: int | None, seed: int) -> list[Path]:
-        """So many training pictures (None: all), drawn by the seed: 4 of them contain the 2.
+        """Draw so many training pictures (None: all) by the seed; a draw of 4 contains that of 2.
 
-        The pictures are those that `anoco-edge export --refs --shots --seed` takes.
+        The pictures are those that an export with the same shots and seed takes.
 
         >>> parts = Category("nut", tuple(Path(f"{k}.png") for k in range(9)), ())
         >>> set(parts.draw(2, seed=5)) < set(parts.draw(4, seed=5))
@@ -59,7 +59,7 @@ class Category:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Categories that are measured together."""
+    """Categories that are measured together, and the layout they were read from."""
 
     name: str
     categories: tuple[Category, ...]
@@ -67,9 +67,10 @@ class DataSet:
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> Mask:
-    """Where a picture of this width and height is defective: True.
+    """Read a mask that is True where a picture of this width and height is defective.
 
-    White (over 127) counts; a mask without white holds labels, of which all but 0 count.
+    A pixel counts if it is white (over 127). A mask without white holds labels, and every label
+    but 0 counts.
     """
     red, green, blue = np.moveaxis(read_picture(path), 2, 0)
     values = np.maximum(np.maximum(red, green), blue)  # many times faster than max(axis=2)

@@ -1,4 +1,4 @@
-"""`anoco-edge eval` as one self-contained HTML file: figures, curves, and what was judged worst."""
+"""The report of an evaluation as one HTML file: figures, curves, and the worst pictures."""
 
 from __future__ import annotations
 
@@ -46,10 +46,12 @@ def write_eval_report(
     path: Path,
     title: str,
     result: Evaluation,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     worst: Mapping[str, CategoryGallery],
 ) -> None:
-    """Write the page; `settings` are what the figures depend on, `worst` is a `Gallery`'s.
+    """Write the page.
+
+    `settings` is everything that the figures depend on, and `worst` comes from a `Gallery`.
 
     >>> import tempfile
     >>> from anoco_edge_calibration.evaluation.tables import METRICS, EvaluationRow, mean_rows
@@ -85,15 +87,15 @@ def write_eval_report(
         "SETTINGS": _settings(told),
     }
     template = resources.files(__package__).joinpath("eval_report.html")
-    # One pass, so that a title which looks like a placeholder stays a title.
+    # All placeholders are replaced in one pass, so that a title that looks like one stays a title.
     page = re.sub(r"\{\{([A-Z]+)\}\}", lambda f: parts[f[1]], template.read_text("utf-8"))
     with writing(str(path)):
-        # errors="replace": a file name that is not UTF-8 must not cost the whole report.
+        # With errors="replace" a file name that is not UTF-8 does not cost the whole report.
         write_atomic(path, page.encode("utf-8", errors="replace"))
 
 
 def _best(result: Evaluation, scorers: Sequence[str]) -> list[str]:
-    """As many as there are colours: those with the highest mean image AUROC, in their order."""
+    """Return as many scorers as there are colors: those with the highest mean image AUROC."""
     means = [row for row in result.rows if row.category == MEAN and row.seed == MEAN]
 
     def height(scorer: str) -> float:
@@ -116,8 +118,8 @@ def _banner(result: Evaluation) -> str:
     )
 
 
-def _facts(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings by name, as people write them.
+def _facts(settings: Mapping[str, object]) -> dict[str, str]:
+    """Return the settings by name, each as text.
 
     >>> _facts({"shots": [1, "full"], "versions": {"numpy": "2.0"}})
     {'shots': '1, full', 'versions': 'numpy 2.0'}
@@ -135,7 +137,7 @@ def _cards(told: Mapping[str, str]) -> str:
 
 
 def _table(rows: Sequence[EvaluationRow]) -> str:
-    """The terminal's table, cell by cell."""
+    """Return the table of the terminal as HTML, cell by cell."""
     table = rich_table(rows, "")
     kinds = [' class="num"' if column.justify == "right" else "" for column in table.columns]
     names = [html_text(str(column.header)) for column in table.columns]
@@ -171,13 +173,13 @@ def _category(
 def _legend(drawn: Sequence[str]) -> str:
     return "".join(
         '<span><svg viewBox="0 0 10 10" aria-hidden="true">'
-        f'<rect width="10" height="10" fill="{colour}"/></svg>{html_text(name)}</span>'
-        for name, colour in zip(drawn, PALETTE, strict=False)
+        f'<rect width="10" height="10" fill="{color}"/></svg>{html_text(name)}</span>'
+        for name, color in zip(drawn, PALETTE, strict=False)
     )
 
 
 def _pair(category: str, pictures: Sequence[PictureScore], drawn: Sequence[str]) -> str:
-    """ROC and PR curves of all scorers at one number of shots, of the lowest seed there is."""
+    """Draw ROC and PR curves of all scorers for one number of shots and the lowest seed."""
     shots, seed = pictures[0].shots, min(one.seed for one in pictures)
     labelled = {
         scorer: [
@@ -195,7 +197,7 @@ def _pair(category: str, pictures: Sequence[PictureScore], drawn: Sequence[str])
         ("ROC", roc_curve, "good parts rejected", "defects found"),
         ("Precision and recall", pr_curve, "defects found (recall)", "precision"),
     ):
-        # An empty series keeps the colours of the scorers behind it.
+        # An empty series keeps the colors of the scorers after it.
         series = [
             Series("", *_thin(curve(*zip(*both[scorer], strict=True))))
             if scorer in both
@@ -211,7 +213,7 @@ def _pair(category: str, pictures: Sequence[PictureScore], drawn: Sequence[str])
 
 
 def _thin(curve: Curve) -> list[list[float]]:
-    """One point in each 1/400 of either axis: thousands of pictures make one small chart.
+    """Keep one point in each 1/400 of either axis, so that a chart stays small.
 
     >>> len(_thin((np.linspace(0, 1, 100_001), np.ones(100_001)))[0])
     402
@@ -223,7 +225,7 @@ def _thin(curve: Curve) -> list[list[float]]:
 
 
 def _taught(shots: Shots, seed: int) -> str:
-    """A draw of references, in words.
+    """Describe a draw of references in words.
 
     >>> _taught(1, 0), _taught("full", 0)
     ('1 shot, seed 0', 'full')

@@ -1,6 +1,6 @@
-"""An engine that remembers: features of a window are computed once, then read from a folder.
+"""A cache of features: those of a window are computed once, and later read from a folder.
 
-The folder is only a cache: deleting it, or a folder in it, costs nothing but time.
+Deleting the folder, or a folder in it, costs nothing but time.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from anoco_edge.errors import StorageError
 Pixels = NDArray[np.uint8]
 Features = NDArray[np.float32]
 
-MEMORY_BYTES = 256_000_000  # all 26 views of a picture at DINOv3-L's 768 px
+MEMORY_BYTES = 256_000_000  # enough for all 26 views of a picture with DINOv3-L at 768 px
 
 
 @dataclass
 class CacheUse:
-    """Windows by where their features came from; a damaged entry is computed, too."""
+    """How many windows were computed and loaded; a damaged entry counts as computed too."""
 
     computed: int = 0
     loaded: int = 0
@@ -39,7 +39,7 @@ class CacheUse:
 
 
 class CachedEngine:
-    """An `Engine` around another one; what it was last asked for also stays in memory."""
+    """An `Engine` that wraps another one; the latest features also stay in memory."""
 
     def __init__(
         self,
@@ -50,8 +50,12 @@ class CachedEngine:
         *,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`key` names all that decides the features beside the pixels, `shape` is theirs. Without
-        a folder nothing is kept on disk; where it cannot be written, `warn` hears of it once."""
+        """Wrap `engine`.
+
+        `key` names everything beside the pixels that decides the features, and `shape` is the
+        shape of the features. Without a folder nothing is kept on disk. If the folder cannot be
+        written, `warn` is called once.
+        """
         self.name = engine.name
         self.fingerprint = engine.fingerprint
         self.use = CacheUse()
@@ -65,7 +69,7 @@ class CachedEngine:
         self._recent_bytes = 0
 
     def features(self, pixels: Pixels) -> Features:
-        """Patch features of a batch of prepared pictures."""
+        """Return the patch features of a batch of prepared pictures."""
         names = [self._name(window) for window in pixels]
         found: dict[str, Features] = {}
         absent: dict[str, int] = {}
@@ -101,8 +105,8 @@ class CachedEngine:
         return features
 
     def _keep(self, name: str, features: Features) -> Features:
-        features = features.copy()  # a view would keep the whole batch alive
-        # What is not finite is for the scorer to refuse, each time it is met: it is not kept.
+        features = features.copy()  # a view would keep the whole batch in memory
+        # Features that are not finite are not kept, so that the scorer refuses them each time.
         if np.isfinite(features).all():
             self._remember(name, features)
             self._store(name, features)
@@ -139,12 +143,12 @@ class CachedEngine:
 
 
 def cache_key(bundle: Bundle, engine: Engine) -> str:
-    """What decides the features of a window: the graph with its weights, and what runs it."""
+    """Return what decides the features of a window: the graph with its weights, and the engine."""
     return f"{bundle.graph_identity()}|{engine.name}|{engine.fingerprint}"
 
 
 def size_mb(folder: Path) -> float:
-    """What a cache takes on the disk.
+    """Return the size of a cache on disk in megabytes.
 
     >>> size_mb(Path("no-such-folder"))
     0.0
@@ -152,7 +156,7 @@ def size_mb(folder: Path) -> float:
     size = 0
     for inside, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # another run may have removed it meanwhile
+            with suppress(OSError):  # another process may have removed the file meanwhile
                 size += (Path(inside) / name).stat().st_size
     return size / 1e6
 
@@ -161,14 +165,14 @@ def _encode(features: Features) -> bytes:
     from safetensors.numpy import save
 
     features = np.ascontiguousarray(features)
-    # Atomic writing keeps half entries out, the sum those that the disk has changed since.
+    # Atomic writing prevents half entries; the checksum detects those that the disk has changed.
     tensors = {"features": features, "crc32": np.array([zlib.crc32(features.data)], np.uint32)}
     data: bytes = save(tensors)
     return data
 
 
 def _decode(data: bytes, shape: tuple[int, int]) -> Features | None:
-    """The features, or None where the entry is not what was written."""
+    """Return the features, or None if the entry is not what was written."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

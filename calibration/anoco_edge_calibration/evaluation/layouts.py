@@ -1,4 +1,4 @@
-"""How published data sets lie on the disk, and how to tell which one it is.
+"""The layouts of published data sets on disk, and how to recognize them.
 
     mvtec     [CATEGORY/]train/good/*  test/good/*  test/DEFECT/*  ground_truth/DEFECT/*
     mpdd      the same
@@ -32,23 +32,23 @@ CategoryReader = Callable[[], Category]
 _VISA_CSV = Path("split_csv", "1cls.csv")
 _VISA_COLUMNS = ("object", "split", "label", "image", "mask")
 _REAL_JSONS = (Path("realiad_jsons", "realiad_jsons"), Path("realiad_jsons"))
-_REAL_PICTURES = ("realiad_1024", "realiad_512", "realiad_256", "realiad_raw")  # the best first
+_REAL_PICTURES = ("realiad_1024", "realiad_512", "realiad_256", "realiad_raw")  # the largest first
 
 
 @dataclass(frozen=True)
 class DatasetLayout:
-    """A way to lay out a data set."""
+    """One layout of data sets."""
 
     expected: str
-    """In words, for those whose folder is none."""
+    """What the folder must contain, in words, for errors."""
     find: Callable[[Path], Mapping[str, CategoryReader] | None]
-    """What reads each category of a folder; None: the folder is not laid out so."""
+    """Returns a reader for each category of a folder, or None if the layout is another one."""
 
 
 def open_dataset(folder: Path, wanted: Sequence[str] = (), layout: str | None = None) -> DataSet:
-    """One category, or a folder of them; `wanted` names those to take (default: all).
+    """Open a data set of one or several categories; `wanted` names those to take (default: all).
 
-    Without a `layout` the folder is looked at.
+    Without a `layout` the files in the folder decide which one it is.
     """
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"unknown layout {layout!r}", hint=f"use {', '.join(LAYOUTS)}")
@@ -214,7 +214,7 @@ def _find_oct2017(folder: Path) -> Mapping[str, CategoryReader] | None:
 
 
 def _check_there(file: Path, train: Sequence[Path], test: Sequence[TestPicture]) -> None:
-    """Before minutes of work: everything that a list names is there."""
+    """Raise UsageError if a file that the list names is missing, before minutes of work."""
     masks = [picture.mask for picture in test if picture.mask is not None]
     absent = [p for p in (*train, *(t.path for t in test), *masks) if not p.is_file()]
     if absent:
@@ -236,7 +236,7 @@ def _category(
 
 
 def _pictures(folder: Path) -> list[Path]:
-    """In natural order; what is hidden or no picture by its name is left alone."""
+    """Return the pictures of a folder in natural order, without hidden files."""
     if not folder.is_dir():
         return []
     files = (p for p in folder.iterdir() if p.suffix.lower() in PICTURE_SUFFIXES)

@@ -1,6 +1,6 @@
-"""Accuracy on labelled pictures: how well scores tell anomalous ones from good ones.
+"""Metrics of labelled pictures: how well scores separate anomalous pictures from good ones.
 
-Equal scores are one threshold, as in scikit-learn.
+Equal scores count as one threshold, as in scikit-learn.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def auroc(scores: ArrayLike, anomalous: ArrayLike) -> float:
-    """Chance that a random anomalous picture scores above a random good one; ties count half.
+    """Return the chance that an anomalous picture scores above a good one; ties count half.
 
     >>> auroc([0.1, 0.4, 0.35, 0.8], [False, False, True, True])
     0.75
@@ -25,7 +25,7 @@ def auroc(scores: ArrayLike, anomalous: ArrayLike) -> float:
 
 
 def aupr(scores: ArrayLike, anomalous: ArrayLike) -> float:
-    """Average precision: the precision at each threshold, weighted by the recall it adds.
+    """Return the average precision: the precision at each threshold, weighted by its new recall.
 
     >>> aupr([0.1, 0.4, 0.35, 0.8], [False, True, False, True])
     1.0
@@ -36,7 +36,7 @@ def aupr(scores: ArrayLike, anomalous: ArrayLike) -> float:
 
 
 def f1_max(scores: ArrayLike, anomalous: ArrayLike) -> float:
-    """The best F1 that any threshold reaches.
+    """Return the best F1 score of all thresholds.
 
     >>> f1_max([0.1, 0.4, 0.35, 0.8], [False, False, True, True])
     0.8
@@ -46,7 +46,7 @@ def f1_max(scores: ArrayLike, anomalous: ArrayLike) -> float:
 
 
 def roc_curve(scores: ArrayLike, anomalous: ArrayLike) -> Curve:
-    """False and true positive rate at every threshold, from (0, 0) up to (1, 1).
+    """Return false and true positive rate at every threshold, from (0, 0) up to (1, 1).
 
     >>> fpr, tpr = roc_curve([1, 2, 2, 3], [False, False, True, True])
     >>> fpr.tolist(), tpr.tolist()
@@ -57,7 +57,7 @@ def roc_curve(scores: ArrayLike, anomalous: ArrayLike) -> Curve:
 
 
 def pr_curve(scores: ArrayLike, anomalous: ArrayLike) -> Curve:
-    """Recall and precision at every threshold, from the lowest one to recall 0, precision 1.
+    """Return recall and precision at every threshold, from the lowest to recall 0, precision 1.
 
     >>> recall, precision = pr_curve([1, 2, 2, 3], [False, False, True, True])
     >>> recall.tolist(), precision.tolist()
@@ -71,7 +71,7 @@ def pr_curve(scores: ArrayLike, anomalous: ArrayLike) -> Curve:
 def _counts(
     what: str, scores: ArrayLike, anomalous: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Anomalous and good pictures at or above each distinct score, highest first, after a zero."""
+    """Count anomalous and good pictures at or above each score, highest first, after a zero."""
     values = np.asarray(scores, dtype=np.float64)
     labels = np.asarray(anomalous, dtype=np.bool_)
     if values.ndim != 1 or values.shape != labels.shape:

@@ -1,8 +1,8 @@
-"""Pixel AUROC, PRO and F1-max over any number of anomaly maps: exact, in bounded memory.
+"""Pixel AUROC, PRO and F1-max over any number of anomaly maps, exactly and in bounded memory.
 
-Floats that are not negative sort as their bits do, so pixels are kept as integers. Few are sorted
-in memory; many are spilled to a file, a sorted run a picture, and counted afterwards in one table
-of bit patterns after the other.
+Floats that are not negative sort like their bit patterns, so pixels are kept as integers. Few
+pixels are sorted in memory. Many are written to a file, one sorted run for each picture, and
+counted afterwards in one table of bit patterns after the other.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from anoco_edge.preprocess import Mask
 Records = NDArray[np.unsignedinteger[Any]]
 Counts = NDArray[np.int64]
 
-# The upper ten bits of a pattern (sign, exponent, one of the mantissa) choose its table: half an
-# octave, so that maps need a few dozen tables, of 32 MB each.
+# The upper ten bits of a pattern (sign, exponent, one bit of the mantissa) choose its table. A
+# table covers half an octave, so that maps need a few dozen tables of 32 MB each.
 GROUP_BITS = 10
 PATTERNS = 1 << (32 - GROUP_BITS)
 GROUPS = 1 << (GROUP_BITS - 1)  # the sign is never set
-HELD = 8_000_000  # pixels that stay in memory; sorting them takes no more of it than the tables
-INFINITY = 0x7F800000  # bits of the first float32 that is not finite; those of negatives are above
+HELD = 8_000_000  # pixels kept in memory; sorting them takes no more memory than the tables
+INFINITY = 0x7F800000  # bits of float32 infinity; those of NaN and of negatives are above
 
 
 @dataclass(frozen=True)
 class PixelResult:
-    """The paper's three pixel figures, and over how many pixels and defects they go."""
+    """The three pixel figures of the paper, and the numbers of pixels and defects behind them."""
 
     auroc: float
     pro: float
@@ -48,8 +48,9 @@ class PixelResult:
 
 
 class PixelMetrics:
-    """Collects maps with their ground truth; a normal pixel takes 4 bytes, another 8: of memory
-    while there are few, then of disk.
+    """Collects maps with their masks and computes the pixel figures.
+
+    A normal pixel takes 4 bytes and a defective one 8, in memory while there are few, then on disk.
 
     >>> with PixelMetrics() as metrics:
     ...     metrics.add(np.float32([[0.1, 0.9], [0.2, 0.2]]), np.array([[0, 1], [0, 0]], np.bool_))
@@ -61,8 +62,11 @@ class PixelMetrics:
     def __init__(
         self, folder: Path | None = None, pro_limit: float = 0.3, held: int = HELD
     ) -> None:
-        """More pixels than `held` wait in `folder` (the system's temporary one if None); PRO is
-        integrated up to the false-positive rate `pro_limit`."""
+        """Start without pixels.
+
+        More pixels than `held` are kept in a file in `folder` (None: the temporary folder). PRO is
+        integrated up to the false-positive rate `pro_limit`.
+        """
         if not 0 < pro_limit <= 1:
             raise UsageError(
                 f"pro_limit is {pro_limit}", hint="it is a rate: above 0 and at most 1"
@@ -70,7 +74,7 @@ class PixelMetrics:
         self._pro_limit = pro_limit
         self._place = str(folder or "the temporary folder")
         with _storing(self._place):
-            # A file without a name: even a kill leaves nothing behind.
+            # The file has no name, so that even a killed process leaves nothing behind.
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         self._end = 0
         self._most_held = held
@@ -90,7 +94,7 @@ class PixelMetrics:
         self._file.close()
 
     def add(self, anomaly_map: Map, mask: Mask | None) -> None:
-        """One picture; `mask` is true where it is defective, None says nowhere."""
+        """Add one picture; `mask` is true where it is defective, None stands for a good part."""
         self._check_open()
         if mask is None:
             mask = np.zeros(anomaly_map.shape, np.bool_)
@@ -98,7 +102,7 @@ class PixelMetrics:
         labels = label_regions(mask)[mask]
         sizes = np.bincount(labels).astype(np.uint64)
         normal = bits[~mask]
-        # The region's size travels in the lower half: all that PRO asks about a pixel's region.
+        # The lower half holds the size of the region, which is all that PRO needs of it.
         defective = (bits[mask].astype(np.uint64) << np.uint64(32)) | sizes[labels]
         if self._end or self._normal + self._defective + bits.size > self._most_held:
             self._spill()
@@ -110,7 +114,7 @@ class PixelMetrics:
         self._regions += max(sizes.size - 1, 0)
 
     def result(self) -> PixelResult:
-        """The figures over all that was added so far."""
+        """Return the figures over all pictures that were added so far."""
         self._check_open()
         if not self._defective or not self._normal:
             missing = "normal" if self._defective else "defective"
@@ -139,14 +143,14 @@ class PixelMetrics:
             )
 
     def _spill(self) -> None:
-        """What waits in memory goes to the file."""
+        """Write the pixels in memory to the file."""
         while self._held:
             normal, defective = self._held[-1]
             self._write(np.sort(normal), np.sort(defective))
-            self._held.pop()  # only now: a full disk loses nothing
+            self._held.pop()  # after the write, so that a full disk loses nothing
 
     def _write(self, *parts: Records) -> None:
-        """Append sorted records; they count only when all of them are in the file."""
+        """Append sorted records; they count only after all of them are written."""
         with _storing(self._place):
             self._file.seek(self._end)
             for records in parts:
@@ -168,14 +172,17 @@ class PixelMetrics:
         return np.frombuffer(data, run.dtype)
 
     def _count_held(self) -> tuple[Counts, Counts, NDArray[np.float64]]:
-        """As `_count`, of all pixels in memory. Normal pixels between two values of defective ones
-        count as one value: along them the curves are straight, and F1 only falls."""
+        """Count all pixels in memory as `_count` does.
+
+        Normal pixels between two values of defective ones count as one value: the curves are
+        straight along them, and F1 only falls.
+        """
         normal = np.sort(np.concatenate([held for held, _ in self._held]))
         records = np.sort(np.concatenate([held for _, held in self._held]))
         bits = (records >> np.uint64(32)).astype(np.uint32)
         firsts = np.flatnonzero(np.concatenate([[True], bits[1:] != bits[:-1]]))
         values = bits[firsts]
-        # Normal pixels from each value on, and above each: their differences, in turns.
+        # In turns the numbers of normal pixels from each value on and above it; then differences.
         reached = np.empty(2 * values.size + 2, np.int64)
         reached[0], reached[-1] = normal.size, 0
         reached[1:-1:2] = normal.size - np.searchsorted(normal, values)
@@ -188,8 +195,10 @@ class PixelMetrics:
         return steps[::-1], defective[::-1], shares[::-1]
 
     def _count(self, group: int) -> tuple[Counts, Counts, NDArray[np.float64]]:
-        """Normal pixels, defective pixels and the shares of regions that these are, for each
-        distinct value of a group, highest first."""
+        """Count normal pixels, defective pixels and their shares of regions.
+
+        There is one entry for each distinct value of a group, the highest first.
+        """
         seen = np.zeros(PATTERNS, np.bool_)
         normal = np.zeros(PATTERNS, np.int64)
         defective = np.zeros(PATTERNS, np.int64)
@@ -205,12 +214,12 @@ class PixelMetrics:
                 sizes = (records & np.uint64(0xFFFFFFFF)).astype(np.float64)
                 shares[values] += np.add.reduceat(1 / sizes, firsts)
             seen[values] = True
-        taken = np.flatnonzero(seen)[::-1]  # of the other tables only what was touched is memory
+        taken = np.flatnonzero(seen)[::-1]  # only the touched parts of the other tables take memory
         return normal[taken], defective[taken], shares[taken]
 
 
 class _Run(NamedTuple):
-    """Where in the file a picture's pixels of one group are."""
+    """The place in the file of the pixels of one picture and one group."""
 
     offset: int
     length: int
@@ -219,26 +228,26 @@ class _Run(NamedTuple):
 
 @dataclass
 class _Curves:
-    """What the curves have come to while the threshold is lowered; `limit` is in pixels."""
+    """The state of all curves while the threshold is lowered; `limit` is in pixels."""
 
     all_defective: int
     limit: float
     found: int = 0
     rejected: int = 0
     overlap: float = 0.0
-    pairs: int = 0  # twice the area under the ROC curve, in pixels
+    pairs: int = 0  # twice the area under the ROC curve, in pixels squared
     pro: float = 0.0  # area up to the limit under the sum over regions of their overlap
     f1: float = 0.0
 
     def lower(self, normal: Counts, defective: Counts, shares: NDArray[np.float64]) -> None:
-        """Go on over the next distinct values."""
+        """Lower the threshold over the next distinct values."""
         found, rejected = np.cumsum(defective), np.cumsum(normal)
         self.pairs += int(normal @ (2 * found - defective)) + 2 * self.found * int(rejected[-1])
         found += self.found
         rejected += self.rejected
         self.f1 = max(self.f1, float((2 * found / (found + rejected + self.all_defective)).max()))
         overlap = self.overlap + np.cumsum(shares)
-        # Trapezoids, the one across the limit cut there: `width` is what lies before it.
+        # The area is a sum of trapezoids. `width` cuts the one that crosses the limit.
         width = np.clip(self.limit - (rejected - normal), 0, normal)
         start, slope = overlap - shares, shares / np.maximum(normal, 1)
         self.pro += float(width @ (start + slope * width / 2))
@@ -247,18 +256,19 @@ class _Curves:
 
 
 def label_regions(mask: Mask) -> NDArray[np.int64]:
-    """8-connected regions of the mask, numbered from 1 by their first pixel; 0 elsewhere.
+    """Number the 8-connected regions of the mask from 1 by their first pixel; 0 is outside.
 
     >>> label_regions(np.array([[1, 0, 0, 1], [0, 1, 0, 1]], np.bool_)).tolist()
     [[1, 0, 0, 2], [0, 1, 0, 2]]
     """
     labels = np.zeros(mask.shape, np.int64)
-    # Horizontal runs, as places in the rows laid end to end. The empty columns either side keep
-    # runs of different rows apart, also those that touch by a corner.
+    # Horizontal runs are places in the concatenated rows. The empty columns on either side keep
+    # runs of different rows apart, also those that touch at a corner.
     width = mask.shape[1] + 2
     steps = np.diff(np.pad(mask, ((0, 0), (1, 1))).ravel().astype(np.int8))
     starts, ends = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
-    # Runs of the row above that begin no later than one column after this ends, and vice versa.
+    # A run touches those of the row above that begin at most one column after its end, and that
+    # end at most one column before its begin.
     low = np.searchsorted(ends, starts - width)
     touching = np.searchsorted(starts, ends - width, side="right") - low
     here = np.repeat(np.arange(starts.size), touching)
@@ -269,7 +279,7 @@ def label_regions(mask: Mask) -> NDArray[np.int64]:
 
 
 def _join(count: int, here: Counts, above: Counts) -> Counts:
-    """The lowest member of each member's set, after joining all pairs (here, above)."""
+    """Join all pairs (here, above) into sets, and return the lowest member of each member's set."""
     root = np.arange(count)
     while True:
         one, other = root[here], root[above]
@@ -281,7 +291,7 @@ def _join(count: int, here: Counts, above: Counts) -> Counts:
 
 
 def _bits(anomaly_map: Map, mask: Mask) -> NDArray[np.uint32]:
-    """The map as integers in the same order; what is no energy is refused."""
+    """Return the map as integers in the same order; raise for values that are no energies."""
     if anomaly_map.ndim != 2 or anomaly_map.shape != mask.shape:
         raise UsageError(
             f"the map is {_size(anomaly_map)} and the mask {_size(mask)}",
@@ -292,7 +302,7 @@ def _bits(anomaly_map: Map, mask: Mask) -> NDArray[np.uint32]:
             f"the map is {anomaly_map.dtype} and the mask {mask.dtype}",
             hint="they have to be float32 and bool",
         )
-    plain = anomaly_map + np.float32(0)  # makes -0 the 0 it equals
+    plain = anomaly_map + np.float32(0)  # turns -0 into 0
     bits: NDArray[np.uint32] = plain.view(np.uint32)
     wrong = bits >= INFINITY
     if wrong.any():
@@ -307,7 +317,7 @@ def _size(array: NDArray[Any]) -> str:
 
 
 def _groups(records: Records) -> Iterator[tuple[int, int, int]]:
-    """Group, start and stop of each stretch of sorted records that go into one table."""
+    """Yield group, start and stop of each stretch of sorted records that belongs to one table."""
     shift = records.dtype.type(8 * records.itemsize - GROUP_BITS)
     edges = np.searchsorted(records, np.arange(GROUPS + 1, dtype=records.dtype) << shift)
     for group in np.flatnonzero(np.diff(edges)):
@@ -315,7 +325,7 @@ def _groups(records: Records) -> Iterator[tuple[int, int, int]]:
 
 
 def _distinct(bits: Records) -> tuple[Counts, Counts, Counts]:
-    """Place in its table, first index and count of each distinct pattern of sorted ones."""
+    """Return the place in its table, first index and count of each distinct sorted pattern."""
     firsts = np.flatnonzero(np.concatenate([[True], bits[1:] != bits[:-1]]))
     values = bits[firsts].astype(np.int64) % PATTERNS
     return values, firsts, np.diff(firsts, append=bits.size)
@@ -323,7 +333,7 @@ def _distinct(bits: Records) -> tuple[Counts, Counts, Counts]:
 
 @contextlib.contextmanager
 def _storing(place: str) -> Iterator[None]:
-    """Turn an operating-system error about the spilled pixels into one clear line."""
+    """Turn an operating-system error about the pixel file into a StorageError."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What is compared on a data set: scorers, each with one choice of its parameters."""
+"""The variants that are compared on a data set: scorers with one choice of their parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """As tables call it.
+        """The name of the variant in tables.
 
         >>> Variant("anoco", {"lambda": 0.1, "pooling": "top5"}).name
         'anoco lambda=0.1 pooling=top5'
@@ -37,7 +37,7 @@ class Variant:
         return " ".join([self.kind, *(f"{k}={_text(v)}" for k, v in self.choices.items())])
 
     def product(self, product: Product) -> Product:
-        """The product with this variant's settings."""
+        """Return the product with the settings of this variant."""
         own = {k: v for k, v in self.choices.items() if k != "rounds"}
         return product.model_copy(update={"lam" if k == "lambda" else k: own[k] for k in own})
 
@@ -49,8 +49,10 @@ class Variant:
         name: str,
         threads: int,
     ) -> Scorer:
-        """A scorer with the parameters of `product`; `name` and `threads` are `open_scorer`'s.
-        What scorers of one bank have in common they find in `neighbor_cache`."""
+        """Return a scorer with the parameters of `product`.
+
+        `name` and `threads` are those of `open_scorer`. Scorers of one bank share `neighbor_cache`.
+        """
         kind = KINDS[self.kind]
         parameters = Parameters(product.lam, kind.metric or product.metric, product.floor)
         if kind.make is None:
@@ -61,10 +63,11 @@ class Variant:
 def parse_variants(
     scorers: str, sweeps: Sequence[str] = (), *, sweep_label: str = "a sweep of"
 ) -> list[Variant]:
-    """`anoco,knn-l2` and any number of `lambda=0.1,1`: every combination of what is swept.
+    """Combine scorers, such as `anoco,knn-l2`, with all sweeps, such as `lambda=0.1,1`.
 
-    A setting is swept for the scorers that take it. `all` are all scorers; message passing is
-    tried with every number of rounds unless they are swept.
+    A setting is swept for the scorers that take it. `all` stands for all scorers. Message passing
+    is tried with every number of rounds unless they are swept. Errors about a sweep begin with
+    `sweep_label` and the setting.
 
     >>> [v.name for v in parse_variants("anoco,knn-l2", ["lambda=0.1,1"])]
     ['anoco lambda=0.1', 'anoco lambda=1', 'knn-l2']
@@ -87,7 +90,7 @@ def parse_variants(
 
 
 def check_taken(name: str, kinds: Sequence[str], option: str) -> None:
-    """An option that would change nothing is a mistake."""
+    """Raise UsageError if no scorer takes this setting; the error calls it `option`."""
     takers = [kind for kind in KINDS if name in KINDS[kind].takes]
     if not set(takers) & set(kinds):
         raise UsageError(
@@ -112,7 +115,7 @@ def _parse_sweeps(sweeps: Sequence[str]) -> dict[str, list[SettingValue]]:
 
 
 def _value(name: str, text: str) -> SettingValue:
-    """One value, refused now if the scorer would refuse it later."""
+    """Parse one value; a value that the scorer would refuse later is refused now."""
     if name == "pooling":
         if text not in POOLINGS:
             raise UsageError(f"unknown pooling {text!r}", hint=f"use {', '.join(POOLINGS)}")
@@ -132,7 +135,7 @@ def _value(name: str, text: str) -> SettingValue:
 
 
 def _text(value: SettingValue) -> str:
-    """Short, unless that makes two values look the same."""
+    """Format a value in short form, unless two values would then look the same."""
     if isinstance(value, str):
         return value
     return f"{value:g}" if float(f"{value:g}") == value else repr(value)

@@ -1,4 +1,4 @@
-"""A calibration as one self-contained HTML file, to print and to file with the machine."""
+"""The report of a calibration as one self-contained HTML file, to print or to archive."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.conformal import Conformal, group_maxima, percent, score_range
 from anoco_edge.plain_text import html_text
-from anoco_edge_calibration.charts import Chart, histogram, tradeoff_chart
-from anoco_edge_calibration.thresholds.tradeoff import Tradeoff, tradeoff
+from anoco_edge_calibration.charts import Chart, histogram
+from anoco_edge_calibration.thresholds.tradeoff import Tradeoff, tradeoff, tradeoff_chart
 
-RATES = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1)  # of the table of thresholds one might choose
-Scored = tuple[str, str, float]  # a picture's name, the part it shows (its group), its score
+RATES = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1)  # the table shows a threshold for each
+Scored = tuple[str, str, float]  # the name of a picture, its part (its group), its score
 
 
 def score_histogram(
     found: Conformal, pictures: Sequence[Scored], defects: Sequence[Scored] = (), *, exact: bool
 ) -> Chart:
-    """The parts' scores with the threshold; the page shows it, `.png()` is for a file of its own.
+    """Return a chart of the scores of parts and the threshold, which the page shows.
 
-    The range of the threshold is shaded if the parts were held out (`exact`).
+    The range of the threshold is shaded if the parts were held out of the references (`exact`).
 
     >>> from anoco_edge.conformal import conformal_threshold
     >>> parts = [("a.png", "a", 1.0), ("b.png", "b", 2.0)]
@@ -53,9 +53,9 @@ def write_calibration_report(
 ) -> None:
     """Write the page: what the threshold promises, the charts, and every picture with its score.
 
-    `words` are those of `anoco_edge.conformal.describe`, `exact` is what it was told. Pictures that
-    share a group are one part. With scores of defective parts the page shows what each threshold
-    would miss; `warnings` stand above everything else.
+    `words` come from `anoco_edge.conformal.describe`, which was called with `exact`. Pictures that
+    share a group show one part. With scores of defective parts the page shows what each threshold
+    would miss. `warnings` stand above everything else.
 
     >>> import tempfile
     >>> from anoco_edge.conformal import conformal_threshold, describe
@@ -83,15 +83,15 @@ def write_calibration_report(
         curve = tradeoff(_parts(pictures), _parts(defects), found.threshold)
         parts["TRADEOFF"] = _tradeoff_section(curve, defects)
     template = resources.files(__package__).joinpath("calibration_report.html")
-    # One pass, so that a title which looks like a placeholder stays a title.
+    # All placeholders are replaced in one pass, so that a title that looks like one stays a title.
     page = re.sub(r"\{\{([A-Z]+)\}\}", lambda f: parts[f[1]], template.read_text("utf-8"))
     with writing(str(path)):
-        # errors="replace": a file name that is not UTF-8 must not cost the whole report.
+        # With errors="replace" a file name that is not UTF-8 does not cost the whole report.
         write_atomic(path, page.encode("utf-8", errors="replace"))
 
 
 def _parts(pictures: Sequence[Scored]) -> list[float]:
-    """One score a part."""
+    """Return one score for each part: the highest of its pictures."""
     return group_maxima([score for _, _, score in pictures], [group for _, group, _ in pictures])
 
 
@@ -154,7 +154,7 @@ def _scores(pictures: Sequence[Scored], threshold: float) -> str:
 
 
 def _table(headings: Sequence[str], rows: Sequence[str]) -> str:
-    """Columns whose heading begins with # hold numbers."""
+    """Return an HTML table; a column whose heading begins with # holds numbers."""
     cells = (
         f'<th scope="col"{" class=num" if word[0] == "#" else ""}>{word.lstrip("#")}</th>'
         for word in headings

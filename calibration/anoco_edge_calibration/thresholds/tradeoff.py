@@ -1,4 +1,4 @@
-"""Missed defects against false rejects: what each threshold would cost on the pictures given."""
+"""The trade-off of a threshold: missed defects against false rejects on given pictures."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 
 from anoco_edge.conformal import checked_scores
 from anoco_edge.errors import UsageError
+from anoco_edge_calibration.charts import Chart, Marker, Series, line_chart
 
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """Both rates (0 to 1) at every distinct score, ascending, and what the chosen threshold does.
+    """Both rates (0 to 1) at every distinct score, ascending, and those of the chosen threshold.
 
     `missed` rises with the threshold and `false_rejects` falls. `at` is the share of defects that
     the chosen threshold misses.
@@ -30,12 +31,14 @@ class Tradeoff:
     defects_missed: int
 
     def lowest_for(self, rate: float) -> int:
-        """Index of the lowest threshold that rejects at most this share of the good parts."""
+        """Return the index of the lowest threshold that rejects at most this share of parts."""
         return next(i for i, rejects in enumerate(self.false_rejects) if rejects <= rate)
 
 
 def tradeoff(good: Sequence[float], defects: Sequence[float], threshold: float) -> Tradeoff:
-    """A part is rejected when its score is above the threshold, and passes when equal to it.
+    """Count both kinds of error at every threshold.
+
+    A part is rejected when its score is above the threshold; it passes when the score is equal.
 
     >>> found = tradeoff([1.0, 2.0, 4.0], [3.0, 9.0], threshold=3.0)
     >>> found.thresholds
@@ -63,4 +66,23 @@ def tradeoff(good: Sequence[float], defects: Sequence[float], threshold: float) 
         good_rejected=int((passing > threshold).sum()),
         defects=len(failing),
         defects_missed=slipped,
+    )
+
+
+def tradeoff_chart(found: Tradeoff) -> Chart:
+    """Chart missed defects over false rejects, with the chosen threshold as a point.
+
+    >>> tradeoff_chart(tradeoff([1, 2], [3, 4], 2.5)).title
+    'Missed defects against false rejects'
+    """
+    chosen = Marker(
+        100 * found.good_rejected / found.good, 100 * found.at, f"threshold {found.threshold:.4g}"
+    )
+    curve = Series("", [100 * v for v in found.false_rejects], [100 * v for v in found.missed])
+    return line_chart(
+        [curve],
+        x_label="good parts rejected (%)",
+        y_label="defects missed (%)",
+        title="Missed defects against false rejects",
+        markers=[chosen],
     )

@@ -1,4 +1,4 @@
-"""The published tables for a terminal."""
+"""Show the published tables in a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _SHORT = {
 
 
 def published_table(table: PublishedTable, dataset: str | None) -> Table:
-    """One data set of a table (None: it has none), as printed; what was left out is a dash."""
+    """Return one data set of a table as the paper prints it; a missing figure is a dash.
+
+    `dataset` is None for a table without data sets.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

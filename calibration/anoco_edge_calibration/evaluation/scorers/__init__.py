@@ -1,7 +1,8 @@
-"""What is compared with ANoCo on the same features: one file a family, one `ScorerKind` a scorer.
+"""The scorers that are compared with ANoCo on the same features.
 
-Names say what a patch is compared with: plain `knn-...` with its nearest reference patch,
-`knn-...-5pct` with the nearest 5 % of the bank, which is the setting of the paper's ablation.
+Each family has a module, each scorer a `ScorerKind`. A name says what a patch is compared with:
+`knn-...` with its nearest reference patch, `knn-...-5pct` with the nearest 5 % of the bank, which
+is the setting of the paper's ablation.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _POOLED = ("pooling",)
 
 @dataclass(frozen=True)
 class ScorerKind:
-    """A scorer: what it computes, in words, and which settings it takes."""
+    """A kind of scorer: what it computes, in words, and which settings it takes."""
 
     says: str
     takes: tuple[str, ...]
     make: ScorerFactory | None = None
-    """From the bank, ANoCo's parameters and the rounds; ANoCo itself is `open_scorer`'s."""
+    """Makes it from the bank, ANoCo's parameters and the rounds; None for ANoCo itself."""
     metric: Metric | None = None
-    """What it measures the drift by, whatever the product says."""
+    """The metric of the drift that replaces the one of the product."""
 
 
 def _nearest(space: Space, says: str) -> ScorerKind:

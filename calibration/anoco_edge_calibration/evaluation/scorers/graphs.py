@@ -1,7 +1,7 @@
-"""Graphs of patches, other than ANoCo's: what its ablations and its supplement compare with.
+"""Scorers on other graphs of patches, which the paper's ablations and supplement compare with.
 
-All use ANoCo's weights w = max(s, floor) alpha (Eq. 2) and energy (Eq. 10); the first two of these
-scorers connect each query to the most similar 5 % of the bank instead of to N(i).
+All use ANoCo's weights w = max(s, floor) alpha (Eq. 2) and energy (Eq. 10). The first two scorers
+connect each query to the most similar 5 % of the bank instead of N(i).
 
 `knn-bipartite`      ANoCo's closed form (Eq. 9) on those neighbours.
 `knn-nonbipartite`   see `nonbipartite.py`.
@@ -20,15 +20,15 @@ from anoco_edge.scoring.types import Floats, Parameters, Scores
 from anoco_edge_calibration.evaluation.scorers.neighbor_cache import Edges, NeighborCache
 
 Matrix = NDArray[np.float64]
-Sparse = Any  # scipy.sparse.csr_matrix, which is imported late
-MOST_ROUNDS = 5  # the paper's
+Sparse = Any  # a scipy.sparse.csr_matrix; scipy is imported late
+MOST_ROUNDS = 5  # as in the paper
 
 
 class GraphScorer:
-    """What is common to them: a bank, ANoCo's parameters, and scipy."""
+    """What these scorers share: a bank, ANoCo's parameters, and scipy."""
 
     def __init__(self, cache: NeighborCache, parameters: Parameters) -> None:
-        csr_matrix()  # if it is missing, now, and not at every picture
+        csr_matrix()  # raises here, and not at every picture, where scipy is missing
         self._cache = cache
         self._parameters = parameters
 
@@ -51,18 +51,18 @@ class KnnBipartite(GraphScorer):
 
 
 class MessagePassing(GraphScorer):
-    """Features travel along the edges of ANoCo's graph for some rounds, then Eq. 10.
+    """Propagates features along the edges of ANoCo's graph for some rounds, then applies Eq. 10.
 
-    The paper says that the weights are ANoCo's and that nothing is trained, not how a round goes.
-    Here it is a graph convolution without weights to learn (the normalisation of Kipf and Welling,
-    whom the paper cites), of queries and references alike, in which lambda is the weight of a
-    patch's edge to itself:
+    The paper says that the weights are ANoCo's and that nothing is trained, but not what a round
+    computes. Here a round is a graph convolution without learned weights (with the normalization of
+    Kipf and Welling, whom the paper cites) on queries and references, in which lambda is the weight
+    of the edge from a patch to itself:
 
         F <- D^-1/2 (W + lambda I) D^-1/2 F,   D the row sums of W + lambda I.
 
-    Normalised by rows instead, D^-1 (W + lambda I) F, one round would move a query to the very
-    place where ANoCo's closed form (Eq. 9) moves it, and the paper's rounds are far from ANoCo.
-    References that are nobody's neighbour take no part, as in the paper's compact graph.
+    With a normalization by rows, D^-1 (W + lambda I) F, one round would move a query to the place
+    where ANoCo's closed form (Eq. 9) moves it, but the figures of the paper are far from ANoCo's.
+    References that are no query's neighbor take no part, as in the paper's compact graph.
     """
 
     name = "message-passing"
@@ -81,7 +81,7 @@ class MessagePassing(GraphScorer):
         return graph_scores(q, moved - q, moved, edges, self._parameters.metric)
 
     def _states(self, q: Matrix, edges: Edges) -> list[Matrix]:
-        """Of the queries after each round up to the last one that anybody asks for."""
+        """Return the queries after each round, up to the last round that any scorer uses."""
         weights = weigh(edges, q, float64_features(self._cache), self._parameters.floor)
         taking_part = np.unique(edges.columns)
         return propagate(
@@ -94,7 +94,7 @@ class MessagePassing(GraphScorer):
 
 
 def propagate(weights: Sparse, q: Matrix, r: Matrix, lam: float, rounds: int) -> list[Matrix]:
-    """`rounds` of `MessagePassing`; the queries after each."""
+    """Run `rounds` of `MessagePassing` and return the queries after each."""
     from_queries = weights.T.tocsr()
     own_q, own_r = lam + row_sums(weights)[:, None], lam + row_sums(from_queries)[:, None]
     root_q, root_r = np.sqrt(own_q), np.sqrt(own_r)
@@ -109,12 +109,12 @@ def propagate(weights: Sparse, q: Matrix, r: Matrix, lam: float, rounds: int) ->
 
 
 def float64_features(cache: NeighborCache) -> Matrix:
-    """The bank, in the precision in which graphs are computed."""
+    """Return the bank in float64, in which graphs are computed."""
     return cache.once("float64", lambda: cache.features.astype(np.float64))
 
 
 def weigh(edges: Edges, q: Matrix, r: Matrix, floor: float) -> Sparse:
-    """Eq. 2: w = max(s, floor) alpha of every edge, as a sparse matrix."""
+    """Return Eq. 2, w = max(s, floor) alpha of every edge, as a sparse matrix."""
     rows = np.repeat(np.arange(len(q)), edges.counts)
     q_norm = np.linalg.norm(q, axis=1)[rows]
     r_norm = np.linalg.norm(r, axis=1)[edges.columns]
@@ -124,7 +124,7 @@ def weigh(edges: Edges, q: Matrix, r: Matrix, floor: float) -> Sparse:
 
 
 def csr_matrix() -> Any:
-    """scipy's class of sparse matrices."""
+    """Import scipy's class of sparse matrices."""
     try:
         from scipy.sparse import csr_matrix
     except ImportError:
@@ -133,17 +133,17 @@ def csr_matrix() -> Any:
 
 
 def row_sums(matrix: Sparse) -> Matrix:
-    """Degrees."""
+    """Return the sum of each row, which is the degree of a patch."""
     sums: Matrix = np.asarray(matrix.sum(axis=1)).ravel()
     return sums
 
 
 def graph_scores(q: Matrix, drift: Matrix, moved: Matrix, edges: Edges, metric: str) -> Scores:
-    """Eq. 10 or one of its factors, row by row, with the most similar neighbour as evidence."""
+    """Return Eq. 10 or one of its factors, with the most similar neighbor as evidence."""
     length = np.linalg.norm(moved, axis=1, keepdims=True)
     unit = np.divide(moved, length, out=np.zeros_like(moved), where=length > 0)
     turn = ((unit - q / np.linalg.norm(q, axis=1, keepdims=True)) ** 2).sum(axis=1) / 2
-    turn[length[:, 0] == 0] = 1.0  # no direction: its cosine is taken as 0, as ANoCo does
+    turn[length[:, 0] == 0] = 1.0  # without a direction the cosine counts as 0, as in ANoCo
     squared = (drift**2).sum(axis=1)
     energy = {"product": squared * turn, "l2": squared, "cosine": turn}[metric]
     best = np.maximum.reduceat(edges.weights, edges.starts[:-1])

@@ -1,12 +1,13 @@
-"""Rivals of ANoCo that look at distances alone.
+"""Scorers that use distances alone.
 
 `Nearest` is the distance to the nearest reference patch. `NearestShare` is the paper's k-NN "under
-the 5 % setting": the paper does not say how the neighbours are summed up, here it is the mean
+the 5 % setting". The paper does not say how the neighbors are combined; here it is the mean
 distance to the nearest 5 % of the bank (rounded up).
 
-Spaces: `l2` is the euclidean distance of raw features, `cosine` is 1 - cosine, `mahalanobis` the
-Mahalanobis distance with the covariance of the whole bank, on whose diagonal lies 1 % of the mean
-variance (the paper does not say which covariance; that of the neighbours alone would be singular).
+The space `l2` has the euclidean distance of raw features, `cosine` has 1 - cosine. `mahalanobis`
+has the Mahalanobis distance with the covariance of the whole bank, plus 1 % of the mean variance on
+its diagonal. (The paper does not say which covariance; that of the neighbors alone would be
+singular.)
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def distance_scores(
     anchor: Indices,
     neighbors: int = 1,
 ) -> Scores:
-    """Energies with the evidence that reports show: the nearest patch and its cosine."""
+    """Return energies with the evidence that reports show: the nearest patch and its cosine."""
     cosine = np.einsum("ij,ij->i", unit_rows(query), cache.units[anchor])
     return Scores(
         energy=energy.astype(np.float32),

@@ -1,4 +1,4 @@
-"""What several scorers ask of the same picture and the same bank, computed once for all of them."""
+"""A cache of what several scorers need of the same picture and bank: neighbors and distances."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from anoco_edge.scoring.types import Floats, References, check_query
 from anoco_edge_calibration.evaluation.scorers.search import Indices, Rows, Search, unit_rows
 
 Space = Literal["l2", "cosine", "mahalanobis"]
-SHARE = 5  # percent of the bank: the paper's setting for k-NN in its ablation
-BLOCK_BYTES = 32_000_000  # of one block of a similarity matrix
-# Of the mean variance, added to each variance: as PaDiM's 0.01, but in the units of the features.
-# Without it a bank of fewer patches than numbers has no inverse covariance.
+SHARE = 5  # percent of the bank; the setting for k-NN in the paper's ablation
+BLOCK_BYTES = 32_000_000  # the size of one block of a similarity matrix
+# The share of the mean variance that is added to each variance, like PaDiM's 0.01, but in the units
+# of the features. Without it the covariance of a bank with fewer patches than numbers in a patch
+# has no inverse.
 RIDGE = 0.01
 
 _Value = TypeVar("_Value")
@@ -24,7 +25,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class Edges:
-    """Neighbours of each row: `columns[starts[i] : starts[i + 1]]`, ascending; with weights."""
+    """The neighbors of each row, `columns[starts[i] : starts[i + 1]]`, ascending, with weights."""
 
     starts: Indices
     columns: Indices
@@ -32,23 +33,23 @@ class Edges:
 
     @property
     def counts(self) -> Indices:
-        """How many neighbours each row has."""
+        """The number of neighbors of each row."""
         return np.diff(self.starts)
 
 
 @dataclass(frozen=True)
 class Distances:
-    """Of each row: its nearest reference, and the mean distance to the nearest 5 %."""
+    """For each row its nearest reference and the mean distance to the nearest 5 % of the bank."""
 
     anchor: Indices
     mean: NDArray[np.float64]
 
 
 class NeighborCache:
-    """One bank; the answers about the latest picture are kept, whoever asks again."""
+    """One bank, with the results for the latest picture, which several scorers ask for."""
 
     def __init__(self, bank: References, pictures: NDArray[np.integer[Any]] | None = None) -> None:
-        """`pictures` numbers the picture each patch of the bank comes from (None: all one)."""
+        """`pictures` holds the number of the picture of each patch; None stands for one picture."""
         self.pictures = np.zeros(len(bank.norms), np.int64) if pictures is None else pictures
         self.k = share_of(len(bank.norms))
         self._bank = bank
@@ -57,23 +58,23 @@ class NeighborCache:
 
     @property
     def features(self) -> Rows:
-        """The bank, one row a patch."""
+        """The bank, with one row for each patch."""
         return self.once("features", lambda: self._bank.features.astype(np.float32, copy=False))
 
     @property
     def units(self) -> Rows:
-        """The same, each row at length one."""
+        """The bank with each row scaled to length one."""
         return self.once("units", lambda: unit_rows(self.features))
 
     def once(self, what: str, compute: Callable[[], _Value]) -> _Value:
-        """What depends on the bank alone."""
+        """Return a value that depends on the bank alone; it is computed once."""
         if what not in self._lasting:
             self._lasting[what] = compute()
         found: _Value = self._lasting[what]
         return found
 
     def latest(self, what: str, query: Floats, compute: Callable[[], _Value]) -> _Value:
-        """What depends on the bank and on a picture; of the latest picture it is kept."""
+        """Return a value that depends on bank and picture; it is kept for the latest picture."""
         kept = self._latest.get(what)
         if kept is None or not np.array_equal(kept[0], query):
             check_query(query, self.features.shape[1])
@@ -82,16 +83,16 @@ class NeighborCache:
         return found
 
     def search(self, space: Space) -> Search:
-        """An exact search for the nearest patch in this space."""
+        """Return an exact search for the nearest patch in this space."""
         return self.once(f"search {space}", lambda: Search(self.placed(space, self.features)))
 
     def whiten(self, features: Floats) -> Rows:
-        """Features whose euclidean distance is the bank's Mahalanobis distance."""
+        """Transform features: their euclidean distance is then the bank's Mahalanobis distance."""
         matrix = self.once("whitening", lambda: whitening(self.features))
         return (features.astype(np.float64) @ matrix).astype(np.float32)
 
     def placed(self, space: Space, query: Floats) -> Rows:
-        """Rows as this space has them."""
+        """Transform rows into this space."""
         if space == "mahalanobis":
             return self.whiten(query)
         if space == "cosine":
@@ -99,7 +100,7 @@ class NeighborCache:
         return np.ascontiguousarray(query, dtype=np.float32)
 
     def nearest(self, space: Space, query: Floats) -> tuple[Indices, NDArray[np.float64]]:
-        """The nearest patch, exactly, and the square of its distance."""
+        """Return the exact nearest patch of each row and the square of its distance."""
         return self.latest(
             f"nearest {space}",
             query,
@@ -107,7 +108,7 @@ class NeighborCache:
         )
 
     def distances(self, space: Space, query: Floats) -> Distances:
-        """To the nearest 5 % of the bank; of cosines 1 - s is the distance."""
+        """Return the distances to the nearest 5 % of the bank; that of a cosine s is 1 - s."""
         return self.latest(f"distances {space}", query, lambda: self._distances(space, query))
 
     def _distances(self, space: Space, query: Floats) -> Distances:
@@ -126,14 +127,14 @@ class NeighborCache:
         return Distances(anchor, mean)
 
     def retrieved(self, query: Floats) -> Edges:
-        """The most similar 5 % of the bank, by cosine, which is the weight of an edge."""
+        """Return the most similar 5 % of the bank; the weight of an edge is the cosine."""
         return self.latest("retrieved", query, lambda: self._retrieved(unit_rows(query)))
 
     def _retrieved(self, units: Rows) -> Edges:
         return most_similar(units, self.units, self.k)
 
     def conforming(self, query: Floats) -> Edges:
-        """ANoCo's neighbours N(i), as anoco_edge/scoring/reference.py has them; in float32."""
+        """Return ANoCo's neighbors N(i), as anoco_edge/scoring/reference.py does, in float32."""
         return self.latest("conforming", query, lambda: self._conforming(unit_rows(query)))
 
     def _conforming(self, units: Rows) -> Edges:
@@ -150,7 +151,7 @@ class NeighborCache:
 
 
 def share_of(count: int) -> int:
-    """How many are the nearest 5 %, rounded up.
+    """Return how many patches the nearest 5 % are, rounded up.
 
     >>> [share_of(n) for n in (1, 20, 21, 1024)]
     [1, 1, 2, 52]
@@ -159,14 +160,16 @@ def share_of(count: int) -> int:
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of the rows of a matrix whose blocks stay small."""
+    """Yield slices of the rows of a matrix so that each block stays small."""
     step = max(1, BLOCK_BYTES // (4 * columns))
     for start in range(0, rows, step):
         yield slice(start, start + step)
 
 
 def most_similar(units: Rows, others: Rows, k: int, *, same: bool = False) -> Edges:
-    """To each row its `k` most similar others, the lowest index on a tie; `same`: not itself.
+    """Return the `k` most similar others of each row, the lowest index on a tie.
+
+    With `same`, a row is not its own neighbor.
 
     >>> rows = np.float32([[1, 0], [0, 1], [0.6, 0.8]])
     >>> most_similar(rows, rows, 1, same=True).columns.tolist()
@@ -195,7 +198,7 @@ def most_similar(units: Rows, others: Rows, k: int, *, same: bool = False) -> Ed
 
 
 def _edges(units: Rows, others: Rows, choose: Callable[[Rows], NDArray[np.bool_]]) -> Edges:
-    """Chosen pairs with their cosines, block by block."""
+    """Return the pairs that `choose` selects, with their cosines; it works block by block."""
     counts, columns, weights = [], [], []
     for some in blocks(len(units), len(others)):
         s = units[some] @ others.T
@@ -209,7 +212,7 @@ def _edges(units: Rows, others: Rows, choose: Callable[[Rows], NDArray[np.bool_]
 
 
 def whitening(features: Rows) -> NDArray[np.float64]:
-    """The matrix that turns euclidean distance into the features' Mahalanobis distance.
+    """Return the matrix that turns euclidean distance into the features' Mahalanobis distance.
 
     >>> features = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32) * [1, 5, 9]
     >>> np.cov((features @ whitening(features)).T).round(1).diagonal().tolist()
@@ -219,7 +222,7 @@ def whitening(features: Rows) -> NDArray[np.float64]:
     centred -= centred.mean(axis=0)
     covariance = centred.T @ centred / max(len(features) - 1, 1)
     spread = float(np.trace(covariance)) / len(covariance)
-    # One patch, or copies of one, have no spread: any multiple of the identity will do.
+    # One patch, or copies of it, have no variance: any multiple of the identity works.
     covariance[np.diag_indices_from(covariance)] += RIDGE * spread if spread > 0 else 1.0
     values, vectors = np.linalg.eigh(covariance)
     matrix: NDArray[np.float64] = vectors / np.sqrt(values)

@@ -1,15 +1,15 @@
-"""`knn-nonbipartite`: the paper's ablation in which queries pull queries and references references.
+"""`knn-nonbipartite`: the paper's ablation with edges among queries and among references.
 
-Edges with ANoCo's weights (Eq. 2): a query and each of the most similar 5 % of the bank; a query
-and each of the most similar 5 % of the other queries of its picture; a reference and each of the
-most similar 5 % of the other references (either may choose the other). All features move:
+Edges have ANoCo's weights (Eq. 2). They connect a query with the most similar 5 % of the bank, a
+query with the most similar 5 % of the other queries of its picture, and a reference with the most
+similar 5 % of the other references (either may choose the other). All features move:
 
     minimise  sum over edges w |f~_u - f~_v|^2  +  sum over nodes Lambda_v |f~_v - f_v|^2,
     that is   (L + Lambda) F~ = Lambda F,
 
-with Lambda = lambda for queries. For references the paper writes of "strong penalties" and gives
-no number. Were they frozen, edges between them would change nothing; here their penalty is ten
-times the sum of their own weights, so that a reference goes at most a tenth of the way.
+with Lambda = lambda for queries. For references the paper mentions "strong penalties" without a
+number. If they were frozen, edges between them would change nothing. Here their penalty is ten
+times the sum of their own weights, so that a reference moves at most a tenth of the way.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from anoco_edge_calibration.evaluation.scorers.neighbor_cache import (
 from anoco_edge_calibration.evaluation.scorers.search import Rows, unit_rows
 
 STRENGTH = 10.0
-MOST_EDGES = 30_000_000  # between references: 0.4 GB, and seconds for a picture
-TOLERANCE = 1e-6  # of the residual, against the right-hand side
+MOST_EDGES = 30_000_000  # between references; they take 0.4 GB, and a picture takes seconds
+TOLERANCE = 1e-6  # of the residual, relative to the right-hand side
 _MOST_STEPS = 500
 
 
 class KnnNonBipartite(GraphScorer):
-    """ANoCo's energy of queries after a full solve."""
+    """ANoCo's energy of the queries after the whole system is solved."""
 
     name = "knn-nonbipartite"
 
@@ -69,7 +69,7 @@ class KnnNonBipartite(GraphScorer):
 
 
 def own_edges(features: Matrix, floor: float) -> Sparse:
-    """Between patches of one kind; symmetric, and none to itself."""
+    """Return the symmetric edges between patches of one kind, without edges to themselves."""
     units = unit_rows(features)
     k = share_of(len(features) - 1)
     edges = most_similar(units, units, k, same=True)
@@ -85,11 +85,11 @@ def solve(
     r: Matrix,
     lam: float,
 ) -> Matrix:
-    """The queries' drift F~ - F, for which (L + Lambda) drift = -L F: nothing cancels.
+    """Return the drift F~ - F of the queries from (L + Lambda) drift = -L F, without cancellation.
 
-    By conjugate gradients, all numbers of a patch at once. The matrix is symmetric and
-    diagonally dominant: with its diagonal as the preconditioner seven steps were enough on real
-    features. In float32, of which the drift keeps six digits.
+    Conjugate gradients solve it for all numbers of a patch at once. The matrix is symmetric and
+    diagonally dominant; with its diagonal as preconditioner seven steps were enough on real
+    features. They run in float32, of which the drift keeps six digits.
     """
     across, among_queries, among_references = (
         matrix.astype(np.float32) for matrix in (across, among_queries, among_references)
@@ -101,7 +101,7 @@ def solve(
     diagonal = np.concatenate([lam + degree_q, (1 + STRENGTH) * degree_r]).astype(np.float32)[
         :, None
     ]
-    # A reference without any edge stays where it is; its row must not divide by zero.
+    # A reference without edges does not move; its row must not divide by zero.
     diagonal[diagonal == 0] = 1.0
     count = len(q)
 
@@ -121,7 +121,7 @@ def solve(
 
 
 def _conjugate_gradients(multiply: Callable[[Rows], Rows], residual: Rows, diagonal: Rows) -> Rows:
-    """The solution for each column of the right-hand side, which is `residual`."""
+    """Return the solution for each column of the right-hand side, which is `residual`."""
     enough = TOLERANCE * np.linalg.norm(residual, axis=0)
     solution = np.zeros_like(residual)
     scaled = residual / diagonal

@@ -1,15 +1,15 @@
-"""PatchCore (Roth et al., CVPR 2022) on the features at hand.
+"""PatchCore (Roth et al., CVPR 2022) on the same features as the other scorers.
 
-The bank is thinned to a tenth by greedy k-centre selection, a patch's energy is the euclidean
-distance to the nearest patch m* that is left, and the picture's score is that of its strongest
-patch q*, re-weighted by how alone m* is: among N(m*), the nine patches of the thinned bank nearest
-to m* (m* is one of them),
+The bank is thinned to a tenth by greedy k-center selection. The energy of a patch is the euclidean
+distance to the nearest patch m* of the thinned bank. The score of the picture is that of its
+strongest patch q*, re-weighted by how isolated m* is. With N(m*), the nine patches of the thinned
+bank nearest to m* (m* is one of them),
 
     score = (1 - exp |q* - m*| / sum over m in N(m*) of exp |q* - m|) |q* - m*|.
 
 The paper of ANoCo does not say which share its PatchCore keeps; a tenth is PatchCore's own middle
-setting. PatchCore's pooling of two layers and its wider smoothing of maps are left out: features
-and maps are the same for all scorers here.
+setting. PatchCore's pooling of two layers and its wider smoothing of maps are left out, because
+features and maps are the same for all scorers here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AROUND = 9  # patches around m*, as in the published code
 
 
 class PatchCore:
-    """Distance to the nearest patch of a coreset; a re-weighted score of the picture."""
+    """The distance to the nearest patch of a coreset, and a re-weighted score of the picture."""
 
     name = "patchcore"
 
@@ -54,10 +54,10 @@ class PatchCore:
 
     def _weight(self, patch: Floats, nearest: int) -> float:
         rows = self._search.rows.astype(np.float64)
-        if len(rows) == 1:  # nothing lies around it
+        if len(rows) == 1:  # it has no neighbors
             return 1.0
         around = np.linalg.norm(rows - rows[nearest], axis=1)
-        around[nearest] = -1  # of copies it is the first
+        around[nearest] = -1  # it comes first among its copies
         members = np.argsort(around, kind="stable")[:AROUND]
         distances = np.linalg.norm(rows[members] - patch.astype(np.float64), axis=1)
         shares = np.exp(distances - distances.max())

@@ -12,15 +12,15 @@ from anoco_edge.scoring.types import Floats
 Rows = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
-BLOCK_BYTES = 32_000_000  # of one block of the distance matrix
-_PAIRS = 4096  # compared one by one, at once
-# How far two float32 distances may be off against each other, relative to the lengths. One is off
-# by 1.2e-6 at most: measured with 1 to 2048 numbers a row, the worst far from the origin.
+BLOCK_BYTES = 32_000_000  # the size of one block of the distance matrix
+_PAIRS = 4096  # so many pairs are compared exactly at once
+# How much the errors of two float32 distances may differ, relative to the lengths. One error is at
+# most 1.2e-6: measured with rows of 1 to 2048 numbers, of which the worst are far from the origin.
 _ROUNDING = 4e-6
 
 
 class Search:
-    """Exact nearest rows; the distance matrix is held in blocks."""
+    """Finds the exact nearest rows; it computes the distance matrix block by block."""
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
@@ -30,7 +30,7 @@ class Search:
         self._longest = float(np.sqrt(self._squares.max()))
 
     def nearest(self, query: Rows) -> tuple[Indices, NDArray[np.float64]]:
-        """Index (the lowest on a tie) and squared distance of each query's nearest row."""
+        """Return index (the lowest on a tie) and squared distance of each query's nearest row."""
         anchor = np.empty(len(query), np.int64)
         squared = np.empty(len(query), np.float64)
         block = max(1, BLOCK_BYTES // (4 * len(self.rows)))
@@ -40,7 +40,7 @@ class Search:
         return anchor, squared
 
     def squared_distances(self, query: Rows) -> Rows:
-        """To every row, as float32 has them: near zero they are rounding, but never negative."""
+        """Return the distances to every row in float32; they are never negative."""
         squared: Rows = query @ self.rows.T
         squared *= -2
         squared += self._squares
@@ -49,8 +49,8 @@ class Search:
         return squared
 
     def _nearest(self, query: Rows) -> tuple[Indices, NDArray[np.float64]]:
-        # |q - r|^2 without |q|^2, which is the same for all r. The product cancels where q is
-        # close to r, so it only says who may be nearest: those within its rounding of the least.
+        # This is |q - r|^2 without |q|^2, which is the same for all r. It cancels where q is close
+        # to r, so it only tells which rows may be nearest: those within rounding of the least.
         product = query @ self.rows.T
         product *= -2
         product += self._squares
@@ -71,7 +71,7 @@ class Search:
 
 
 def _pairs(close: NDArray[np.bool_]) -> Iterator[tuple[Indices, Indices]]:
-    """Where it is true, in bounded pieces."""
+    """Yield the indices of the true elements in bounded pieces."""
     places = np.flatnonzero(close)
     for start in range(0, len(places), _PAIRS):
         i, j = np.divmod(places[start : start + _PAIRS], close.shape[1])
@@ -79,7 +79,7 @@ def _pairs(close: NDArray[np.bool_]) -> Iterator[tuple[Indices, Indices]]:
 
 
 def unit_rows(features: Floats) -> Rows:
-    """Rows at length one, rounded once; float64 only in small pieces."""
+    """Return the rows scaled to length one, rounded once; float64 is used in small pieces."""
     units = np.empty(features.shape, np.float32)
     for start in range(0, len(units), 1024):
         block = features[start : start + 1024].astype(np.float64)

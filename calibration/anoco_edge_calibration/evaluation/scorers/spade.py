@@ -1,10 +1,10 @@
-"""SPADE (Cohen and Hoshen, 2020) on the features at hand.
+"""SPADE (Cohen and Hoshen, 2020) on the same features as the other scorers.
 
-First whole pictures: a picture is the mean of its patches, and its score the mean euclidean
-distance to the 50 nearest reference pictures. Then patches: a patch's energy is the distance to
-the nearest patch of those pictures. 50 and 1 are SPADE's own numbers; with fewer references all of
-them are retrieved, so that in the few-shot setting the energies are those of `knn-l2` and the
-score of the picture is what is different. A view of a reference counts as a picture.
+A picture is represented by the mean of its patches, and its score is the mean euclidean distance to
+the 50 nearest reference pictures. The energy of a patch is the distance to the nearest patch of
+those pictures. 50 and 1 are SPADE's own numbers. With fewer references all of them are retrieved,
+so that in the few-shot setting the energies are those of `knn-l2` and only the score of the picture
+differs. A view of a reference counts as a picture.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RETRIEVED = 50
 
 
 class Spade:
-    """Distance to the nearest patch of the most similar pictures, and to these pictures."""
+    """The distance to the nearest patch of the most similar pictures, and to these pictures."""
 
     name = "spade"
 
