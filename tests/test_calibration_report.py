@@ -27,7 +27,7 @@ from anoco_edge_calibration.charts import (
     Chart,
     Marker,
     Series,
-    histogram,
+    histogram_chart,
     line_chart,
 )
 from anoco_edge_calibration.thresholds.calibration_report import (
@@ -95,7 +95,7 @@ def threshold_x(chart: Chart) -> float:
 
 
 def test_the_threshold_stands_where_the_axis_says() -> None:
-    chart = histogram([1, 2, 3, 4, 9], threshold=6.5)
+    chart = histogram_chart([1, 2, 3, 4, 9], threshold=6.5)
     at = ticks(chart)
     (v0, x0), *_, (v1, x1) = sorted(at.items())
     assert len(at) >= 4
@@ -104,17 +104,17 @@ def test_the_threshold_stands_where_the_axis_says() -> None:
 
 
 def test_scores_that_span_more_than_fifty_times_get_a_logarithmic_axis() -> None:
-    chart = histogram([0.0, 1, 2, 20], threshold=30, defects=[3000])
+    chart = histogram_chart([0.0, 1, 2, 20], threshold=30, defects=[3000])
     at = ticks(chart)
     decade = at[100] - at[10]
     assert at[1000] - at[100] == pytest.approx(decade, abs=0.02)
     assert threshold_x(chart) == pytest.approx(at[10] + decade * math.log10(3), abs=0.02)
     assert any("logarithmic" in (t.text or "") for t in elements(chart, "text"))
-    assert "logarithmic" not in histogram([1, 2, 49], threshold=30).svg()
+    assert "logarithmic" not in histogram_chart([1, 2, 49], threshold=30).svg()
 
 
 def test_bars_count_the_scores() -> None:
-    chart = histogram([1, 1, 1, 2, 5, 9], threshold=5, defects=[9, 9])
+    chart = histogram_chart([1, 1, 1, 2, 5, 9], threshold=5, defects=[9, 9])
     bars = {
         colour: [float(e.attrib["height"]) for e in elements(chart, "rect", fill=colour)]
         for colour in (GOOD, DEFECT)
@@ -127,7 +127,7 @@ def test_bars_count_the_scores() -> None:
 
 @pytest.mark.parametrize("above", [8.0, math.inf])
 def test_the_range_of_the_threshold_is_shaded(above: float) -> None:
-    chart = histogram([1, 2, 3, 4, 9], threshold=6.5, between=(4, above))
+    chart = histogram_chart([1, 2, 3, 4, 9], threshold=6.5, between=(4, above))
     (band,) = elements(chart, "rect", fill=THRESHOLD)
     left, wide = float(band.attrib["x"]), float(band.attrib["width"])
     at = ticks(chart)
@@ -138,11 +138,11 @@ def test_the_range_of_the_threshold_is_shaded(above: float) -> None:
 
 @pytest.mark.parametrize("scores", [[0.0], [0.0, 0.0], [3.0, 3.0], [1e-9, 1e9], [5e-324, 1.0]])
 def test_odd_scores_make_a_chart_too(scores: list[float]) -> None:
-    chart = histogram(scores, threshold=scores[0], between=(0.0, math.inf))
+    chart = histogram_chart(scores, threshold=scores[0], between=(0.0, math.inf))
     assert ticks(chart) and "nan" not in chart.svg()
     assert Image.open(io.BytesIO(chart.png(1))).size == (chart.width, chart.height)
     with pytest.raises(ScoringError):
-        histogram([*scores, math.nan], threshold=1)
+        histogram_chart([*scores, math.nan], threshold=1)
 
 
 def near(picture: NDArray[np.int_], colour: str, opacity: float = 1.0) -> NDArray[np.bool_]:
@@ -152,7 +152,7 @@ def near(picture: NDArray[np.int_], colour: str, opacity: float = 1.0) -> NDArra
 
 
 def test_the_png_shows_the_same() -> None:
-    chart = histogram([1, 2, 3, 4, 4, 4], threshold=6.5, defects=[8, 9, 9])
+    chart = histogram_chart([1, 2, 3, 4, 4, 4], threshold=6.5, defects=[8, 9, 9])
     picture = np.asarray(Image.open(io.BytesIO(chart.png(scale=2)))).astype(int)
     assert picture.shape == (2 * chart.height, 2 * chart.width, 3)
     blue, orange = (near(picture, colour, 0.75) for colour in (GOOD, DEFECT))

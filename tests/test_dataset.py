@@ -11,7 +11,7 @@ from PIL import Image
 from tiny_bundle import textured_picture, write_good_pictures
 
 from anoco_edge.errors import PictureError, UsageError
-from anoco_edge_calibration.evaluation.dataset import read_mask
+from anoco_edge_calibration.evaluation.dataset import read_defect_mask
 from anoco_edge_calibration.evaluation.layouts import open_dataset
 
 
@@ -127,21 +127,21 @@ def test_a_mask_is_white_on_black_or_holds_labels(tmp_path: Path) -> None:
     values = np.zeros((40, 60), np.uint8)
     values[5:15, 5:25] = 255
     values[30:, 50:] = 100  # grey at the rim of a scaled mask
-    white = read_mask(save(tmp_path / "white.png", values), (60, 40))
+    white = read_defect_mask(save(tmp_path / "white.png", values), (60, 40))
     assert white.dtype == np.bool_ and white.sum() == 200
     labels = np.zeros((40, 60), np.uint8)
     labels[5:15, 5:25], labels[30:, 50:] = 1, 3
-    assert read_mask(save(tmp_path / "labels.png", labels), (60, 40)).sum() == 300
+    assert read_defect_mask(save(tmp_path / "labels.png", labels), (60, 40)).sum() == 300
     colour = np.zeros((40, 60, 3), np.uint8)
     for channel in range(3):
         colour[channel, :10, channel] = 255
-    assert read_mask(save(tmp_path / "colour.png", colour), (60, 40)).sum() == 30
+    assert read_defect_mask(save(tmp_path / "colour.png", colour), (60, 40)).sum() == 30
 
 
 def test_a_mask_that_does_not_fit_or_says_nothing_is_refused(tmp_path: Path) -> None:
     mask = save(tmp_path / "m.png", np.full((40, 60), 255, np.uint8))
     with pytest.raises(PictureError, match=r"m\.png is 60x40, its picture 40x60"):
-        read_mask(mask, (40, 60))
+        read_defect_mask(mask, (40, 60))
     blank = save(tmp_path / "b.png", np.zeros((40, 60), np.uint8))
     with pytest.raises(PictureError, match=r"b\.png marks nothing"):
-        read_mask(blank, (60, 40))
+        read_defect_mask(blank, (60, 40))

@@ -32,7 +32,7 @@ from anoco_edge_calibration.evaluation.tables import (
     METRICS,
     PIXEL_METRICS,
     EvaluationRow,
-    markdown,
+    evaluation_markdown,
     mean_rows,
 )
 from anoco_edge_calibration.evaluation.unit import EvaluationSetup, measure_unit
@@ -795,7 +795,7 @@ def test_the_best_scorer_is_bold_and_what_is_missing_is_a_dash() -> None:
         row("bolt", 0, "anoco", None),
         row("bolt", 0, "knn-l2", 0.7),
     ]
-    lines = markdown(rows + mean_rows(rows)).splitlines()
+    lines = evaluation_markdown(rows + mean_rows(rows)).splitlines()
     assert lines[2].startswith("| nut | 4 | anoco | **95.0 ±7.1** |")
     assert lines[3].startswith("| nut | 4 | knn-l2 | 80.0 ±0.0 |")
     assert lines[4].startswith("| bolt | 4 | anoco | - |")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from collections import Counter
@@ -14,13 +15,14 @@ import onnx
 import pytest
 import safetensors.numpy
 import torch
-from command_line import fails
+from command_line import ROOT, fails
 from numpy.typing import NDArray
 from tiny_bundle import tiny_backbone
 
 from anoco_edge.errors import EnvironmentMissingError, ParityError, PictureError, UsageError
 from anoco_edge.onnx_session import open_session
 from anoco_edge.scoring import score_patches
+from anoco_edge.teaching import NewPicture
 from anoco_edge_export import (
     ExportedBackbone,
     ExportOptions,
@@ -35,7 +37,7 @@ from anoco_edge_export.backbone import (
     run_torch,
     set_size,
 )
-from anoco_edge_export.export import check_size
+from anoco_edge_export.export import check_input_size
 from anoco_edge_export.onnx_graph import (
     EXTERNAL_ABOVE,
     FORBIDDEN,
@@ -44,6 +46,7 @@ from anoco_edge_export.onnx_graph import (
     save_graph,
     trace,
 )
+from anoco_edge_export.range_collector import RangeCollector
 from anoco_edge_export.recipe import Recipe
 from anoco_edge_export.synthetic import synthetic_picture
 from anoco_edge_export.weights import load_weights
@@ -98,7 +101,7 @@ def test_size_that_the_stride_does_not_divide_names_its_neighbours(recipe: Recip
         export_backbone(ID, Path(), ExportOptions(size=(256, 250)))
     with pytest.raises(UsageError, match="width 0 is too small; use 64 or more"):
         export_backbone(ID, Path(), ExportOptions(size=(0, 256)))
-    assert check_size(recipe.tapped(), (640, 896)) == (640, 896)
+    assert check_input_size(recipe.tapped(), (640, 896)) == (640, 896)
 
 
 def test_wrong_pictures_and_wrong_fit_are_refused_before_any_work() -> None:
@@ -459,3 +462,28 @@ def test_long_attention_is_written_in_pieces_and_computes_the_same(
         set_size(model, 96, 64)
         found.append(run_torch(exported_backbone(recipe, taps, model, ()), pixels)[0])
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-5)
+
+
+def test_export_and_calibration_do_not_depend_on_each_other() -> None:
+    """Late imports count too; the command line brings the two together."""
+    for package, other in (
+        ("export/anoco_edge_export", "anoco_edge_calibration"),
+        ("calibration/anoco_edge_calibration", "anoco_edge_export"),
+    ):
+        files = sorted((ROOT / package).rglob("*.py"))
+        assert len(files) > 20
+        for file in files:
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom):
+                    names = [node.module or ""]
+                assert not [name for name in names if name.startswith(other)], file
+
+
+def test_a_calibration_set_is_what_an_export_asks_for() -> None:
+    from anoco_edge_calibration.int8 import CalibrationSet
+
+    picture = NewPicture.from_array("a.png", synthetic_picture(64, 64))
+    collector: RangeCollector = CalibrationSet((picture,))
+    assert ExportOptions(calibration=collector).calibration is collector
+    assert collector.enough == 32 and collector.method == "percentile 99.999 of absolute values"

@@ -14,7 +14,7 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.errors import UsageError
-from anoco_edge_calibration.evaluation.dataset import read_mask
+from anoco_edge_calibration.evaluation.dataset import read_defect_mask
 from anoco_edge_calibration.evaluation.layouts import LAYOUTS, open_dataset
 
 MASK = np.zeros((80, 96), np.uint8)
@@ -126,7 +126,7 @@ def test_a_layout_is_found_by_looking_and_means_the_same_when_told(
             assert picture.path.is_file()
             if picture.defect is not None and layout != "oct2017":
                 assert picture.mask is not None
-                assert read_mask(picture.mask, (96, 80)).sum() == 25 * 30
+                assert read_defect_mask(picture.mask, (96, 80)).sum() == 25 * 30
     assert found.categories[0].has_masks == (layout != "oct2017")
     (one,) = open_dataset(tmp_path / "data", [names[-1]]).categories
     assert one == found.categories[-1]

@@ -13,7 +13,12 @@ from test_eval import make_category
 from tiny_bundle import make_tiny_bundle
 
 from anoco_edge_calibration.evaluation.paper import Paper, load_paper, published_rows
-from anoco_edge_calibration.evaluation.tables import METRICS, EvaluationRow, markdown, mean_rows
+from anoco_edge_calibration.evaluation.tables import (
+    METRICS,
+    EvaluationRow,
+    evaluation_markdown,
+    mean_rows,
+)
 
 TABLES = {
     "main": 42,
@@ -161,7 +166,7 @@ def test_published_rows_stand_below_measured_ones_and_are_never_bold() -> None:
     measured = [row("hazelnut", 1, 0.5), replace(row("hazelnut", 1, 0.4), scorer="knn-l2")]
     printed = EvaluationRow("x", "hazelnut", 1, "mean", "paper: ANoCo", dict.fromkeys(METRICS, 0.9))
     printed = replace(printed, published=True)
-    lines = markdown([printed, *measured, *mean_rows(measured)]).splitlines()
+    lines = evaluation_markdown([printed, *measured, *mean_rows(measured)]).splitlines()
     assert [line.split("|")[3].strip() for line in lines[2:]] == ["anoco", "knn-l2", "paper: ANoCo"]
     assert "**50.0**" in lines[2] and "**" not in lines[3] + lines[4] and "90.0" in lines[4]
     assert printed.to_dict()["published"] is True and "published" not in measured[0].to_dict()

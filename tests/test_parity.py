@@ -29,7 +29,7 @@ from anoco_edge_export.parity import (
     DiffersError,
     Gate,
     check_parity,
-    compare,
+    compare_features,
     first_drift,
     spearman,
 )
@@ -170,19 +170,21 @@ def _features() -> NDArray[np.float32]:
 
 def test_gate_names_the_patch_and_the_limit(limits: ParityLimits) -> None:
     names, good = ["a", "b"], _features()
-    assert compare(good, good.copy(), limits, names, 20)["measured"]["energy_spearman"] == 1.0
+    assert (
+        compare_features(good, good.copy(), limits, names, 20)["measured"]["energy_spearman"] == 1.0
+    )
     turned, longer, wild = good.copy(), good.copy(), good.copy()
     turned[1, 47] = turned[1, 47, ::-1]
     with pytest.raises(DiffersError, match=r"min cosine is .* at b row 2 column 7"):
-        compare(good, turned, limits, names, 20)
+        compare_features(good, turned, limits, names, 20)
     longer[0, 21] *= 1.01
     with pytest.raises(DiffersError, match=r"max norm error is 0.01 at a row 1 column 1"):
-        compare(good, longer, limits, names, 20)
+        compare_features(good, longer, limits, names, 20)
     wild[1, 3, 2] = np.nan
     with pytest.raises(DiffersError, match="NaN or infinity at b row 0 column 3"):
-        compare(good, wild, limits, names, 20)
+        compare_features(good, wild, limits, names, 20)
     with pytest.raises(DiffersError, match="shape"):
-        compare(good, good[:, :100], limits, names, 20)
+        compare_features(good, good[:, :100], limits, names, 20)
 
 
 def test_gate_also_looks_at_energies(limits: ParityLimits) -> None:
@@ -191,7 +193,7 @@ def test_gate_also_looks_at_energies(limits: ParityLimits) -> None:
     loose = {"min_cosine": 0.9, "mean_cosine": 0.9, "max_norm_error": 1.0}
     strict = limits.model_copy(update=loose)
     with pytest.raises(DiffersError, match=r"energy spearman is 0\.8.*, and top energy error is"):
-        compare(good, noisy, strict, ["a", "b"], 20)
+        compare_features(good, noisy, strict, ["a", "b"], 20)
 
 
 def test_first_drift_is_the_first_and_may_be_none(limits: ParityLimits) -> None:

@@ -64,7 +64,7 @@ def write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
     """results.json and results.md."""
     from anoco_edge.bench.tables import facts
     from anoco_edge.bundle.disk import write_atomic, writing
-    from anoco_edge_calibration.evaluation.tables import markdown
+    from anoco_edge_calibration.evaluation.tables import evaluation_markdown
 
     document = {
         "settings": settings,
@@ -73,7 +73,7 @@ def write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
         "remarks": result.remarks,
     }
     lines = ["Percent; means over seeds ± their deviation, the best scorer in bold.", ""]
-    lines += [markdown(result.rows), "", *(f"- {remark}" for remark in result.remarks)]
+    lines += [evaluation_markdown(result.rows), "", *(f"- {remark}" for remark in result.remarks)]
     lines += [f"- left out: {problem.what}" for problem in result.problems]
     plain = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in settings.items()}
     lines += [*(f"- {fact}" for fact in facts(plain)), ""]
@@ -105,10 +105,10 @@ def tell(result: Evaluation, engine: CachedEngine, folder: Path | None) -> None:
 
 def show(result: Evaluation, name: str, bundle: Bundle) -> None:
     """The table."""
-    from anoco_edge_calibration.evaluation.tables import rich_table
+    from anoco_edge_calibration.evaluation.tables import evaluation_table
 
     title = f"{name}, {bundle.manifest.backbone.id}: percent, means over seeds"
-    console.out.print(rich_table(result.rows, title))
+    console.out.print(evaluation_table(result.rows, title))
 
 
 def leave(result: Evaluation) -> None:

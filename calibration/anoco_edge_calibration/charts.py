@@ -296,7 +296,7 @@ def _beside(x: float, y: float, words: str, width: int) -> Text:
     return Text(x + 9, y, words, "start", THRESHOLD)
 
 
-def histogram(
+def histogram_chart(
     good: Sequence[float],
     *,
     threshold: float,
@@ -311,7 +311,7 @@ def histogram(
     `between` is shaded: the range within which the threshold is known to lie, as
     `anoco_edge.conformal.score_range` gives it; an infinite end reaches the chart's edge.
 
-    >>> "threshold 3" in histogram([1, 2, 3, 4], threshold=3, between=(2, 4)).svg()
+    >>> "threshold 3" in histogram_chart([1, 2, 3, 4], threshold=3, between=(2, 4)).svg()
     True
     """
     low, high, log = _score_axis(checked_scores([*good, *defects, threshold]).tolist())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from anoco_edge.errors import UsageError
 from anoco_edge.regular_file import read_regular
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import Recipe
 
 
@@ -85,7 +85,7 @@ def _of_timm(config: Mapping[str, object]) -> str | None:
     tag = own.get("tag") if isinstance(own, dict) else None
     if not isinstance(tag, str):
         return None
-    known = load("timm.models").get_pretrained_cfg(f"{name}.{tag}")
+    known = lazy_import("timm.models").get_pretrained_cfg(f"{name}.{tag}")
     notes = known.notes or () if known is not None else ()
     return "quick_gelu" if any("quickgelu" in note for note in notes) else "gelu"
 

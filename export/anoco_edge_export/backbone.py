@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge_export.families import StateDict, Tensor, family
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import Recipe, Taps
 
 Features = NDArray[np.float32]
@@ -20,7 +20,7 @@ _NORM_EPS = 1e-6  # the epsilon of the LayerNorm inside ViTs
 def create_model(recipe: Recipe, variant: str | None = None) -> Any:
     """Create timm's model of the recipe without trained weights, head or use of the network."""
     name = variant or recipe.architecture
-    model = load("timm").create_model(name, pretrained=False, num_classes=0)
+    model = lazy_import("timm").create_model(name, pretrained=False, num_classes=0)
     return model.eval().requires_grad_(False)
 
 
@@ -39,7 +39,7 @@ def set_size(model: Any, width: int, height: int) -> None:
 
 def official_backbone(recipe: Recipe, taps: Taps, model: Any) -> Any:
     """Return timm's unchanged model: uint8 NHWC -> (tokens by tap, ends by layer)."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     names = [layer.tap for layer in taps.layers]
 
@@ -63,7 +63,7 @@ def exported_backbone(recipe: Recipe, taps: Taps, model: Any, scales: Sequence[f
 
     This changes `model`, so compute the reference before.
     """
-    torch = load("torch")
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     names = [layer.tap for layer in taps.layers]
 
@@ -88,7 +88,7 @@ def concatenated(tokens: Sequence[Any], scales: Sequence[float]) -> Any:
     if len(tokens) == 1:
         return tokens[0]
     scaled = [t * scale for t, scale in zip(tokens, scales, strict=True)]
-    return load("torch").cat(scaled, dim=-1)
+    return lazy_import("torch").cat(scaled, dim=-1)
 
 
 def tap_scales(tokens: Sequence[Any]) -> tuple[float, ...]:
@@ -104,14 +104,14 @@ def tap_scales(tokens: Sequence[Any]) -> tuple[float, ...]:
 
 def run_torch(module: Any, pixels: NDArray[np.uint8]) -> Any:
     """Run a module in float32 on the CPU."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     with torch.no_grad():
         return module(torch.from_numpy(np.ascontiguousarray(pixels)))
 
 
 def _tokens(recipe: Recipe, taps: Taps, tapped: Sequence[Any]) -> list[Any]:
     """Bring every tap to [batch, N, d] on the finest grid, pooled and normed as the recipe says."""
-    functional = load("torch").nn.functional
+    functional = lazy_import("torch").nn.functional
     grids = [t.shape[-2:] for t in tapped if t.ndim == 4]
     tokens = []
     for x, layer in zip(tapped, taps.layers, strict=True):

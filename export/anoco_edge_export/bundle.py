@@ -15,7 +15,7 @@ from anoco_edge.plans.builder import BuiltPlan, Progress, backbone_profile, buil
 from anoco_edge.plans.flavours import load_module
 from anoco_edge.scoring.onnx_scorer import scoring_model
 from anoco_edge.storage.staging import Staging, staging
-from anoco_edge_export.export import DEFAULTS, ExportedBackbone, check_size, export_backbone
+from anoco_edge_export.export import DEFAULTS, ExportedBackbone, check_input_size, export_backbone
 from anoco_edge_export.options import ExportOptions
 from anoco_edge_export.recipe import load_recipe
 
@@ -57,7 +57,7 @@ def export_bundle(
         load_module("tensorrt-rtx")
     recipe = load_recipe(backbone_id)
     taps = recipe.tapped(options.layers, options.tap_norm)
-    check_size(taps, options.size or recipe.size)
+    check_input_size(taps, options.size or recipe.size)
     with _workspace(target) as stage:
         workspace = stage.folder
         exported = export_backbone(

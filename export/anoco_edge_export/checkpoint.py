@@ -11,7 +11,7 @@ from pathlib import Path
 from anoco_edge.errors import UsageError
 from anoco_edge.regular_file import open_regular
 from anoco_edge_export.families import StateDict
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 
 _IN_A_FOLDER = "model.safetensors"
 _WRAPPERS = ("model", "state_dict")
@@ -45,11 +45,11 @@ def read_checkpoint(file: Path) -> StateDict:
         )
     if not start:
         raise UsageError(f"{file.name} is empty", hint="fetch it again")
-    torch = load("torch")
-    safetensors = load("safetensors")
+    torch = lazy_import("torch")
+    safetensors = lazy_import("safetensors")
     try:
         if start[8:9] == b"{":  # safetensors: eight bytes of length, then JSON
-            return dict(load("safetensors.torch").load_file(file))
+            return dict(lazy_import("safetensors.torch").load_file(file))
         zipped = zipfile.is_zipfile(file)  # only this format of torch can be memory-mapped
         if zipped:
             _refuse_program(file)
@@ -89,7 +89,7 @@ def _plain(state: object, name: str) -> StateDict:
         rest = [value for key, value in state.items() if key not in inner]
         if len(inner) == 1 and all(isinstance(v, int | float | str | None) for v in rest):
             state = state[inner[0]]
-    torch = load("torch")
+    torch = lazy_import("torch")
     if not isinstance(state, Mapping) or not all(
         isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items()
     ):

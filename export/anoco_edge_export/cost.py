@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from anoco_edge.errors import EnvironmentMissingError
 from anoco_edge.machine import available_memory_mb
 from anoco_edge_export.backbone import create_model, official_backbone, set_size
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import Recipe, Taps
 
 
@@ -25,8 +25,8 @@ class Cost:
 
 def cost(recipe: Recipe, taps: Taps, width: int, height: int) -> Cost:
     """Count on tensors without content, so that a model of any size takes a second."""
-    torch = load("torch")
-    flop_counter = load("torch.utils.flop_counter")
+    torch = lazy_import("torch")
+    flop_counter = lazy_import("torch.utils.flop_counter")
     with torch.device("meta"):
         model = create_model(recipe)
         set_size(model, width, height)

@@ -22,7 +22,7 @@ from anoco_edge_export.cost import check_memory
 from anoco_edge_export.fp16 import convert_to_fp16
 from anoco_edge_export.fp32_islands import check_islands
 from anoco_edge_export.int8 import Int8Export, to_int8
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.licenses import license_files
 from anoco_edge_export.onnx_graph import check_backbone_graph, save_graph, trace
 from anoco_edge_export.options import ExportOptions, Picture
@@ -83,7 +83,7 @@ def export_backbone(
     rules = _int8_rules(recipe, precision, calibration)
     good_parts = calibration.pictures if calibration is not None else ()
     taps = recipe.tapped(options.layers, options.tap_norm)
-    width, height = check_size(taps, options.size or recipe.size)
+    width, height = check_input_size(taps, options.size or recipe.size)
     contract = _contract(recipe, taps, width, height, options.fit)
     compared = options.pictures or [picture.rgb for picture in good_parts[:_PARITY_PICTURES]]
     given = _prepared(compared, contract)
@@ -139,7 +139,7 @@ def export_backbone(
     )
 
 
-def check_size(taps: Taps, size: tuple[int, int]) -> tuple[int, int]:
+def check_input_size(taps: Taps, size: tuple[int, int]) -> tuple[int, int]:
     """Return width and height; raise UsageError unless the strides of the taps divide them."""
     stride, least = taps.step, taps.step * _MIN_PATCHES
     for name, side in zip(("width", "height"), size, strict=True):
@@ -240,5 +240,5 @@ def _metadata(recipe: Recipe, taps: Taps, loaded: LoadedWeights) -> dict[str, st
 
 def _tools() -> dict[str, str]:
     """Return the version of every tool; the export fails here, early, where one is missing."""
-    versions = {name: str(load(name).__version__) for name in _TOOLS}
+    versions = {name: str(lazy_import(name).__version__) for name in _TOOLS}
     return {"anoco-edge": __version__, "python": platform.python_version(), **versions}

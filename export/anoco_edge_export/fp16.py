@@ -26,8 +26,8 @@ from anoco_edge_export.fp32_islands import (
     int8_products,
     tensor_types,
 )
-from anoco_edge_export.lazy_import import load
-from anoco_edge_export.onnx_graph import empty_copy
+from anoco_edge_export.lazy_import import lazy_import
+from anoco_edge_export.onnx_graph import Initializers, empty_copy
 
 FP16_MAX = 65504.0
 
@@ -135,7 +135,7 @@ def _admits_fp16(g: Graph, node: Any, slot: int, side: str = "inputs") -> bool:
 
     The scales of a Resize, for example, are always FP32.
     """
-    schema = load("onnx").defs.get_schema(node.op_type, g.opset, node.domain)
+    schema = lazy_import("onnx").defs.get_schema(node.op_type, g.opset, node.domain)
     formal = getattr(schema, side)
     return "tensor(float16)" in formal[min(slot, len(formal) - 1)].types
 
@@ -144,9 +144,9 @@ class _Writer:
     """Writes the typed graph node by node, with a Cast where a tensor is needed in both types."""
 
     def __init__(self, g: Graph, narrowed: set[str]) -> None:
-        self.g, self.narrowed, self.onnx = g, narrowed, load("onnx")
+        self.g, self.narrowed, self.onnx = g, narrowed, lazy_import("onnx")
         self.nodes: list[Any] = []
-        self.weights: dict[str, Any] = {}
+        self.weights: Initializers = {}
         self.statistics = _WeightStatistics()
         self.have = {t: {g.types[t]: t} for t in g.inputs}  # for each tensor its names by type
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge_export.fp16 import FP16_MAX
 from anoco_edge_export.fp32_islands import MOVES, tensor_types
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_graph import empty_copy
 
 _FLOAT, _FLOAT16 = 1, 10  # the numbers that TensorProto gives these types
@@ -113,7 +113,7 @@ class _Writer:
     """Writes the emulation graph: every tensor keeps its name and is FP32, rounded if FP16."""
 
     def __init__(self, types: Mapping[str, int]) -> None:
-        self.types, self.onnx = types, load("onnx")
+        self.types, self.onnx = types, lazy_import("onnx")
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
         self.probed: list[str] = []
@@ -166,7 +166,7 @@ class _Writer:
 
 def _open(model: Any) -> Any:
     """Open a session without optimizations, because no Cast may be removed or moved."""
-    ort = load("onnxruntime")
+    ort = lazy_import("onnxruntime")
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     # Nodes run in file order. By default ONNX Runtime runs all probes last and keeps their inputs.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_graph import empty_copy
 
 FLOAT, FLOAT16 = 1, 10  # the numbers that TensorProto gives these types
@@ -36,7 +36,9 @@ def check_islands(names: Iterable[str]) -> None:
     anoco_edge.errors.UsageError: unknown island 'sofmax'; there is softmax, logits, ...
     """
     for name in names:
-        known = load("onnx").defs.has(name[3:]) if name.startswith("op:") else name in ISLANDS
+        known = (
+            lazy_import("onnx").defs.has(name[3:]) if name.startswith("op:") else name in ISLANDS
+        )
         if not known:
             hint = f"there is {', '.join(ISLANDS)}, and op:TYPE for an ONNX operator"
             raise UsageError(f"unknown island {name!r}", hint=hint)
@@ -44,7 +46,7 @@ def check_islands(names: Iterable[str]) -> None:
 
 def tensor_types(model: Any) -> dict[str, int]:
     """Return the element type of every tensor, of a graph that passes onnx's full check."""
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     # The numbers of the weights are left out: with them a graph may exceed protobuf's 2 GB.
     bones = empty_copy(model)
     bones.graph.node.extend(model.graph.node)
@@ -114,7 +116,7 @@ class Graph:
 
 def _constant(node: Any) -> Any:
     """Return the value of a Constant node as an initializer."""
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     (attribute,) = node.attribute
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, onnx.TensorProto):
@@ -223,7 +225,7 @@ def _steep(g: Graph) -> set[int]:
     Measured: MobileNetV2 has one with a bias of 1974, and rounding it to FP16 moved the layer's
     output by 1.4 %, forty times more than the layers before it together.
     """
-    numpy = load("onnx").numpy_helper
+    numpy = lazy_import("onnx").numpy_helper
     found = set()
     for i, node in enumerate(g.nodes):
         weights = [g.weights[t] for t in node.input if t in g.weights]

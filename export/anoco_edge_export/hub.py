@@ -11,12 +11,13 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, StorageError
 from anoco_edge.machine import cache_folder
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import HubWeights
 
 _WAIT = 5.0  # seconds to wait for an answer; by default the library tries for minutes
@@ -38,7 +39,7 @@ def hub_file(
     backbone_id: str, wanted: HubWeights, progress: Callable[[str], None] = lambda _: None
 ) -> Path:
     """Return the recipe's file from the library's cache or the network, its license beside it."""
-    hub = load("huggingface_hub")
+    hub = lazy_import("huggingface_hub")
     cached = hub.try_to_load_from_cache(wanted.repository, wanted.file)
     trouble = _trouble()
     if isinstance(cached, str):
@@ -62,15 +63,16 @@ def hub_file(
 
 
 def _download(hub: Any, wanted: HubWeights, progress: Callable[[str], None]) -> str:
-    options: dict[str, Any] = {"etag_timeout": _WAIT}
+    download = partial(hub.hf_hub_download, wanted.repository, wanted.file, etag_timeout=_WAIT)
     if "tqdm_class" in inspect.signature(hub.hf_hub_download).parameters:
-        options["tqdm_class"] = _watch(f"fetching {wanted.file} of {wanted.repository}", progress)
-    return str(hub.hf_hub_download(wanted.repository, wanted.file, **options))
+        bar = _watch(f"fetching {wanted.file} of {wanted.repository}", progress)
+        return str(download(tqdm_class=bar))
+    return str(download())
 
 
 def _watch(what: str, progress: Callable[[str], None]) -> Any:
     """Make a progress bar that prints nothing, and that ends a download that restarts forever."""
-    base: Any = load("huggingface_hub.utils").tqdm
+    base: Any = lazy_import("huggingface_hub.utils").tqdm
 
     class Watch(base):  # type: ignore[misc]  # the library is Any to mypy
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -105,7 +107,7 @@ def _fetch_terms(hub: Any, repository: str, trouble: tuple[type[Exception], ...]
 
 def _trouble() -> tuple[type[Exception], ...]:
     """Return what the library raises when it cannot get a file, with any HTTP client it uses."""
-    errors = load("huggingface_hub.errors")
+    errors = lazy_import("huggingface_hub.errors")
     transport = errors.HfHubHTTPError.__bases__[0]
     # The accelerated transfer reports a broken network as a RuntimeError.
     return (OSError, ValueError, RuntimeError, errors.EntryNotFoundError, transport)
@@ -115,7 +117,7 @@ def _explained(
     error: Exception, backbone_id: str, wanted: HubWeights, otherwise: str
 ) -> AnocoError:
     """Turn an error of the library into ours; `otherwise` describes an error that is unknown."""
-    errors = load("huggingface_hub.errors")
+    errors = lazy_import("huggingface_hub.errors")
     what = f"{wanted.file} of {wanted.repository}"
     place = _place(backbone_id)
     if isinstance(error, OSError) and error.errno in _DISK:

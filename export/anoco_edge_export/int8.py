@@ -22,7 +22,7 @@ from anoco_edge.errors import ParityError
 from anoco_edge.onnx_session import open_session
 from anoco_edge.selftest import ENERGY_LIMIT, selftest_energies
 from anoco_edge_export.fp16 import convert_to_fp16
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_graph import INPUT, OUTPUT, run_onnx, save_graph
 from anoco_edge_export.parity import DiffersError, Gate, energy_figures
 from anoco_edge_export.qdq import (
@@ -94,9 +94,9 @@ def to_int8(graph: Any, job: Int8Export) -> tuple[Any, Int8Report]:
 def _collect(plain: Any, layers: Mapping[str, str], job: Int8Export) -> RangeTable:
     """Measure the ranges of the tensors that enter the layers."""
     tensors = list(dict.fromkeys(layers.values()))
-    opened = load("onnx").ModelProto()
+    opened = lazy_import("onnx").ModelProto()
     opened.CopyFrom(plain)
-    opened.graph.output.extend(load("onnx").ValueInfoProto(name=name) for name in tensors)
+    opened.graph.output.extend(lazy_import("onnx").ValueInfoProto(name=name) for name in tensors)
     total = len(job.prepared)
 
     def tell(done: int) -> None:

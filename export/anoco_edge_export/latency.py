@@ -25,7 +25,7 @@ from anoco_edge.machine import cores, machine
 from anoco_edge.selftest import check_engine
 from anoco_edge_export.backbone import filled_model, official_backbone, run_torch, set_size
 from anoco_edge_export.bundle import export_bundle
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.options import ExportOptions
 from anoco_edge_export.recipe import load_recipe
 from anoco_edge_export.synthetic import synthetic_picture
@@ -66,7 +66,7 @@ def measure_latency(backbone: str, size: int, threads: int, rounds: int) -> Late
         model = filled_model(recipe, loaded.architecture, loaded.state)
         set_size(model, size, size)
         module = official_backbone(recipe, recipe.tapped(), model)
-        load("torch").set_num_threads(threads)
+        lazy_import("torch").set_num_threads(threads)
         runners[RIVAL] = lambda: run_torch(module, pixels)
         taken = in_turn(runners, rounds)
     medians = {name: 1e3 * statistics.median(times) for name, times in taken.items()}

@@ -8,10 +8,10 @@ from typing import Any
 from anoco_edge.errors import EnvironmentMissingError, missing
 
 
-def load(module: str) -> Any:
+def lazy_import(module: str) -> Any:
     """Import a module that only an export needs, or raise an error that says what to install.
 
-    >>> load("json").dumps([1])
+    >>> lazy_import("json").dumps([1])
     '[1]'
     """
     package = module.partition(".")[0]

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import BundleError, ParityError
 from anoco_edge.onnx_session import open_session
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 
+Initializers = dict[str, Any]
+"""The weights of a graph, each a TensorProto, by their names; onnx is imported late."""
 INPUT = "pixels"
 OUTPUT = "features"
 DATA_SUFFIX = ".data"
@@ -38,7 +40,7 @@ def trace(
     further outputs, the ends of its layers. They are traced as outputs so that these tensors keep
     their names inside the graph, where `run_ends` finds them.
     """
-    torch = load("torch")
+    torch = lazy_import("torch")
     # The example has two pictures, because a batch of one would be taken for a constant.
     example = torch.zeros((2, height, width, 3), dtype=torch.uint8)
     with _quiet():
@@ -59,7 +61,7 @@ def trace(
     _share(proto)
     proto.ir_version = IR_VERSION
     proto.producer_name, proto.producer_version = "anoco-edge", ""
-    load("onnx").helper.set_model_props(proto, dict(sorted(metadata.items())))
+    lazy_import("onnx").helper.set_model_props(proto, dict(sorted(metadata.items())))
     return proto
 
 
@@ -71,7 +73,7 @@ def save_graph(proto: Any, path: Path, limit: int = EXTERNAL_ABOVE) -> list[Path
         return [path]
     # onnx.save_model would empty the graph it is given, and fails when the current folder holds a
     # file of that name.
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     data = path.with_name(path.name + DATA_SUFFIX)
     light = empty_copy(proto)
     light.graph.node.extend(proto.graph.node)
@@ -96,7 +98,7 @@ def save_graph(proto: Any, path: Path, limit: int = EXTERNAL_ABOVE) -> list[Path
 
 def empty_copy(proto: Any) -> Any:
     """Return a copy of the graph without nodes, weights and value_info."""
-    copy = load("onnx").ModelProto(ir_version=proto.ir_version)
+    copy = lazy_import("onnx").ModelProto(ir_version=proto.ir_version)
     copy.opset_import.extend(proto.opset_import)
     copy.metadata_props.extend(proto.metadata_props)
     copy.producer_name, copy.producer_version = proto.producer_name, proto.producer_version
@@ -108,7 +110,7 @@ def empty_copy(proto: Any) -> Any:
 
 def check_backbone_graph(path: Path, width: int, height: int, tokens: tuple[int, int]) -> None:
     """Raise ParityError unless the graph is valid, loads, and has the right input and output."""
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -131,7 +133,7 @@ def check_backbone_graph(path: Path, width: int, height: int, tokens: tuple[int,
 
 def is_fp16(graph: Any) -> bool:
     """Say whether the graph computes in FP16."""
-    half = load("onnx").TensorProto.FLOAT16
+    half = lazy_import("onnx").TensorProto.FLOAT16
     return any(tensor.data_type == half for tensor in graph.graph.initializer)
 
 
@@ -149,7 +151,7 @@ def run_ends(
     graph: Any, path: Path, picture: NDArray[np.uint8], ends: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
     """Return the inner tensors `ends` of the graph saved at `path`, for one picture."""
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     opened = onnx.ModelProto()
     opened.CopyFrom(graph)
     opened.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)

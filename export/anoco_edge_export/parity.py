@@ -72,7 +72,9 @@ class Gate:
 
     def _compared(self, runtime: str, actual: Features) -> tuple[ParityFigures, WorstPatches]:
         try:
-            return compare(self.reference.features, actual, self.limits, self.names, self.cols)
+            return compare_features(
+                self.reference.features, actual, self.limits, self.names, self.cols
+            )
         except DiffersError as difference:
             raise DiffersError(difference.what, runtime) from None
 
@@ -107,7 +109,7 @@ class DiffersError(Exception):
         self.what, self.runtime = what, runtime
 
 
-def compare(
+def compare_features(
     expected: Features, actual: Features, limits: ParityLimits, names: Sequence[str], cols: int
 ) -> tuple[ParityFigures, WorstPatches]:
     """Compare features [pictures, N, d] of torch and the graph; raise DiffersError at a limit."""

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 
 from anoco_edge_export.fp32_islands import Graph, find_island, tensor_types
-from anoco_edge_export.lazy_import import load
-from anoco_edge_export.onnx_graph import empty_copy
+from anoco_edge_export.lazy_import import lazy_import
+from anoco_edge_export.onnx_graph import Initializers, empty_copy
 
 SWITCHES = "int8_switches"
-Initializers = dict[str, Any]
-"""The weights of a graph, as TensorProto, by their names; onnx is imported late."""
 _PRODUCTS = ("Conv", "MatMul")
 _SYMMETRIC = {
     "ActivationSymmetric": True,
@@ -36,7 +34,7 @@ def named_products(model: Any) -> Any:
     A Gemm becomes a MatMul from which the negative bias is subtracted. ONNX Runtime multiplies
     integers only in a product without bias, and it would merge a MatMul and an Add into a Gemm.
     """
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     copy = empty_copy(model)
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     taken: set[str] = set()
@@ -62,7 +60,7 @@ def _layer_name(weight: str, taken: set[str]) -> str:
 
 
 def _without_gemm(node: Any, weights: Initializers) -> list[Any]:
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
     if node.op_type != "Gemm" or any(attributes.get(k, v) != v for k, v in plain.items()):
@@ -111,13 +109,13 @@ def quantize(model: Any, layers: Collection[str], ranges: Mapping[str, float]) -
     """
     if not layers:
         return model
-    quantization = load("onnxruntime.quantization")
-    calibrate = load("onnxruntime.quantization.calibrate")
+    quantization = lazy_import("onnxruntime.quantization")
+    calibrate = lazy_import("onnxruntime.quantization.calibrate")
     span = {
         name: calibrate.TensorData(lowest=np.float32(-limit), highest=np.float32(limit))
         for name, limit in ranges.items()
     }
-    worker = load("onnxruntime.quantization.qdq_quantizer").QDQQuantizer(
+    worker = lazy_import("onnxruntime.quantization.qdq_quantizer").QDQQuantizer(
         _with_types(model),
         per_channel=True,
         reduce_range=False,
@@ -144,7 +142,7 @@ def add_switches(model: Any, layers: Mapping[str, str], ranges: Mapping[str, flo
     then serves every choice of layers; a graph for each choice would be written, read and optimized
     dozens of times.
     """
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     both = quantize(model, list(layers), ranges)
     weights = {node.name: node.input[1] for node in model.graph.node if node.name in layers}
     copy, made = empty_copy(both), onnx.helper.make_node
@@ -178,7 +176,7 @@ def _with_types(model: Any) -> Any:
 
     Its mark tells onnxruntime.quantization that it need not infer them.
     """
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     given = {value.name for value in (*model.graph.input, *model.graph.output)}

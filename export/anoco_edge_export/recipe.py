@@ -21,7 +21,7 @@ from pydantic import (
 from anoco_edge.bundle.schema import Sha256
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge_export.families import FAMILIES
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Color = tuple[Fraction, Fraction, Fraction]
@@ -242,7 +242,7 @@ def parse_recipe(text: str, name: str) -> Recipe:
     Traceback (most recent call last):
     anoco_edge.errors.AnocoError: recipe a.toml is not valid: title: Field required ...
     """
-    tomllib = load("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    tomllib = lazy_import("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         recipe = Recipe.model_validate(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, ValidationError) as error:

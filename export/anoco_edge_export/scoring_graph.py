@@ -26,7 +26,7 @@ from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 #  - `slack` = 2^60 (s* + ulp - a) is far above every similarity where a <= s*, and far below
 #    where a is greater by more than an ulp. The smaller of it and s is s for a violator, and lower
 #    than any similarity for what is consistent.
-#  - `mark` = s - t, cut to 0 .. 2^-30, is 2^-30 for every neighbour (two similarities that differ
+#  - `mark` = s - t, cut to 0 .. 2^-30, is 2^-30 for every neighbor (two similarities that differ
 #    by less are a tie to float32, see DESIGN section 3) and 0 for the rest.
 Attributes = Mapping[str, int | float | list[int]]
 Nodes = tuple[tuple[str, tuple[str, ...], str, Attributes], ...]
@@ -43,7 +43,7 @@ _SIMILARITY: Nodes = (  # section 3.2: similarities, anchors
     ("Squeeze", ("anchor_column", "axis1"), "anchor", {}),
 )
 _ANCHOR: Nodes = (("Gather", ("reference_units", "anchor"), "anchor_unit", {"axis": 0}),)
-_NEIGHBOURS: Nodes = (  # a_ij = cos(r_j*, r_j) times 2^60; violators; t_i
+_NEIGHBORS: Nodes = (  # a_ij = cos(r_j*, r_j) times 2^60; violators; t_i
     ("Gemm", ("anchor_unit", "reference_units"), "a", {"transB": 1, "alpha": 2.0**60}),
     ("Abs", ("s_best",), "s_best_size", {}),
     ("Mul", ("s_best_size", "ulp"), "s_best_ulp", {}),
@@ -132,7 +132,7 @@ def scoring_graph() -> bytes:
     >>> len(scoring_graph()) < 10_000
     True
     """
-    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBOURS, *_SOLVE)
+    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBORS, *_SOLVE)
     return _model("anoco_scoring", nodes, ("query", *_BANK, *_SETTINGS), (*_RESULTS, "anchor"))
 
 
@@ -142,7 +142,7 @@ def retrieval_graph() -> bytes:
     >>> len(retrieval_graph()) < len(scoring_graph())
     True
     """
-    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBOURS)
+    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBORS)
     return _model("anoco_retrieval", nodes, ("query", "reference_units"), _FOUND)
 
 

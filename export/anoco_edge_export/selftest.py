@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 
 
 def selftest_file(pixels: NDArray[np.uint8], features: NDArray[np.float32]) -> bytes:
@@ -20,5 +20,5 @@ def selftest_file(pixels: NDArray[np.uint8], features: NDArray[np.float32]) -> b
         "features": np.ascontiguousarray(features),
         "energies": np.asarray(selftest_energies(features), dtype=np.float32),
     }
-    content: bytes = load("safetensors.numpy").save(tensors)
+    content: bytes = lazy_import("safetensors.numpy").save(tensors)
     return content

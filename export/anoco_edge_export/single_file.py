@@ -28,7 +28,7 @@ from anoco_edge.scoring import Parameters
 from anoco_edge.scoring.onnx_scorer import directions
 from anoco_edge.storage.durability import committed
 from anoco_edge.storage.staging import staging
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.map_graph import query_part, result_part
 from anoco_edge_export.onnx_graph import (
     DATA_SUFFIX,
@@ -153,7 +153,7 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
     _set_outputs(graph, contract)
     own = {p.key: p.value for p in model.metadata_props}
     props = {**own, **metadata(bundle, product)}
-    load("onnx").helper.set_model_props(model, dict(sorted(props.items())))
+    lazy_import("onnx").helper.set_model_props(model, dict(sorted(props.items())))
     model.producer_name, model.producer_version = "anoco-edge", __version__
     return model
 
@@ -184,7 +184,7 @@ def _placement(contract: InputContract, product: Product) -> Placement:
 
 def _backbone(bundle: Bundle) -> Any:
     """Return the bundle's backbone with a prefix on all names, so that they cannot collide."""
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     graph = bundle.graph()
     model = onnx.load_from_string(graph) if isinstance(graph, bytes) else onnx.load(graph)
     opsets = {o.domain: o.version for o in model.opset_import}
@@ -200,7 +200,7 @@ def _backbone(bundle: Bundle) -> Any:
 
 def _scoring(wanted: set[str]) -> Any:
     """Return the scoring graph with names under `scoring/`, cut to what `wanted` needs."""
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     graph = onnx.load_from_string(scoring_graph()).graph
     onnx.compose.add_prefix_graph(graph, "scoring/", rename_inputs=False, inplace=True)
     needed, kept = set(wanted), []
@@ -213,7 +213,7 @@ def _scoring(wanted: set[str]) -> Any:
 
 
 def _nodes(steps: Nodes) -> list[Any]:
-    make = load("onnx").helper.make_node
+    make = lazy_import("onnx").helper.make_node
     return [
         make(op, list(sources), targets.split(), name=targets.split()[0], **attributes)
         for op, sources, targets, attributes in steps
@@ -221,12 +221,12 @@ def _nodes(steps: Nodes) -> list[Any]:
 
 
 def _tensors(constants: Mapping[str, NDArray[Any]]) -> list[Any]:
-    make = load("onnx").numpy_helper.from_array
+    make = lazy_import("onnx").numpy_helper.from_array
     return [make(value, name) for name, value in constants.items()]
 
 
 def _set_outputs(graph: Any, contract: InputContract) -> None:
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     batch = graph.input[0].type.tensor_type.shape.dim[0]
     batch.dim_param = batch.dim_param or "batch"
     shapes: dict[str, tuple[int, ...]] = {
@@ -246,7 +246,7 @@ def _set_outputs(graph: Any, contract: InputContract) -> None:
 
 def _check(path: Path) -> None:
     """Raise BundleError for a file that onnx's checker or ONNX Runtime refuses."""
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge_export.backbone import concatenated, official_backbone, run_torch, tap_scales
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import Recipe, Taps
 
 Features = NDArray[np.float32]
@@ -46,6 +46,6 @@ def run_torch_reference(
         if index == given:
             ends = {name: np.asarray(end.numpy(), np.float32)[0] for name, end in layers.items()}
     known = tokens[:given] or tokens
-    scales = tap_scales([load("torch").cat(tap) for tap in zip(*known, strict=True)])
+    scales = tap_scales([lazy_import("torch").cat(tap) for tap in zip(*known, strict=True)])
     features = [concatenated(tapped, scales).numpy() for tapped in tokens]
     return TorchReference(np.concatenate(features), scales, given, ends)

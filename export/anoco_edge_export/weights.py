@@ -19,7 +19,7 @@ from anoco_edge_export.backbone import create_model
 from anoco_edge_export.checkpoint import find_checkpoint, read_checkpoint
 from anoco_edge_export.families import StateDict, Tensor, family
 from anoco_edge_export.hub import hub_file, kept_file
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import Recipe
 
 Origin = Literal["file", "package", "hub", "kept", "random"]
@@ -135,7 +135,7 @@ def _check_numbers(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor], na
 
     They would be read as other numbers, and parity would not notice, since torch reads them too.
     """
-    torch = load("torch")
+    torch = lazy_import("torch")
     plain = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     for key, tensor in state.items():
         if not wanted[key].is_floating_point():
@@ -219,7 +219,7 @@ def _converted(
 
 def _empty_state(recipe: Recipe, architecture: str) -> Mapping[str, Tensor]:
     """Return names and shapes of the model without its numbers, which may take gigabytes."""
-    with load("torch").device("meta"):
+    with lazy_import("torch").device("meta"):
         state: Mapping[str, Tensor] = create_model(recipe, architecture).state_dict()
     return state
 
@@ -228,7 +228,7 @@ def _random(recipe: Recipe, source: str) -> LoadedWeights:
     """Draw random weights, the same for the same seed; they serve tests and benchmarks only."""
     if not re.fullmatch(r"random:\d{1,9}", source):
         raise UsageError(f"{source!r} has no seed", hint="write random:0")
-    torch = load("torch")
+    torch = lazy_import("torch")
     seed = int(source.removeprefix("random:"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -66,7 +66,7 @@ class DataSet:
     layout: str = "mvtec"
 
 
-def read_mask(path: Path, size: tuple[int, int]) -> Mask:
+def read_defect_mask(path: Path, size: tuple[int, int]) -> Mask:
     """Read a mask that is True where a picture of this width and height is defective.
 
     A pixel counts if it is white (over 127). A mask without white holds labels, and every label

@@ -24,7 +24,7 @@ from anoco_edge_calibration.evaluation.tables import (
     MEAN,
     EvaluationRow,
     Shots,
-    rich_table,
+    evaluation_table,
 )
 from anoco_edge_calibration.evaluation.unit import PictureScore
 
@@ -138,7 +138,7 @@ def _cards(told: Mapping[str, str]) -> str:
 
 def _table(rows: Sequence[EvaluationRow]) -> str:
     """Return the table of the terminal as HTML, cell by cell."""
-    table = rich_table(rows, "")
+    table = evaluation_table(rows, "")
     kinds = [' class="num"' if column.justify == "right" else "" for column in table.columns]
     names = [html_text(str(column.header)) for column in table.columns]
     head = "".join(f'<th scope="col"{k}>{name}</th>' for k, name in zip(kinds, names, strict=True))

@@ -20,7 +20,7 @@ from anoco_edge.errors import AnocoError, PictureError
 from anoco_edge.maps import MapMaker, enlarge
 from anoco_edge.pictures import read_picture
 from anoco_edge.preprocess import Mask, patch_box
-from anoco_edge_calibration.evaluation.dataset import read_mask
+from anoco_edge_calibration.evaluation.dataset import read_defect_mask
 from anoco_edge_calibration.evaluation.scorers import ANOCO
 from anoco_edge_calibration.evaluation.tables import Shots
 from anoco_edge_calibration.evaluation.unit import ScoredPicture, VariantRun
@@ -141,7 +141,7 @@ def draw_panels(found: ScoredPicture, contract: InputContract, to_map: MapMaker)
     hot = Image.fromarray(heat(np.asarray(plain), energies, None))
     if found.picture.mask is not None:
         with suppress(PictureError):  # the evaluation has reported this mask already
-            _outline(hot, read_mask(found.picture.mask, (width, height)))
+            _outline(hot, read_defect_mask(found.picture.mask, (width, height)))
     x0, y0, x1, y1 = small.to_picture(patch_box(contract, found.peak.row, found.peak.col))
     corners = (x0, y0, max(x1 - 1, x0), max(y1 - 1, y0))
     ImageDraw.Draw(hot).rectangle(corners, outline=PATCH, width=2)

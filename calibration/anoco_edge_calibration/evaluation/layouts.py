@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from anoco_edge.errors import UsageError
 from anoco_edge.pictures import PICTURE_SUFFIXES
@@ -188,15 +188,29 @@ def _read_real_iad(file: Path, pictures: Path) -> Category:
     return _category(file.stem, train, test, f"train of {file}", f"test of {file}")
 
 
-def _is(one: Mapping[str, Any], normal: str) -> bool:
+class _ListedPicture(TypedDict):
+    """What the JSON of Real-IAD says about every picture."""
+
+    image_path: str
+    anomaly_class: str
+
+
+class _RealIadPicture(_ListedPicture, total=False):
+    """What it says about a picture that may have a mask."""
+
+    mask_path: str | None
+
+
+def _is(one: _RealIadPicture, normal: str) -> bool:
     return bool(one["anomaly_class"] == normal)
 
 
-def _real_iad_test(one: Mapping[str, Any], root: Path, normal: str) -> TestPicture:
+def _real_iad_test(one: _RealIadPicture, root: Path, normal: str) -> TestPicture:
     path = root / one["image_path"]
     if _is(one, normal):
         return TestPicture(path, None)
-    mask = root / one["mask_path"] if one.get("mask_path") else None
+    name = one.get("mask_path")
+    mask = root / name if name else None
     return TestPicture(path, one["anomaly_class"], mask)
 
 

@@ -104,7 +104,7 @@ def incomplete_means(rows: Sequence[EvaluationRow], categories: Sequence[str]) -
     return lines
 
 
-def rich_table(rows: Sequence[EvaluationRow], title: str) -> Table:
+def evaluation_table(rows: Sequence[EvaluationRow], title: str) -> Table:
     """Return the means over seeds as a table for a terminal.
 
     Figures are percent, and the best scorer of each category is bold.
@@ -126,7 +126,7 @@ def rich_table(rows: Sequence[EvaluationRow], title: str) -> Table:
     return table
 
 
-def markdown(rows: Sequence[EvaluationRow]) -> str:
+def evaluation_markdown(rows: Sequence[EvaluationRow]) -> str:
     """Return the same table as Markdown."""
     lines = [
         f"| category | shots | scorer | {' | '.join(_HEADERS)} |",

@@ -33,7 +33,7 @@ from anoco_edge.maps import Map, MapMaker, enlarge
 from anoco_edge.pictures import read_picture
 from anoco_edge.preprocess import Mask, Pixels, Placement
 from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
-from anoco_edge_calibration.evaluation.dataset import Category, TestPicture, read_mask
+from anoco_edge_calibration.evaluation.dataset import Category, TestPicture, read_defect_mask
 from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max
 from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
 from anoco_edge_calibration.evaluation.scorers import NeighborCache
@@ -308,7 +308,7 @@ class _UnitMeasurement:
         try:
             if picture.mask is None:
                 raise PictureError(f"{picture.path} has no mask", hint="draw where the defect is")
-            read_mask(picture.mask, size)
+            read_defect_mask(picture.mask, size)
         except PictureError as error:
             self._unmasked.add(picture)
             if self._category.has_masks:
@@ -357,7 +357,7 @@ class _UnitMeasurement:
                 mask = None
                 if one.picture.mask is not None:
                     size = (one.placement.picture_width, one.placement.picture_height)
-                    mask = read_mask(one.picture.mask, size)
+                    mask = read_defect_mask(one.picture.mask, size)
                 metrics.add(enlarge(to_map(one.energy, one.counted), one.placement), mask)
                 self._step(self._category.name)
             result = metrics.result()

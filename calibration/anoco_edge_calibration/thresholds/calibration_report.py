@@ -10,7 +10,7 @@ from pathlib import Path
 from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.conformal import Conformal, group_maxima, percent, score_range
 from anoco_edge.plain_text import html_text
-from anoco_edge_calibration.charts import Chart, histogram
+from anoco_edge_calibration.charts import Chart, histogram_chart
 from anoco_edge_calibration.thresholds.tradeoff import Tradeoff, tradeoff, tradeoff_chart
 
 RATES = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1)  # the table shows a threshold for each
@@ -30,7 +30,7 @@ def score_histogram(
     b'PNG'
     """
     good, bad = _parts(pictures), _parts(defects)
-    return histogram(
+    return histogram_chart(
         good,
         threshold=found.threshold,
         between=score_range(good, found) if exact else None,

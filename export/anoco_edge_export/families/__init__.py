@@ -19,6 +19,8 @@ class FamilyEntry:
     norms: tuple[str, ...]
 
 
+Module = Any
+"""A torch.nn.Module; torch is imported late."""
 Tensor = Any
 """A torch.Tensor, or anything else in doctests; torch is imported late."""
 StateDict = dict[str, Tensor]

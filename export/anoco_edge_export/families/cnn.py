@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anoco_edge_export.families import StateDict, Tensor
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.families import Module, StateDict, Tensor
+from anoco_edge_export.lazy_import import lazy_import
 
 
-def official(stem: Sequence[Any], stages: Mapping[str, Any], taps: Sequence[str]) -> Any:
+def official(stem: Sequence[Module], stages: Mapping[str, Module], taps: Sequence[str]) -> Any:
     """Return a module from normalized NCHW to the outputs of `taps`, cut after the last of them."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
 
     class OfficialBackbone(base):  # type: ignore[misc]  # torch is Any to mypy
@@ -37,7 +37,7 @@ def rewritten(trunk: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
     The normalization is not folded into the first convolution, because that convolution pads the
     normalized picture with zeros: folding would be wrong along the border.
     """
-    torch = load("torch")
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
 
     class RewrittenBackbone(base):  # type: ignore[misc]
@@ -56,7 +56,7 @@ def rewritten(trunk: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
 
 def draw(state: StateDict, generator: Any) -> None:
     """Redraw the statistics of batch norms, which timm sets to one and zero."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     for key, value in state.items():
         if key.endswith("running_var"):
             value.copy_(torch.empty_like(value).uniform_(0.5, 2.0, generator=generator))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anoco_edge_export.families import StateDict, Tensor, cnn
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 
 _LAYERS = ("layer1", "layer2", "layer3", "layer4")
 
@@ -39,7 +39,7 @@ def draw(state: StateDict, generator: Any) -> None:
     timm initializes that norm with zero, which would switch the block off.
     """
     cnn.draw(state, generator)
-    torch = load("torch")
+    torch = lazy_import("torch")
     for key, value in state.items():
         if key.endswith("bn3.weight"):
             value.copy_(torch.empty_like(value).uniform_(0.1, 0.5, generator=generator))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anoco_edge_export.families import StateDict, Tensor, vit_keys
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 
 convert = vit_keys.convert
 
@@ -24,7 +24,7 @@ _LONG, _ROWS = 1024, 384
 
 def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
     """Return a module that runs timm's own `forward_intermediates`, cut after the last tap."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     indices = [_index(tap) for tap in taps]
 
@@ -62,7 +62,7 @@ def rewritten(
     model: Any, taps: Sequence[str], norm: bool, mean: Sequence[float], std: Sequence[float]
 ) -> Any:
     """Return a module that takes raw pixels; the model's blocks keep all but their attention."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     last = max(_index(tap) for tap in taps)
     rope = _rope(model)
@@ -106,7 +106,7 @@ def draw(state: StateDict, generator: Any) -> None:
     timm initializes LayerScale with 1e-5, so that a block that computes nonsense changes the output
     by 1e-7, and attention so flat that its logits hardly matter. Neither would test anything.
     """
-    torch = load("torch")
+    torch = lazy_import("torch")
 
     def normal(value: Any, std: float, mean: float = 0.0) -> None:
         value.copy_(torch.empty_like(value).normal_(mean, std, generator=generator))
@@ -134,7 +134,7 @@ def _index(tap: str) -> int:
 
 def _folded(proj: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
     """Fold the normalization into the patch embedding; this is exact, because it does not pad."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     weight = proj.weight.double()
     m = torch.tensor(mean, dtype=torch.float64).reshape(1, 3, 1, 1)
     s = torch.tensor(std, dtype=torch.float64).reshape(1, 3, 1, 1)
@@ -151,7 +151,7 @@ def _folded(proj: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
 
 def _fold_layer_scale(block: Any) -> None:
     """Fold LayerScale into the product before it: it saves two passes over the tokens per block."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     for index, linear in ((1, block.attn.proj), (2, block.mlp.fc2)):
         if hasattr(block, f"gamma_{index}"):  # timm's Eva, which is DINOv3
             gamma = getattr(block, f"gamma_{index}")
@@ -173,7 +173,7 @@ def _scale_rows(linear: Any, factors: Any) -> None:
 
 def _table(model: Any) -> Any:
     """Return positions and prefix tokens, [1, prefix + patches, d], to add to padded patches."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     rows, cols = model.patch_embed.grid_size
     prefix = [t for t in (model.cls_token, model.reg_token) if t is not None]
     tokens = torch.cat([*prefix, torch.zeros(1, rows * cols, model.embed_dim)], dim=1)
@@ -194,7 +194,7 @@ def _rope(model: Any) -> Any:
     rope = getattr(model, "rope", None)
     if rope is None:
         return None
-    torch = load("torch")
+    torch = lazy_import("torch")
     if not model.blocks[0].attn.rotate_half:
         raise ValueError("only rotary embeddings that swap halves are known")
     sin, cos = rope.get_embed(shape=model.patch_embed.grid_size).detach().chunk(2, dim=-1)
@@ -207,7 +207,7 @@ def _rope(model: Any) -> Any:
 
 def _gelu() -> Any:
     """Return GELU in the order of operations that ONNX Runtime and TensorRT fuse."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
 
     class Gelu(base):  # type: ignore[misc]
@@ -219,7 +219,7 @@ def _gelu() -> Any:
 
 def _attention(source: Any, rope: Any, tokens: int) -> Any:
     """Return timm's attention with one fused projection and a constant rotation."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     _plain(source)
 
@@ -256,7 +256,7 @@ def _attention(source: Any, rope: Any, tokens: int) -> Any:
 
 def _scaled_qkv(source: Any) -> Any:
     """Return the fused projection with the scale of the queries folded in."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     qkv = torch.nn.Linear(1, 1)
     qkv.weight.data = source.qkv.weight.data
     qkv.bias = _qkv_bias(source)
@@ -268,7 +268,7 @@ def _scaled_qkv(source: Any) -> Any:
 
 
 def _qkv_bias(source: Any) -> Any:
-    torch = load("torch")
+    torch = lazy_import("torch")
     if getattr(source, "q_bias", None) is not None:
         return torch.nn.Parameter(torch.cat((source.q_bias, source.k_bias, source.v_bias)).detach())
     return source.qkv.bias
@@ -276,7 +276,7 @@ def _qkv_bias(source: Any) -> Any:
 
 def _plain(source: Any) -> None:
     """Refuse an attention that the exported form does not cover."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     for name in ("q_norm", "k_norm", "norm"):
         if not isinstance(getattr(source, name), torch.nn.Identity):
             raise ValueError(f"attention with {name} is not known")

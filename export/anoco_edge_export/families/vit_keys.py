@@ -13,7 +13,7 @@ from typing import Any
 
 from anoco_edge.errors import UsageError
 from anoco_edge_export.families import StateDict, Tensor
-from anoco_edge_export.lazy_import import load
+from anoco_edge_export.lazy_import import lazy_import
 
 # The gate of a SwiGLU goes through the SiLU. timm calls it fc1_g, Meta calls it w1.
 _META = (
@@ -145,7 +145,7 @@ def _check_periods(state: StateDict) -> None:
     periods = state.get("rope_embed.periods")
     if periods is None:
         return
-    torch = load("torch")
+    torch = lazy_import("torch")
     expected = _ROPE_BASE ** (torch.arange(periods.numel()) / periods.numel())
     if not torch.allclose(periods.float(), expected, rtol=0.01, atol=0.0):
         raise UsageError(
@@ -156,7 +156,7 @@ def _check_periods(state: StateDict) -> None:
 
 def _joined(state: StateDict, key_bias: bool) -> StateDict:
     """Join query, key and value into one matrix, as timm has them, and apply Meta's bias mask."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     out = dict(state)
     for part in ("weight", "bias"):
         for block in [k[: -len(f".q.{part}")] for k in state if k.endswith(f".attn.q.{part}")]:
@@ -174,7 +174,7 @@ def _joined(state: StateDict, key_bias: bool) -> StateDict:
 
 def _masked(bias: Any, mask: Any) -> Any:
     """Return the bias that Meta's linear layer adds; a model never initialized has a NaN mask."""
-    torch = load("torch")
+    torch = lazy_import("torch")
     if bool(mask.isnan().all()):
         third = len(mask) // 3
         mask = torch.cat([torch.ones(third), torch.zeros(third), torch.ones(third)])

@@ -68,7 +68,7 @@ KINDS: Mapping[str, ScorerKind] = {
         "mahalanobis", "the same with Mahalanobis distances, as in the paper's ablation"
     ),
     "knn-bipartite": ScorerKind(
-        "ANoCo's energy, neighbours are the most similar 5 % of the bank",
+        "ANoCo's energy, neighbors are the most similar 5 % of the bank",
         (*_ENERGY, *_POOLED),
         lambda cache, parameters, _: KnnBipartite(cache, parameters),
     ),

@@ -3,7 +3,7 @@
 All use ANoCo's weights w = max(s, floor) alpha (Eq. 2) and energy (Eq. 10). The first two scorers
 connect each query to the most similar 5 % of the bank instead of N(i).
 
-`knn-bipartite`      ANoCo's closed form (Eq. 9) on those neighbours.
+`knn-bipartite`      ANoCo's closed form (Eq. 9) on those neighbors.
 `knn-nonbipartite`   see `nonbipartite.py`.
 `message-passing`    on ANoCo's own graph, see `MessagePassing`.
 """

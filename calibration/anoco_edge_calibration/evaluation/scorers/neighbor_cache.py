@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class NeighborCache:
         self.pictures = np.zeros(len(bank.norms), np.int64) if pictures is None else pictures
         self.k = share_of(len(bank.norms))
         self._bank = bank
-        self._lasting: dict[str, Any] = {}
+        self._lasting: dict[str, object] = {}
         self._latest: dict[str, tuple[Floats, Any]] = {}
 
     @property
@@ -70,8 +70,7 @@ class NeighborCache:
         """Return a value that depends on the bank alone; it is computed once."""
         if what not in self._lasting:
             self._lasting[what] = compute()
-        found: _Value = self._lasting[what]
-        return found
+        return cast("_Value", self._lasting[what])
 
     def latest(self, what: str, query: Floats, compute: Callable[[], _Value]) -> _Value:
         """Return a value that depends on bank and picture; it is kept for the latest picture."""

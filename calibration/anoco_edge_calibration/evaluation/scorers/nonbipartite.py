@@ -64,7 +64,7 @@ class KnnNonBipartite(GraphScorer):
         across = weigh(edges, q, r, floor)
         among_queries = self._cache.latest(f"own {floor}", query, lambda: own_edges(q, floor))
         among_references = self._cache.once(f"own {floor}", lambda: own_edges(r, floor))
-        drift = solve(across, among_queries, among_references, q, r, self._parameters.lam)
+        drift = solve_drift(across, among_queries, among_references, q, r, self._parameters.lam)
         return graph_scores(q, drift, q + drift, edges, self._parameters.metric)
 
 
@@ -77,7 +77,7 @@ def own_edges(features: Matrix, floor: float) -> Sparse:
     return weights.maximum(weights.T).tocsr()
 
 
-def solve(
+def solve_drift(
     across: Sparse,
     among_queries: Sparse,
     among_references: Sparse,
