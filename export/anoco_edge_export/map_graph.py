@@ -22,7 +22,7 @@ Constants = dict[str, NDArray[Any]]
 GraphPart = tuple[Nodes, Constants]
 
 
-def query_part(contract: InputContract, counted: Mask, features: str) -> GraphPart:
+def query_part(contract: InputContract, scored: Mask, features: str) -> GraphPart:
     """Turn `features` [batch, N, d] into `query`: one row for each inspected patch of the batch.
 
     >>> contract = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
@@ -31,9 +31,9 @@ def query_part(contract: InputContract, counted: Mask, features: str) -> GraphPa
     (['Gather', 'Reshape'], [1])
     """
     constants: Constants = {"row_shape": np.array([-1, contract.dim], np.int64)}
-    if counted.all():
+    if scored.all():
         return (("Reshape", (features, "row_shape"), "query", {}),), constants
-    constants["inspected_patches"] = np.flatnonzero(counted)
+    constants["inspected_patches"] = np.flatnonzero(scored)
     return (
         ("Gather", (features, "inspected_patches"), "inspected", {"axis": 1}),
         ("Reshape", ("inspected", "row_shape"), "query", {}),
@@ -41,20 +41,20 @@ def query_part(contract: InputContract, counted: Mask, features: str) -> GraphPa
 
 
 def result_part(
-    contract: InputContract, counted: Mask, pooling: Pooling, energies: str, norms: str
+    contract: InputContract, scored: Mask, pooling: Pooling, energies: str, norms: str
 ) -> GraphPart:
     """Turn the `energies` and `norms` of the query's rows into `score`, `energy` and `map`."""
     parts = (
-        _sound(counted, energies, norms),
-        _score(counted, pooling),
-        _grid(contract, counted),
-        _map(contract, counted),
+        _sound(scored, energies, norms),
+        _score(scored, pooling),
+        _grid(contract, scored),
+        _map(contract, scored),
     )
     nodes = tuple(node for part, _ in parts for node in part)
     return nodes, {name: value for _, part in parts for name, value in part.items()}
 
 
-def _sound(counted: Mask, energies: str, norms: str) -> GraphPart:
+def _sound(scored: Mask, energies: str, norms: str) -> GraphPart:
     """Set the energy of a patch to NaN where a scorer would raise an error: NaN, or norm zero.
 
     A graph cannot raise. Runtimes differ in what Min, Max and Clip make of NaN, so this is checked
@@ -71,12 +71,12 @@ def _sound(counted: Mask, energies: str, norms: str) -> GraphPart:
     ), {
         "norm_low": np.array(low, np.float32),
         "norm_high": np.array(high, np.float32),
-        "picture_shape": np.array([-1, int(counted.sum())], np.int64),
+        "picture_shape": np.array([-1, int(scored.sum())], np.int64),
         "nan": np.array(np.nan, np.float32),
     }
 
 
-def _score(counted: Mask, pooling: Pooling) -> GraphPart:
+def _score(scored: Mask, pooling: Pooling) -> GraphPart:
     """Pool the energies of the inspected patches into the score.
 
     Runtimes differ in what a maximum makes of NaN, so the graph looks for an unsound patch
@@ -88,7 +88,7 @@ def _score(counted: Mask, pooling: Pooling) -> GraphPart:
     }
     nodes: Nodes = (("ReduceMax", ("patch_energy", "patch_axis"), "pooled", {"keepdims": 0}),)
     if pooling == "top5":
-        constants["pool_count"] = np.array([min(5, int(counted.sum()))], np.int64)
+        constants["pool_count"] = np.array([min(5, int(scored.sum()))], np.int64)
         nodes = (
             ("TopK", ("patch_energy", "pool_count"), "largest largest_at", {"axis": 1}),
             ("ReduceMean", ("largest", "patch_axis"), "pooled", {"keepdims": 0}),
@@ -102,12 +102,12 @@ def _score(counted: Mask, pooling: Pooling) -> GraphPart:
     ), constants
 
 
-def _grid(contract: InputContract, counted: Mask) -> GraphPart:
+def _grid(contract: InputContract, scored: Mask) -> GraphPart:
     """Put the energies at their places in the grid, with 0 where a patch is not inspected."""
     constants: Constants = {"grid_shape": np.array([-1, contract.rows, contract.cols], np.int64)}
-    if counted.all():
+    if scored.all():
         return (("Reshape", ("patch_energy", "grid_shape"), "energy", {}),), constants
-    flat = counted.reshape(-1)
+    flat = scored.reshape(-1)
     # For a patch that is not inspected any other one is fetched, and then replaced.
     constants["patch_column"] = np.where(flat, np.cumsum(flat) - 1, 0)
     constants["counted"] = flat
@@ -119,7 +119,7 @@ def _grid(contract: InputContract, counted: Mask) -> GraphPart:
     ), constants
 
 
-def _map(contract: InputContract, counted: Mask) -> GraphPart:
+def _map(contract: InputContract, scored: Mask) -> GraphPart:
     """Compute the anomaly map as the detector does: one matrix for each axis.
 
     Patches that are not inspected carry no weight.
@@ -128,10 +128,10 @@ def _map(contract: InputContract, counted: Mask) -> GraphPart:
     across = axis_matrix(contract.cols, contract.width)
     constants: Constants = {"down": down, "across": np.ascontiguousarray(across.T)}
     nodes: Nodes = (("MatMul", ("down", "energy"), "tall", {}),)
-    if counted.all():
+    if scored.all():
         return (*nodes, ("MatMul", ("tall", "across"), "map", {})), constants
-    weight = down @ counted.astype(np.float32) @ across.T
-    pixels = np.kron(counted, np.ones((contract.stride, contract.stride), np.bool_))
+    weight = down @ scored.astype(np.float32) @ across.T
+    pixels = np.kron(scored, np.ones((contract.stride, contract.stride), np.bool_))
     shown = pixels & (weight > 0)
     constants["map_scale"] = np.divide(1, weight, out=np.zeros_like(weight), where=shown)
     return (

@@ -27,7 +27,8 @@ DATA_SUFFIX = ".data"
 EXTERNAL_ABOVE = 2_000_000_000  # bytes; protobuf cannot hold more than 2 GB
 _SMALL = 1024  # bytes; smaller weights stay in the graph
 _ALIGNED = 64  # bytes; aligned weights in the second file can be memory-mapped
-FORBIDDEN = frozenset({"If", "Loop", "Scan", "NonZero"})  # bad for TensorRT
+# TensorRT refuses these operators, or builds slow engines for them.
+FORBIDDEN = frozenset({"If", "Loop", "Scan", "NonZero"})
 
 
 def trace(

@@ -130,14 +130,14 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
     references = bundle.bank(product).references
     _check_bank(references.features.shape)
     contract = bundle.manifest.input
-    counted = Geometry.of(bundle, product).counted(_placement(contract, product))
+    scored = Geometry.of(bundle, product).counted(_placement(contract, product))
     settings = Parameters(product.lam, product.metric, product.floor)
 
     model = _backbone(bundle)
     scoring = _scoring({f"scoring/{settings.metric}", "scoring/q_norm"})
-    before = query_part(contract, counted, f"backbone/{OUTPUT}")
+    before = query_part(contract, scored, f"backbone/{OUTPUT}")
     after = result_part(
-        contract, counted, product.pooling, f"scoring/{settings.metric}", "scoring/q_norm"
+        contract, scored, product.pooling, f"scoring/{settings.metric}", "scoring/q_norm"
     )
     graph = model.graph
     graph.name = "anoco_detector"
