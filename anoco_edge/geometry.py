@@ -10,7 +10,7 @@ from anoco_edge.bundle import Bundle, InputContract, Product, Region
 from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import Affine
 from anoco_edge.errors import PictureError, UsageError
-from anoco_edge.pictures import decode_picture
+from anoco_edge.images.decode import decode_picture
 from anoco_edge.preprocess import Mask, Placement, inspected_patches, inspected_pixels, place
 from anoco_edge.views import IDENTITY, seen_patches
 

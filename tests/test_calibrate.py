@@ -27,7 +27,7 @@ from anoco_edge.demo.render import render
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import BundleError, PictureError, ScoringError, StorageError, UsageError
-from anoco_edge.pictures import decode_picture
+from anoco_edge.images.decode import decode_picture
 from anoco_edge.scoring import pool, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 

@@ -37,9 +37,9 @@ from anoco_edge.errors import (
     PictureError,
     UsageError,
 )
+from anoco_edge.images.decode import read_picture
 from anoco_edge.native import interface
 from anoco_edge.native.library import check
-from anoco_edge.pictures import read_picture
 from anoco_edge.teaching import NewPicture, Settings, TileSettings
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]

@@ -12,7 +12,7 @@ from anoco_edge.bench.features import Features, Size
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.errors import UsageError
-from anoco_edge.pictures import read_picture
+from anoco_edge.images.decode import read_picture
 from anoco_edge.preprocess import prepare
 
 _SEED = 21

@@ -13,7 +13,7 @@ from rich.table import Table
 from anoco_edge.bundle import Product
 from anoco_edge.cli.console import counted, note, out, plain, warn
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge.pictures import read_picture
+from anoco_edge.images.decode import read_picture
 from anoco_edge.teaching import Taught, Teacher
 
 SHOWN = 20

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from anoco_edge.errors import AnocoError, PictureError, SourceError, UsageError
-from anoco_edge.pictures import PICTURE_SUFFIXES, read_picture
+from anoco_edge.images.decode import PICTURE_SUFFIXES, read_picture
 from anoco_edge.sources import Frame, stream
 from anoco_edge.sources.av_reader import AvReader
 from anoco_edge.sources.closing import Closing

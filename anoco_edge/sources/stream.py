@@ -18,7 +18,7 @@ from anoco_edge.errors import (
     SourceError,
     UsageError,
 )
-from anoco_edge.pictures import check_rgb
+from anoco_edge.images.decode import check_rgb
 from anoco_edge.sources import Frame, av_reader, mjpeg_http
 from anoco_edge.sources.address import mask_address
 from anoco_edge.sources.closing import Closing

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from anoco_edge.errors import PictureError
-from anoco_edge.pictures import read_picture
+from anoco_edge.images.decode import read_picture
 from anoco_edge.preprocess import Mask
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import UsageError
-from anoco_edge.pictures import PICTURE_SUFFIXES
+from anoco_edge.images.decode import PICTURE_SUFFIXES
 from anoco_edge.regular_file import open_regular, read_regular
 from anoco_edge.sources.files import natural_key
 from anoco_edge_calibration.dataset import Category, DataSet, TestPicture
