@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from PIL import ImageFile
 
-from anoco_edge.jpeg_check import UncheckableError, check_jpeg
+from anoco_edge.images.jpeg_check import UncheckableError, check_jpeg
 
 _BYTES_OF_TYPE = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
 _STRIPS, _TILES = (273, 279), (324, 325)  # the tags of their places and lengths

@@ -14,7 +14,7 @@ from PIL import Image, ImageFile, TiffImagePlugin
 
 from anoco_edge.errors import PictureError
 from anoco_edge.images.decode import MAX_PIXELS, decode_picture, read_picture
-from anoco_edge.jpeg_check import MAX_SCANS, check_jpeg
+from anoco_edge.images.jpeg_check import MAX_SCANS, check_jpeg
 
 EOI = b"\xff\xd9"
 RNG = np.random.default_rng(3)
