@@ -20,8 +20,8 @@ from anoco_edge.device_array import DeviceArray
 from anoco_edge.engines import DeviceEngine, Engine
 from anoco_edge.errors import AnocoError
 from anoco_edge.geometry import Geometry
+from anoco_edge.images.preprocess import Mask, Placement, prepare
 from anoco_edge.maps import Map
-from anoco_edge.preprocess import Mask, Placement, prepare
 from anoco_edge.scoring import Scorer, Scores, pool
 from anoco_edge.scoring.types import DeviceScorer, Floats
 from anoco_edge.views import IDENTITY, average, warp

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anoco_edge.bundle.schema import InputContract
-from anoco_edge.preprocess import Mask, Placement
+from anoco_edge.images.preprocess import Mask, Placement
 
 Map = NDArray[np.float32]
 KERNEL, SIGMA = 7, 0.8  # the paper's supplement

@@ -20,8 +20,8 @@ from anoco_edge.demo.render import render
 from anoco_edge.detector import Detector
 from anoco_edge.errors import ParityError
 from anoco_edge.images.decode import read_picture
+from anoco_edge.images.preprocess import prepare
 from anoco_edge.onnx_session import open_session
-from anoco_edge.preprocess import prepare
 from anoco_edge_export import ExportedBackbone, ExportedBundle
 
 # --- help -----------------------------------------------------------------------------------------

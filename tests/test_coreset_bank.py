@@ -19,7 +19,7 @@ from anoco_edge.coreset import thin
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import ScoringError, StorageError, UsageError
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.preprocess import prepare
 from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 from anoco_edge.threshold import MARGIN

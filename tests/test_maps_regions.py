@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anoco_edge.bundle.schema import InputContract
+from anoco_edge.images.preprocess import Placement, place
 from anoco_edge.maps import MapMaker, axis_matrix, enlarge
-from anoco_edge.preprocess import Placement, place
 from anoco_edge.regions import GROW, FoundRegion, find_regions
 
 Grid = NDArray[np.float32]

@@ -20,8 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from anoco_edge.bundle.schema import Affine, Fit, InputContract, Region
-from anoco_edge.maps import Map, MapMaker, enlarge
-from anoco_edge.preprocess import (
+from anoco_edge.images.preprocess import (
     Mask,
     Pixels,
     inspected_patches,
@@ -30,6 +29,7 @@ from anoco_edge.preprocess import (
     place,
     prepare,
 )
+from anoco_edge.maps import Map, MapMaker, enlarge
 from anoco_edge.regions import find_regions
 from anoco_edge.views import (
     IDENTITY,

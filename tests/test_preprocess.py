@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anoco_edge.bundle.schema import Fit, InputContract, Region
-from anoco_edge.preprocess import Placement, inspected_patches, patch_box, place, prepare
+from anoco_edge.images.preprocess import Placement, inspected_patches, patch_box, place, prepare
 
 SIZES = [(1, 1), (3, 200), (200, 3), (64, 48), (65, 49), (640, 480), (48, 64), (1000, 7)]
 

@@ -18,7 +18,7 @@ from anoco_edge.bundle.generations import prune, undo
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import BundleError, PictureError, ScoringError, UsageError
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.preprocess import prepare
 from anoco_edge.scoring import pool, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.threshold import MARGIN, MOST_HELD_OUT, gentle_views

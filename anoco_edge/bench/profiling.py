@@ -12,7 +12,7 @@ from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.geometry import Geometry
 from anoco_edge.images.decode import read_picture
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.preprocess import prepare
 from anoco_edge.scoring import Parameters, open_scorer
 from anoco_edge.scoring.types import Floats
 

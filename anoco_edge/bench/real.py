@@ -13,7 +13,7 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.errors import UsageError
 from anoco_edge.images.decode import read_picture
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.preprocess import prepare
 
 _SEED = 21
 

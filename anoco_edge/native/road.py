@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
+from anoco_edge.images.preprocess import Placement
 from anoco_edge.inspection import Inspection, Timings
 from anoco_edge.machine import cores
 from anoco_edge.native import interface
 from anoco_edge.native.library import VARIABLE, check, destroy_with, find_library, load_library
-from anoco_edge.preprocess import Placement
 from anoco_edge.regions import FoundRegion
 from anoco_edge.road import Loaded, Subject
 from anoco_edge.selftest import SelfTest

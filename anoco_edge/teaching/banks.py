@@ -19,7 +19,7 @@ from anoco_edge.coreset import thin
 from anoco_edge.engines import Engine
 from anoco_edge.errors import ScoringError
 from anoco_edge.geometry import Geometry
-from anoco_edge.preprocess import place, prepare
+from anoco_edge.images.preprocess import place, prepare
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.views import IDENTITY, warp
 

@@ -17,7 +17,7 @@ from anoco_edge.bundle.disk import writing
 from anoco_edge.bundle.schema import Backbone, Fit, InputContract
 from anoco_edge.errors import UsageError
 from anoco_edge.images.decode import check_rgb
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.preprocess import prepare
 from anoco_edge.teaching import NewPicture
 from anoco_edge_export.backbone import exported_backbone, filled_model, set_size
 from anoco_edge_export.cost import check_memory
