@@ -12,7 +12,7 @@ from anoco_edge.bench.tables import facts
 from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.device_report.state import DeviceState
 from anoco_edge.errors import UsageError
-from anoco_edge.regular_file import read_regular
+from anoco_edge.storage.regular_file import read_regular
 
 FORMAT = 1
 

@@ -35,7 +35,7 @@ from PIL import (
 from anoco_edge.errors import PictureError
 from anoco_edge.images.jpeg_check import UncheckableError, check_jpeg
 from anoco_edge.images.tiff_check import check_strips, check_tags
-from anoco_edge.regular_file import NotRegularFileError, open_regular
+from anoco_edge.storage.regular_file import NotRegularFileError, open_regular
 
 RGB = NDArray[np.uint8]
 

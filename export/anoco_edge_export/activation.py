@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import UsageError
-from anoco_edge.regular_file import read_regular
+from anoco_edge.storage.regular_file import read_regular
 from anoco_edge_export.heavy import load
 from anoco_edge_export.recipe import Recipe
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import UsageError
-from anoco_edge.regular_file import open_regular
+from anoco_edge.storage.regular_file import open_regular
 from anoco_edge_export.heavy import load
 
 _IN_A_FOLDER = "model.safetensors"

@@ -21,7 +21,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
     >>> open_regular("/dev/null")
     Traceback (most recent call last):
-    anoco_edge.regular_file.NotRegularFileError: [Errno 22] not a regular file: '/dev/null'
+    anoco_edge.storage.regular_file.NotRegularFileError: [Errno 22] not a regular file: '/dev/null'
     """
     # Looked at first: opening alone already disturbs who writes to a pipe, and some devices.
     _check(os.stat(path).st_mode, path)  # noqa: PTH116 - as os.open below takes it
