@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anoco_edge.bundle import Bundle, Product
-from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.cli.console import Steps, emit_json, note, out, plain, progress, warn
 from anoco_edge.cli.defects import Scored, read_defects, refuse_glob, score_defects
 from anoco_edge.cli.options import (
@@ -33,6 +32,7 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.plain_text import utf8_text
+from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.teaching import NewPicture, Taught, Teacher
 
 if TYPE_CHECKING:

@@ -42,11 +42,11 @@ def demo(
         from anoco_edge_calibration.metrics import auroc
     except ImportError:
         raise missing("anoco_edge_calibration", "demo", "to measure the demo") from None
-    from anoco_edge.bundle.disk import writing
     from anoco_edge.cli.export import export_bundle
     from anoco_edge.demo.contact_sheet import contact_sheet
     from anoco_edge.demo.line import REFERENCES, make_parts, run_shift, save_parts, teach
     from anoco_edge.demo.render import MATERIALS
+    from anoco_edge.storage.atomic_files import writing
 
     per_material = GOOD_PARTS + DEFECTIVE_PARTS
     bundle = out_ / "demo.anoco"

@@ -9,7 +9,6 @@ import typer
 from rich.table import Table
 
 from anoco_edge.bundle import Bundle, Product
-from anoco_edge.bundle.disk import locked
 from anoco_edge.bundle.generations import prune as prune_generations
 from anoco_edge.bundle.generations import undo as undo_generation
 from anoco_edge.cli.console import counted, emit_json, note, out, plain, progress
@@ -17,6 +16,7 @@ from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, ex
 from anoco_edge.cli.preview import effects_of, named_threshold
 from anoco_edge.cli.taught import taught_report, tell
 from anoco_edge.plain_text import utf8_text
+from anoco_edge.storage.atomic_files import locked
 from anoco_edge.teaching import Taught, Teacher
 
 app = typer.Typer(help="List, remove, undo or prune references.", no_args_is_help=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from anoco_edge.bundle.disk import writing
 from anoco_edge.demo.contact_sheet import Cell
 from anoco_edge.demo.render import DEFECTS, Part, render
 from anoco_edge.detector import Detector
@@ -19,6 +18,7 @@ from anoco_edge.results import ResultFolder, inspect_source
 from anoco_edge.results.folder import Row
 from anoco_edge.sources import Frame
 from anoco_edge.sources.closing import Closing
+from anoco_edge.storage.atomic_files import writing
 from anoco_edge.teaching import NewPicture, Teacher
 
 REFERENCES = 4

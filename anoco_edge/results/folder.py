@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.bundle.disk import sync_folder
 from anoco_edge.detector import Detector
 from anoco_edge.drawing.overlay import Match, draw_overlay
 from anoco_edge.errors import StorageError, UsageError
@@ -34,6 +33,7 @@ from anoco_edge.results.earlier_runs import (
 )
 from anoco_edge.results.lines import WholeLines
 from anoco_edge.road import Subject
+from anoco_edge.storage.atomic_files import sync_folder
 from anoco_edge.storage.regular_file import open_regular
 
 SavePolicy = Literal["anomalous", "all", "none"]

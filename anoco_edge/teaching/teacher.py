@@ -10,7 +10,6 @@ from typing import Any
 
 from anoco_edge.bundle import Bank, Bundle, Product, Reference, Threshold
 from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.bundle.disk import locked
 from anoco_edge.bundle.generations import commit, next_generation
 from anoco_edge.bundle.schema import Calibration, CalibrationPicture, FileRecord
 from anoco_edge.bundle.store import DEFAULT_PRODUCT
@@ -19,6 +18,7 @@ from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.geometry import Geometry
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.selftest import check_engine
+from anoco_edge.storage.atomic_files import locked
 from anoco_edge.teaching.banks import CHOSEN_BY, BankBuilder, Pixels
 from anoco_edge.teaching.burst_detection import SIDE, PartMatcher, thumbnail
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
