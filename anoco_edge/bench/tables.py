@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anoco_edge.bench.frames import FrameBench
 from anoco_edge.bench.scoring import ScoringBench, ScoringRow
-from anoco_edge.plain_text import csv_cell, plain_text
+from anoco_edge.text.plain_text import csv_cell, plain_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -29,7 +29,7 @@ from anoco_edge.cli import (
     eval as eval_,
 )
 from anoco_edge.cli.options import check_number
-from anoco_edge.plain_text import plain_text
+from anoco_edge.text.plain_text import plain_text
 
 
 class _Commands(TyperGroup):

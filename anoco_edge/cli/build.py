@@ -12,7 +12,7 @@ from anoco_edge.cli.console import emit_json, note, out, plain, progress
 from anoco_edge.cli.options import JsonOption, example
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.errors import ParityError, UsageError
-from anoco_edge.plain_text import plain_text
+from anoco_edge.text.plain_text import plain_text
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle

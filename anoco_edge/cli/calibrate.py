@@ -31,9 +31,9 @@ from anoco_edge.errors import (
     StorageError,
     UsageError,
 )
-from anoco_edge.plain_text import utf8_text
 from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.teaching import NewPicture, Taught, Teacher
+from anoco_edge.text.plain_text import utf8_text
 
 if TYPE_CHECKING:
     from anoco_edge_calibration.tradeoff import Tradeoff

@@ -11,8 +11,8 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import Steps, warn
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.geometry import Geometry
-from anoco_edge.plain_text import utf8_text
 from anoco_edge.teaching import NewPicture, Taught, Teacher
+from anoco_edge.text.plain_text import utf8_text
 
 Scored = tuple[str, str, float]  # a picture's name, the part it shows, its score
 

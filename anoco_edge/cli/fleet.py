@@ -22,7 +22,7 @@ from anoco_edge.cli.verdicts import (
     show_summary,
     write_report,
 )
-from anoco_edge.plain_text import plain_json
+from anoco_edge.text.plain_text import plain_json
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Opening

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from anoco_edge.cli.console import out
 from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.errors import UsageError, missing
-from anoco_edge.plain_text import plain_text
+from anoco_edge.text.plain_text import plain_text
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle

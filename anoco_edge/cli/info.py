@@ -13,7 +13,7 @@ from anoco_edge.cli.console import emit_json, out, plain, progress, warn
 from anoco_edge.cli.options import BundleArgument, JsonOption, example
 from anoco_edge.cli.parity import few_pictures, parity_remarks, parity_table
 from anoco_edge.drift import promise, why_off
-from anoco_edge.plain_text import plain_text
+from anoco_edge.text.plain_text import plain_text
 
 
 def register(app: typer.Typer) -> None:

@@ -15,9 +15,9 @@ from anoco_edge.cli.console import counted, emit_json, note, out, plain, progres
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
 from anoco_edge.cli.preview import effects_of, named_threshold
 from anoco_edge.cli.taught import taught_report, tell
-from anoco_edge.plain_text import utf8_text
 from anoco_edge.storage.atomic_files import locked
 from anoco_edge.teaching import Taught, Teacher
+from anoco_edge.text.plain_text import utf8_text
 
 app = typer.Typer(help="List, remove, undo or prune references.", no_args_is_help=True)
 

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 
 from anoco_edge.cli.console import err, note, out, plain, warn
 from anoco_edge.cli.drift import in_words
-from anoco_edge.plain_text import plain_json
+from anoco_edge.text.plain_text import plain_json
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Detector

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from anoco_edge.errors import StorageError
-from anoco_edge.plain_text import html_text
 from anoco_edge.storage.beneath import sweep_temporaries, temporary_name
+from anoco_edge.text.plain_text import html_text
 
 # Verdict as written in a row -> word for a person; "failed" stands for a row with an error.
 VERDICTS = {

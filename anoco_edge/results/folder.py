@@ -22,7 +22,6 @@ from anoco_edge.detector import Detector
 from anoco_edge.drawing.overlay import Match, draw_overlay
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.inspection import Inspection
-from anoco_edge.plain_text import csv_cell, plain_json
 from anoco_edge.report.page import Entry, thumbnail, write_report
 from anoco_edge.results.earlier_runs import (
     all_runs,
@@ -35,6 +34,7 @@ from anoco_edge.results.lines import WholeLines
 from anoco_edge.road import Subject
 from anoco_edge.storage.atomic_files import sync_folder
 from anoco_edge.storage.regular_file import open_regular
+from anoco_edge.text.plain_text import csv_cell, plain_json
 
 SavePolicy = Literal["anomalous", "all", "none"]
 Row = dict[str, Any]

@@ -18,10 +18,10 @@ from anoco_edge.detector import Detector
 from anoco_edge.drift import DriftWatch
 from anoco_edge.errors import AnocoError, EngineError, SourceError, StorageError
 from anoco_edge.inspection import Inspection
-from anoco_edge.plain_text import utf8_text
 from anoco_edge.results.folder import ResultFolder, Row, SavePolicy, overlay_of, wants_overlay
 from anoco_edge.results.signals import signals_held
 from anoco_edge.sources import Frame, Source
+from anoco_edge.text.plain_text import utf8_text
 
 
 @dataclass

@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 
 from anoco_edge.conformal import Conformal, group_maxima, percent, score_range
-from anoco_edge.plain_text import html_text
 from anoco_edge.storage.atomic_files import write_atomic, writing
+from anoco_edge.text.plain_text import html_text
 from anoco_edge_calibration.charts import Chart, histogram, tradeoff_chart
 from anoco_edge_calibration.tradeoff import Tradeoff, tradeoff
 

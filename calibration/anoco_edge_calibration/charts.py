@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from anoco_edge.conformal import checked_scores
 from anoco_edge.errors import UsageError
-from anoco_edge.plain_text import html_text
+from anoco_edge.text.plain_text import html_text
 from anoco_edge_calibration.tradeoff import Tradeoff
 
 # Okabe and Ito's colours: told apart with any kind of colour vision.
