@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Mapping
 
-from anoco_edge.sources.address import mask_addresses_in
+from anoco_edge.text.address import mask_addresses_in
 
 _OFTEN = 4  # signs of life in one watchdog interval
 
