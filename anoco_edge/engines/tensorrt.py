@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, InputContract
-from anoco_edge.device_array import DeviceArray
 from anoco_edge.engines.launching import Launches
 from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
 from anoco_edge.plans.builder import refusal
@@ -33,6 +32,7 @@ from anoco_edge.plans.flavours import (
     load_module,
     title,
 )
+from anoco_edge.scoring.device_array import DeviceArray
 
 if TYPE_CHECKING:
     from anoco_edge.engines import EngineSettings
