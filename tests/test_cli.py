@@ -21,7 +21,7 @@ from anoco_edge.detector import Detector
 from anoco_edge.errors import ParityError
 from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import prepare
-from anoco_edge.onnx_session import open_session
+from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge_export import ExportedBackbone, ExportedBundle
 
 # --- help -----------------------------------------------------------------------------------------

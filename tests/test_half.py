@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper, parser
 
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge.onnx_session import open_session
+from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge_export.half import convert
 from anoco_edge_export.islands import ISLANDS, tensor_types
 from anoco_edge_export.rounding import rounding_walk

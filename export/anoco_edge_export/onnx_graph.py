@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import BundleError, ParityError
-from anoco_edge.onnx_session import open_session
+from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge_export.heavy import load
 
 IR_VERSION = 10  # onnxruntime 1.23 (JetPack 6) loads it, and refuses what onnx writes by default

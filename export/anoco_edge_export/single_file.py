@@ -21,9 +21,9 @@ from anoco_edge.bundle import Bundle, InputContract, Product
 from anoco_edge.errors import BundleError, UsageError
 from anoco_edge.geometry import Geometry
 from anoco_edge.images.preprocess import Placement, place
-from anoco_edge.onnx_session import open_session
 from anoco_edge.scoring import Parameters
 from anoco_edge.scoring.onnx_scorer import directions
+from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge.storage.atomic_files import sync_folder, writing
 from anoco_edge.storage.durability import committed
 from anoco_edge.storage.staging import staging
