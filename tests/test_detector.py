@@ -18,6 +18,7 @@ from anoco_edge.bundle import Bundle, create_bundle
 from anoco_edge.bundle.schema import InputContract
 from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
+from anoco_edge.engines.selftest import SelfTest, check_engine
 from anoco_edge.errors import (
     AnocoError,
     BundleError,
@@ -29,7 +30,6 @@ from anoco_edge.errors import (
 from anoco_edge.inspection import Inspection
 from anoco_edge.machine import cache_folder
 from anoco_edge.scoring import score_patches
-from anoco_edge.selftest import SelfTest, check_engine
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 HEIGHT, WIDTH = 80, 96

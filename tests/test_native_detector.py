@@ -32,6 +32,7 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings
+from anoco_edge.engines.selftest import ENERGY_LIMIT
 from anoco_edge.errors import (
     AnocoError,
     BundleError,
@@ -46,7 +47,6 @@ from anoco_edge.errors import (
 from anoco_edge.inspection import Inspection
 from anoco_edge.native import interface, library
 from anoco_edge.native.road import OPENVINO_VARIABLE, NativeRoad, find_openvino
-from anoco_edge.selftest import ENERGY_LIMIT
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings
 

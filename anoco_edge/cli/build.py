@@ -101,9 +101,9 @@ def build_report(
 def _try(bundle: Bundle, ahead: Ahead) -> dict[str, Any]:
     """The self-test, where the plan can run; a plan that fails it does not stay."""
     from anoco_edge.engines import EngineSettings
+    from anoco_edge.engines.selftest import check_engine
     from anoco_edge.engines.tensorrt import TensorRtEngine, why_not
     from anoco_edge.plans.cache import remove_plan
-    from anoco_edge.selftest import check_engine
 
     record = ahead.record
     reason = why_not(record.flavour) or _made_for_others(record)

@@ -112,7 +112,7 @@ def open_cached_engine(
 ) -> tuple[CachedEngine, str]:
     """The engine behind its cache, and what was chosen and why."""
     from anoco_edge.engines import EngineSettings, choose_engine, open_engine
-    from anoco_edge.selftest import check_engine
+    from anoco_edge.engines.selftest import check_engine
     from anoco_edge_calibration.feature_cache import CachedEngine, cache_key
 
     chosen, why = choose_engine(name, bundle)

@@ -19,13 +19,13 @@ from anoco_edge.detector import Detector
 from anoco_edge.device_report.report import Agreement, Report
 from anoco_edge.device_report.state import read_state, system_facts
 from anoco_edge.engines import EngineSettings, choose_engine, open_engine
+from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
 from anoco_edge.machine import machine, versions
 from anoco_edge.plans.flavours import FLAVOURS, Flavour
 from anoco_edge.road import Runtime
 from anoco_edge.scoring import References, choose_scorer, open_scorer
 from anoco_edge.scoring.types import Floats
-from anoco_edge.selftest import check_engine
 
 GPU_ENGINES = ("tensorrt", "tensorrt-rtx", "onnxruntime-tensorrt", "onnxruntime-cuda")
 _PACKAGES = ("numpy", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "cuda-bindings")

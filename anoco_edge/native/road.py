@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.engines import EngineSettings
+from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
 from anoco_edge.images.preprocess import Placement
 from anoco_edge.inspection import Inspection, Timings
@@ -22,7 +23,6 @@ from anoco_edge.native import interface
 from anoco_edge.native.library import VARIABLE, check, destroy_with, find_library, load_library
 from anoco_edge.regions import FoundRegion
 from anoco_edge.road import Loaded, Subject
-from anoco_edge.selftest import SelfTest
 
 OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
 TENSORRT_VARIABLE = "ANOCO_TENSORRT_LIBRARY"

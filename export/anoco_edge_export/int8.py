@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anoco_edge.engines.selftest import ENERGY_LIMIT, selftest_energies
 from anoco_edge.errors import ParityError
 from anoco_edge.scoring.onnx_session import open_session
-from anoco_edge.selftest import ENERGY_LIMIT, selftest_energies
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge_calibration.ranges import ENOUGH, METHOD, PERCENTILE, Collected, collect_ranges
 from anoco_edge_export.half import convert
