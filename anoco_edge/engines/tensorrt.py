@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, InputContract
-from anoco_edge.engines.launching import Launches
+from anoco_edge.engines.cuda_graphs import Launches
 from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
 from anoco_edge.plans.builder import refusal
 from anoco_edge.plans.cache import Fingerprint, PlanRecord, find_plan, read_plan
