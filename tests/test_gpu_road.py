@@ -114,7 +114,7 @@ def test_only_what_counts_is_scored(
     outside = np.zeros((16, 8), np.float32)
     outside[~wanted.counted.reshape(-1)] = np.nan
     trt.wrong_by = outside
-    monkeypatch.setattr("anoco_edge.road.check_engine", lambda *_: None)
+    monkeypatch.setattr("anoco_edge.pipeline.python.check_engine", lambda *_: None)
     found = Detector(bundle, engine="tensorrt", scorer="cuda").inspect(picture)
     np.testing.assert_allclose(found.energy, wanted.energy, rtol=1e-4, atol=1e-6)
     assert (found.anchor == wanted.anchor).all()

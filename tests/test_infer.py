@@ -240,7 +240,7 @@ def test_engine_settings_arrive(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
         asked.append((name, settings.threads, settings.arena))
         return open_engine(name, bundle, settings)
 
-    monkeypatch.setattr("anoco_edge.road.open_engine", listening)
+    monkeypatch.setattr("anoco_edge.pipeline.python.open_engine", listening)
     ok("infer", "parts", "--threads", "1", "--no-arena", "--engine", "onnxruntime")
     ok("infer", "parts", "--scorer", "reference")
     assert asked == [("onnxruntime", 1, False), ("onnxruntime", 0, True)]

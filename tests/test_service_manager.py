@@ -104,7 +104,7 @@ def test_frames_that_all_fail_are_no_sign_of_life(
     ear: Ear, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from anoco_edge.errors import AnocoError
-    from anoco_edge.road import PythonRoad
+    from anoco_edge.pipeline.python import PythonRoad
 
     def broken(self: Any, pictures: Any) -> Any:
         return [AnocoError("the GPU is gone") for _ in pictures]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anoco_edge.bench.features import Source
     from anoco_edge.bench.real import RealFeatures
     from anoco_edge.engines import EngineSettings
-    from anoco_edge.road import Runtime
+    from anoco_edge.pipeline.python import Runtime
 
 
 class Format(str, Enum):

@@ -17,9 +17,9 @@ from anoco_edge.text.plain_text import plain_json
 if TYPE_CHECKING:
     from anoco_edge.detector import Detector
     from anoco_edge.drift import DriftWatch
+    from anoco_edge.pipeline.python import Subject
     from anoco_edge.results import ResultFolder, Summary
     from anoco_edge.results.folder import Shown
-    from anoco_edge.road import Subject
 
 COLOURS = {"good": "green", "anomalous": "red", "uncalibrated": "yellow", None: "magenta"}
 SHOWN_ROWS = 60

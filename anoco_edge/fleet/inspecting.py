@@ -22,6 +22,7 @@ from anoco_edge.errors import BundleError
 from anoco_edge.fleet.cluster import Cluster
 from anoco_edge.fleet.journal import Journal, fingerprint
 from anoco_edge.fleet.pool import ATTEMPTS, Job, Pool, Task
+from anoco_edge.pipeline.python import Subject
 from anoco_edge.report.page import thumbnail
 from anoco_edge.results.folder import (
     ResultFolder,
@@ -33,7 +34,6 @@ from anoco_edge.results.folder import (
     writing_results,
 )
 from anoco_edge.results.run import Summary, failed_row, inspect_group
-from anoco_edge.road import Subject
 from anoco_edge.sources.files import picture_frame
 
 GROUPS = 4  # runs of the backbone a task: enough that sending it costs nothing beside them

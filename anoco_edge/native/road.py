@@ -21,8 +21,8 @@ from anoco_edge.inspection import Inspection, Timings
 from anoco_edge.machine import cores
 from anoco_edge.native import interface
 from anoco_edge.native.library import VARIABLE, check, destroy_with, find_library, load_library
+from anoco_edge.pipeline.python import Loaded, Subject
 from anoco_edge.regions import FoundRegion
-from anoco_edge.road import Loaded, Subject
 
 OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
 TENSORRT_VARIABLE = "ANOCO_TENSORRT_LIBRARY"
