@@ -339,7 +339,7 @@ def _score_three(scorer: str) -> str:
 
 
 def _load_native() -> str:
-    from anoco_edge.native.road import load_openvino, load_runtime
+    from anoco_edge.pipeline.native import load_openvino, load_runtime
 
     library = load_runtime()
     version, kernels = (f().decode() for f in (library.anoco_version, library.anoco_kernels))

@@ -20,7 +20,7 @@ from anoco_edge.detector import Detector
 from anoco_edge.images.decode import read_picture
 from anoco_edge.native import interface
 from anoco_edge.native.library import check, load_library
-from anoco_edge.native.road import find_openvino
+from anoco_edge.pipeline.native import find_openvino
 from anoco_edge.teaching import NewPicture, Teacher
 
 Pixels = NDArray[np.uint8]

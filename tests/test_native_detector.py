@@ -46,7 +46,7 @@ from anoco_edge.errors import (
 )
 from anoco_edge.inspection import Inspection
 from anoco_edge.native import interface, library
-from anoco_edge.native.road import OPENVINO_VARIABLE, NativeRoad, find_openvino
+from anoco_edge.pipeline.native import OPENVINO_VARIABLE, NativeRoad, find_openvino
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings
 

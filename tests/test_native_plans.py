@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from command_line import fails
 
-from anoco_edge.native.road import choose_parts
+from anoco_edge.pipeline.native import choose_parts
 from anoco_edge.plans import cache
 from anoco_edge.plans.builder import BuiltPlan
 from anoco_edge.plans.device import Device

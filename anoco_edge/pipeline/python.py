@@ -1,6 +1,6 @@
 """The road from pictures to inspections: in Python, with an engine and a scorer of choice.
 
-`anoco_edge.native.road` is the other one, which runs wholly in libanoco_edge.
+`anoco_edge.pipeline.native` is the other one, which runs wholly in libanoco_edge.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def open_road(
     if runtime not in RUNTIMES:
         raise UsageError(f"unknown runtime {runtime!r}", hint=f"use {' or '.join(RUNTIMES)}")
     if runtime == "native":
-        from anoco_edge.native.road import NativeRoad
+        from anoco_edge.pipeline.native import NativeRoad
 
         return NativeRoad(subject, engine, scorer, settings)
     return PythonRoad(subject, engine, scorer, settings)
