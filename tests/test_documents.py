@@ -26,9 +26,9 @@ from anoco_edge.bundle.checksum import seal
 from anoco_edge.bundle.documents import MOST_BYTES, parse_json, read_document, sealed_document
 from anoco_edge.bundle.schema import MOST_PIXELS, Tiles
 from anoco_edge.bundle.tensors import read_tensors
-from anoco_edge.canvas import plan_tiles
 from anoco_edge.errors import BundleError, StorageError, UsageError
 from anoco_edge.images.decode import MAX_PIXELS
+from anoco_edge.pipeline.tiling import plan_tiles
 from tests.attack.odd_json import reseal, with_fragment, with_key
 from tests.test_bundle import record
 from tests.test_bundle import reseal as edit

@@ -11,10 +11,10 @@ import numpy as np
 import typer
 
 from anoco_edge.bundle import Bundle, InputContract, Product
-from anoco_edge.canvas import Canvas
 from anoco_edge.cli.console import note
 from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.errors import UsageError
+from anoco_edge.pipeline.tiling import Canvas
 from anoco_edge.scoring import References, open_scorer
 from anoco_edge.teaching import NewPicture, Settings, TileSettings
 from anoco_edge.teaching.drafts import picture_size, tiles_for
