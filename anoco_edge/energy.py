@@ -17,9 +17,9 @@ from anoco_edge.bundle.baseline import BaselineGrid
 from anoco_edge.bundle.schema import Affine, InputContract, Product
 from anoco_edge.engines import DeviceEngine, Engine
 from anoco_edge.errors import AnocoError
-from anoco_edge.geometry import Geometry
 from anoco_edge.images.preprocess import Mask, Placement, prepare
 from anoco_edge.maps import Map
+from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.tiling import Canvas
 from anoco_edge.scoring import Scorer, Scores, pool
 from anoco_edge.scoring.device_array import DeviceArray

@@ -9,9 +9,9 @@ from pathlib import Path
 from anoco_edge.bench.statistics import Summary, summarise
 from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
-from anoco_edge.geometry import Geometry
 from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import prepare
+from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.tiling import Canvas
 from anoco_edge.scoring import Parameters, open_scorer
 from anoco_edge.scoring.types import Floats

@@ -10,7 +10,7 @@ from pathlib import Path
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import Steps, warn
 from anoco_edge.errors import PictureError, ScoringError, UsageError
-from anoco_edge.geometry import Geometry
+from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.teaching import NewPicture, Taught, Teacher
 from anoco_edge.text.plain_text import utf8_text
 

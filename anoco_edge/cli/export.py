@@ -25,7 +25,7 @@ from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import OverlapOption, TileSizeOption, TilesOption, read_tiles
 from anoco_edge.cli.taught import show_taught, taught_report
 from anoco_edge.errors import AnocoError, UsageError, missing
-from anoco_edge.geometry import check_shape
+from anoco_edge.pipeline.patch_mask import check_shape
 from anoco_edge.teaching import NO_CHANGE, NewPicture, Settings, Taught, Teacher
 
 if TYPE_CHECKING:

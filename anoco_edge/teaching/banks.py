@@ -16,8 +16,8 @@ from anoco_edge.bundle.schema import Affine, Coreset
 from anoco_edge.coreset import thin
 from anoco_edge.engines import Engine
 from anoco_edge.errors import ScoringError
-from anoco_edge.geometry import Geometry
 from anoco_edge.images.preprocess import place, prepare
+from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.tiling import Canvas
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.storage.atomic_files import writing

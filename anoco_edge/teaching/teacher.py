@@ -16,8 +16,8 @@ from anoco_edge.bundle.store import DEFAULT_PRODUCT
 from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import PictureError, UsageError
-from anoco_edge.geometry import Geometry
 from anoco_edge.images.decode import decode_picture
+from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.storage.atomic_files import locked
 from anoco_edge.teaching.banks import CHOSEN_BY, BankBuilder, Pixels
 from anoco_edge.teaching.burst_detection import SIDE, PartMatcher, thumbnail

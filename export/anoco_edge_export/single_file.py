@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from anoco_edge import __version__
 from anoco_edge.bundle import Bundle, InputContract, Product
 from anoco_edge.errors import BundleError, UsageError
-from anoco_edge.geometry import Geometry
 from anoco_edge.images.preprocess import Placement, place
+from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.scoring import Parameters
 from anoco_edge.scoring.onnx_scorer import directions
 from anoco_edge.scoring.onnx_session import open_session
