@@ -19,12 +19,12 @@ from anoco_edge.engines import DeviceEngine, Engine
 from anoco_edge.errors import AnocoError
 from anoco_edge.images.preprocess import Mask, Placement, prepare
 from anoco_edge.maps import Map
+from anoco_edge.pipeline.augmentation import IDENTITY, average, warp
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.tiling import Canvas
 from anoco_edge.scoring import Scorer, Scores, pool
 from anoco_edge.scoring.device_array import DeviceArray
 from anoco_edge.scoring.types import DeviceScorer, Floats
-from anoco_edge.views import IDENTITY, average, warp
 
 Pixels = NDArray[np.uint8]
 _VIEWS_AT_ONCE = 4

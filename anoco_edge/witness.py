@@ -5,7 +5,7 @@ from __future__ import annotations
 from anoco_edge.bundle import Bank, Bundle, Product
 from anoco_edge.images.preprocess import Placement, patch_box, place
 from anoco_edge.inspection import Evidence
-from anoco_edge.views import IDENTITY, box_in_source
+from anoco_edge.pipeline.augmentation import IDENTITY, box_in_source
 
 
 class BankWitness:

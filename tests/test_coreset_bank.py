@@ -20,10 +20,10 @@ from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import ScoringError, StorageError, UsageError
 from anoco_edge.images.preprocess import prepare
+from anoco_edge.pipeline.augmentation import IDENTITY, warp
 from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 from anoco_edge.threshold import MARGIN
-from anoco_edge.views import IDENTITY, warp
 
 
 def part(seed: int) -> NewPicture:

@@ -30,8 +30,7 @@ from anoco_edge.images.preprocess import (
     prepare,
 )
 from anoco_edge.maps import Map, MapMaker, enlarge
-from anoco_edge.regions import find_regions
-from anoco_edge.views import (
+from anoco_edge.pipeline.augmentation import (
     IDENTITY,
     average,
     box_in_source,
@@ -40,6 +39,7 @@ from anoco_edge.views import (
     seen_patches,
     warp,
 )
+from anoco_edge.regions import find_regions
 
 pytestmark = pytest.mark.xdist_group("native")
 

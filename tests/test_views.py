@@ -18,7 +18,7 @@ from anoco_edge.bundle.schema import Affine, Fit, InputContract, Region
 from anoco_edge.errors import ScoringError
 from anoco_edge.images.preprocess import Mask, inspected_patches, place
 from anoco_edge.maps import Map
-from anoco_edge.views import (
+from anoco_edge.pipeline.augmentation import (
     IDENTITY,
     OWN,
     PAIRED,

@@ -14,11 +14,11 @@ from anoco_edge.bundle import Bundle, InputContract, Product
 from anoco_edge.cli.console import note
 from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.errors import UsageError
+from anoco_edge.pipeline.augmentation import OWN, PAIRED
 from anoco_edge.pipeline.tiling import Canvas
 from anoco_edge.scoring import References, open_scorer
 from anoco_edge.teaching import NewPicture, Settings, TileSettings
 from anoco_edge.teaching.drafts import picture_size, tiles_for
-from anoco_edge.views import OWN, PAIRED
 
 _SAMPLE = 4096  # rows of the bank that are timed; time grows in proportion to them
 

@@ -12,7 +12,7 @@ from anoco_edge.bundle.schema import Affine
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.images.preprocess import Mask, Placement, inspected_patches, inspected_pixels, place
-from anoco_edge.views import IDENTITY, seen_patches
+from anoco_edge.pipeline.augmentation import IDENTITY, seen_patches
 
 # A hand-cropped picture is off by a few percent; 4:3 against 3:2 or 16:9 is another camera mode.
 ASPECT_TOLERANCE = 0.05

@@ -17,11 +17,11 @@ from anoco_edge.coreset import thin
 from anoco_edge.engines import Engine
 from anoco_edge.errors import ScoringError
 from anoco_edge.images.preprocess import place, prepare
+from anoco_edge.pipeline.augmentation import IDENTITY, warp
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.tiling import Canvas
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.storage.atomic_files import writing
-from anoco_edge.views import IDENTITY, warp
 
 Pixels = NDArray[np.uint8]
 Load = Callable[[Reference], Pixels]

@@ -18,9 +18,9 @@ from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import Coreset, FileRecord, InputContract, Region, Threshold, Tiles
 from anoco_edge.bundle.store import now
 from anoco_edge.errors import PictureError, UsageError
+from anoco_edge.pipeline.augmentation import own_views, paired_views
 from anoco_edge.pipeline.patch_mask import Geometry, read_mask, region_from_pixels
 from anoco_edge.pipeline.tiling import plan_tiles
-from anoco_edge.views import own_views, paired_views
 
 Points = Sequence[tuple[float, float]]
 
