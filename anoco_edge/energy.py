@@ -18,7 +18,7 @@ from anoco_edge.bundle.schema import Affine, InputContract, Product
 from anoco_edge.engines import DeviceEngine, Engine
 from anoco_edge.errors import AnocoError
 from anoco_edge.images.preprocess import Mask, Placement, prepare
-from anoco_edge.maps import Map
+from anoco_edge.pipeline.anomaly_map import Map
 from anoco_edge.pipeline.augmentation import IDENTITY, average, warp
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.tiling import Canvas

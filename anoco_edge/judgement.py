@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from anoco_edge.bundle.schema import InputContract
 from anoco_edge.energy import PictureEnergy
 from anoco_edge.images.preprocess import Mask
-from anoco_edge.maps import Map, MapMaker
+from anoco_edge.pipeline.anomaly_map import Map, MapMaker
 from anoco_edge.regions import FoundRegion, find_regions
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.bundle.schema import InputContract
 from anoco_edge.images.preprocess import Box, Mask, Placement
-from anoco_edge.maps import Map
+from anoco_edge.pipeline.anomaly_map import Map
 
 # A region starts where energy exceeds the threshold and spreads to neighbours (8-connected)
 # above this share of it, so that a defect is outlined whole and not only at its peak.

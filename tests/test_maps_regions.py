@@ -13,7 +13,7 @@ from PIL import Image
 
 from anoco_edge.bundle.schema import InputContract
 from anoco_edge.images.preprocess import Placement, place
-from anoco_edge.maps import MapMaker, axis_matrix, enlarge
+from anoco_edge.pipeline.anomaly_map import MapMaker, axis_matrix, enlarge
 from anoco_edge.regions import GROW, FoundRegion, find_regions
 
 Grid = NDArray[np.float32]

@@ -29,7 +29,7 @@ from anoco_edge.images.preprocess import (
     place,
     prepare,
 )
-from anoco_edge.maps import Map, MapMaker, enlarge
+from anoco_edge.pipeline.anomaly_map import Map, MapMaker, enlarge
 from anoco_edge.pipeline.augmentation import (
     IDENTITY,
     average,

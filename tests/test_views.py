@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from anoco_edge.bundle.schema import Affine, Fit, InputContract, Region
 from anoco_edge.errors import ScoringError
 from anoco_edge.images.preprocess import Mask, inspected_patches, place
-from anoco_edge.maps import Map
+from anoco_edge.pipeline.anomaly_map import Map
 from anoco_edge.pipeline.augmentation import (
     IDENTITY,
     OWN,

@@ -17,7 +17,7 @@ from PIL import Image
 from anoco_edge.bundle.schema import Affine, InputContract
 from anoco_edge.errors import ScoringError
 from anoco_edge.images.preprocess import Box, Mask, Pixels
-from anoco_edge.maps import Map
+from anoco_edge.pipeline.anomaly_map import Map
 
 IDENTITY: Affine = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 PAIRED, OWN = 25, 5  # views shared by the query and all references; further ones of a reference

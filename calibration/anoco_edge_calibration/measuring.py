@@ -29,7 +29,7 @@ from anoco_edge.errors import (
 from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import Mask, Pixels, Placement
 from anoco_edge.machine import cores
-from anoco_edge.maps import Map, MapMaker, enlarge
+from anoco_edge.pipeline.anomaly_map import Map, MapMaker, enlarge
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
 from anoco_edge_calibration.dataset import Category, TestPicture, read_mask

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import ScoringError, StorageError, UsageError
 from anoco_edge.images.preprocess import Mask
-from anoco_edge.maps import Map
+from anoco_edge.pipeline.anomaly_map import Map
 
 Records = NDArray[np.unsignedinteger[Any]]
 Counts = NDArray[np.int64]

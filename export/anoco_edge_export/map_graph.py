@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import InputContract
 from anoco_edge.bundle.schema import Pooling
 from anoco_edge.images.preprocess import Mask
-from anoco_edge.maps import axis_matrix
+from anoco_edge.pipeline.anomaly_map import axis_matrix
 from anoco_edge.scoring.types import NORM_RANGE
 from anoco_edge_export.scoring_graph import Nodes
 
@@ -114,7 +114,7 @@ def _grid(contract: InputContract, counted: Mask) -> Part:
 
 
 def _map(contract: InputContract, counted: Mask) -> Part:
-    """anoco_edge.maps: both axes are a matrix each; patches that do not count carry no weight."""
+    """anoco_edge.pipeline.anomaly_map: both axes are a matrix each; patches that do not count carry no weight."""
     down = axis_matrix(contract.rows, contract.height)
     across = axis_matrix(contract.cols, contract.width)
     constants: Constants = {"down": down, "across": np.ascontiguousarray(across.T)}

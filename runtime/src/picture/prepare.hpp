@@ -31,7 +31,7 @@ class Preparer {
   // contract.height x contract.width x 3 bytes of RGB, bit for bit what anoco_edge.images.preprocess
   // gives. The picture must fit.
   Placement prepare(const anoco_image& image, uint8_t* out);
-  // A map of the canvas at the picture's size, as anoco_edge.maps.enlarge gives it.
+  // A map of the canvas at the picture's size, as anoco_edge.pipeline.anomaly_map.enlarge gives it.
   void enlarge(const float* map, const Placement& placement, float* out);
 
  private:
