@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from anoco_edge.errors import UsageError
 from anoco_edge.images.preprocess import Box, Mask, Placement
 from anoco_edge.pipeline.anomaly_map import Map, enlarge
-from anoco_edge.regions import FoundRegion
+from anoco_edge.pipeline.regions import FoundRegion
 
 Verdict = Literal["good", "anomalous", "uncalibrated"]
 Timings = dict[str, float]

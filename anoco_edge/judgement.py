@@ -8,7 +8,7 @@ from anoco_edge.bundle.schema import InputContract
 from anoco_edge.energy import PictureEnergy
 from anoco_edge.images.preprocess import Mask
 from anoco_edge.pipeline.anomaly_map import Map, MapMaker
-from anoco_edge.regions import FoundRegion, find_regions
+from anoco_edge.pipeline.regions import FoundRegion, find_regions
 
 
 @dataclass(frozen=True)

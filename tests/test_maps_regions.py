@@ -14,7 +14,7 @@ from PIL import Image
 from anoco_edge.bundle.schema import InputContract
 from anoco_edge.images.preprocess import Placement, place
 from anoco_edge.pipeline.anomaly_map import MapMaker, axis_matrix, enlarge
-from anoco_edge.regions import GROW, FoundRegion, find_regions
+from anoco_edge.pipeline.regions import GROW, FoundRegion, find_regions
 
 Grid = NDArray[np.float32]
 SHAPES = [(4, 6, 16), (9, 9, 16), (5, 3, 14), (1, 7, 8), (1, 1, 4), (6, 2, 1), (3, 1, 2), (2, 2, 1)]

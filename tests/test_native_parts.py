@@ -39,7 +39,7 @@ from anoco_edge.pipeline.augmentation import (
     seen_patches,
     warp,
 )
-from anoco_edge.regions import find_regions
+from anoco_edge.pipeline.regions import find_regions
 
 pytestmark = pytest.mark.xdist_group("native")
 

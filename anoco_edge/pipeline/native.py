@@ -22,7 +22,7 @@ from anoco_edge.machine import cores
 from anoco_edge.native import interface
 from anoco_edge.native.library import VARIABLE, check, destroy_with, find_library, load_library
 from anoco_edge.pipeline.python import Loaded, Subject
-from anoco_edge.regions import FoundRegion
+from anoco_edge.pipeline.regions import FoundRegion
 
 OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
 TENSORRT_VARIABLE = "ANOCO_TENSORRT_LIBRARY"
