@@ -15,7 +15,7 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
 from anoco_edge.images.decode import check_rgb, decode_picture, read_picture
-from anoco_edge.inspection import Evidence, Inspection
+from anoco_edge.pipeline.inspection import Evidence, Inspection
 from anoco_edge.pipeline.python import Loaded, Pixels, Runtime, Subject, open_road
 
 Picture: TypeAlias = "Pixels | str | os.PathLike[str]"

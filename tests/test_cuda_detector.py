@@ -22,7 +22,7 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 from anoco_edge import doctor
 from anoco_edge.detector import Detector
 from anoco_edge.errors import PictureError
-from anoco_edge.inspection import Inspection
+from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.teaching import NewPicture, Teacher
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_simulated_driver")]

@@ -27,8 +27,8 @@ from anoco_edge.errors import (
     ScoringError,
     UsageError,
 )
-from anoco_edge.inspection import Inspection
 from anoco_edge.machine import cache_folder
+from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 

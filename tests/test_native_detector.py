@@ -44,8 +44,8 @@ from anoco_edge.errors import (
     StorageError,
     UsageError,
 )
-from anoco_edge.inspection import Inspection
 from anoco_edge.native import interface, library
+from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.native import OPENVINO_VARIABLE, NativeRoad, find_openvino
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from anoco_edge.bundle import Bank, Bundle, Product
 from anoco_edge.images.preprocess import Placement, patch_box, place
-from anoco_edge.inspection import Evidence
 from anoco_edge.pipeline.augmentation import IDENTITY, box_in_source
+from anoco_edge.pipeline.inspection import Evidence
 
 
 class BankWitness:

@@ -17,10 +17,10 @@ from anoco_edge.engines import EngineSettings
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
 from anoco_edge.images.preprocess import Placement
-from anoco_edge.inspection import Inspection, Timings
 from anoco_edge.machine import cores
 from anoco_edge.native import interface
 from anoco_edge.native.library import VARIABLE, check, destroy_with, find_library, load_library
+from anoco_edge.pipeline.inspection import Inspection, Timings
 from anoco_edge.pipeline.python import Loaded, Subject
 from anoco_edge.pipeline.regions import FoundRegion
 

@@ -18,8 +18,8 @@ from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import EngineSettings, choose_engine, open_engine
 from anoco_edge.engines.selftest import SelfTest, check_engine
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge.inspection import Inspection
 from anoco_edge.pipeline.evidence import BankWitness
+from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.postprocess import Judgement
 from anoco_edge.scoring import Parameters, choose_scorer, open_scorer

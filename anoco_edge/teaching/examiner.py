@@ -13,7 +13,7 @@ from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import Engine
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.images.preprocess import prepare
-from anoco_edge.inspection import Verdict, verdict
+from anoco_edge.pipeline.inspection import Verdict, verdict
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.postprocess import Judgement
 from anoco_edge.pipeline.tiling import Canvas
