@@ -24,11 +24,11 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
 from anoco_edge.device_report import device_table, read_report
 from anoco_edge.device_report.table import NONE_YET
-from anoco_edge.energy import EnergyReader
 from anoco_edge.engines import EngineSettings
 from anoco_edge.engines.ort_gpu import NAMES
 from anoco_edge.engines.tensorrt import TensorRtEngine, why_not
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
+from anoco_edge.pipeline.energy import EnergyReader
 from anoco_edge.plans.ahead import build_ahead
 from anoco_edge.plans.device import current_device
 from anoco_edge.scoring import References, open_scorer, score_patches

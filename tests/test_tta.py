@@ -19,11 +19,11 @@ from anoco_edge.bundle import Bundle, Product, create_bundle
 from anoco_edge.bundle.schema import Affine
 from anoco_edge.cli.cost import accept_cost
 from anoco_edge.detector import Detector
-from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import Engine, open_engine
 from anoco_edge.errors import UsageError
 from anoco_edge.images.preprocess import inspected_patches, inspected_pixels, place, prepare
 from anoco_edge.pipeline.augmentation import IDENTITY, average, paired_views, seen_patches, warp
+from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.scoring import Parameters, open_scorer, score_patches

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anoco_edge.bundle.schema import InputContract
-from anoco_edge.energy import PictureEnergy
 from anoco_edge.images.preprocess import Mask
 from anoco_edge.pipeline.anomaly_map import Map, MapMaker
+from anoco_edge.pipeline.energy import PictureEnergy
 from anoco_edge.pipeline.regions import FoundRegion, find_regions
 
 

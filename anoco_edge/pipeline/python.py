@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bank, Bundle, Product
-from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import EngineSettings, choose_engine, open_engine
 from anoco_edge.engines.selftest import SelfTest, check_engine
 from anoco_edge.errors import AnocoError, UsageError
+from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
 from anoco_edge.pipeline.evidence import BankWitness
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.patch_mask import Geometry

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bank, InputContract, Product
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import Engine
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.images.preprocess import prepare
+from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
 from anoco_edge.pipeline.inspection import Verdict, verdict
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.postprocess import Judgement

@@ -25,8 +25,8 @@ from anoco_edge.conformal import (
     parts_needed,
     percent,
 )
-from anoco_edge.energy import PictureEnergy
 from anoco_edge.errors import PictureError, ScoringError, UsageError
+from anoco_edge.pipeline.energy import PictureEnergy
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.teaching.banks import Load, Pixels
 from anoco_edge.teaching.burst_detection import PartMatcher

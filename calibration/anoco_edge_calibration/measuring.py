@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.energy import EnergyReader, PictureEnergy, Seen
 from anoco_edge.engines import Engine
 from anoco_edge.errors import (
     AnocoError,
@@ -30,6 +29,7 @@ from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import Mask, Pixels, Placement
 from anoco_edge.machine import cores
 from anoco_edge.pipeline.anomaly_map import Map, MapMaker, enlarge
+from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy, Seen
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
 from anoco_edge_calibration.dataset import Category, TestPicture, read_mask
