@@ -23,7 +23,7 @@ from anoco_edge.images.preprocess import prepare
 from anoco_edge.pipeline.augmentation import IDENTITY, warp
 from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
-from anoco_edge.threshold import MARGIN
+from anoco_edge.teaching.provisional_threshold import MARGIN
 
 
 def part(seed: int) -> NewPicture:

@@ -21,7 +21,7 @@ from anoco_edge.errors import BundleError, PictureError, ScoringError, UsageErro
 from anoco_edge.images.preprocess import prepare
 from anoco_edge.scoring import pool, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-from anoco_edge.threshold import MARGIN, MOST_HELD_OUT, gentle_views
+from anoco_edge.teaching.provisional_threshold import MARGIN, MOST_HELD_OUT, gentle_views
 
 Pictures = Callable[[int], list[Path]]
 

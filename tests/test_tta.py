@@ -28,7 +28,7 @@ from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.scoring import Parameters, open_scorer, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
-from anoco_edge.threshold import gentle_views
+from anoco_edge.teaching.provisional_threshold import gentle_views
 
 Pixels = NDArray[np.uint8]
 Level = Literal["none", "references", "paper"]

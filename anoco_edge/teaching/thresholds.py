@@ -32,7 +32,7 @@ from anoco_edge.teaching.banks import Load, Pixels
 from anoco_edge.teaching.burst_detection import PartMatcher
 from anoco_edge.teaching.examiner import Examiner
 from anoco_edge.teaching.held_out import Findings, found_by_likeness, references_in_doubt
-from anoco_edge.threshold import gentle_views, held_out, provisional, rounding
+from anoco_edge.teaching.provisional_threshold import gentle_views, held_out, provisional, rounding
 
 LoadPicture = Callable[[CalibrationPicture], Pixels]
 Examine = Callable[[Calibration], Findings]
