@@ -21,16 +21,7 @@ from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.storage.atomic_files import locked
 from anoco_edge.teaching.banks import CHOSEN_BY, BankBuilder, Pixels
 from anoco_edge.teaching.burst_detection import SIDE, PartMatcher, thumbnail
-from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
-from anoco_edge.teaching.examiner import Examiner, Judge
-from anoco_edge.teaching.held_out import (
-    Findings,
-    ask_calibration,
-    examine_pictures,
-    kept_files,
-)
-from anoco_edge.teaching.pictures import NewPicture, new_ones
-from anoco_edge.teaching.thresholds import (
+from anoco_edge.teaching.calibrated_threshold import (
     MEASURED_BY,
     SCORED_BY,
     Settled,
@@ -40,6 +31,15 @@ from anoco_edge.teaching.thresholds import (
     threshold_of,
     without_references,
 )
+from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
+from anoco_edge.teaching.examiner import Examiner, Judge
+from anoco_edge.teaching.held_out import (
+    Findings,
+    ask_calibration,
+    examine_pictures,
+    kept_files,
+)
+from anoco_edge.teaching.pictures import NewPicture, new_ones
 
 Progress = Callable[[str], None]
 
