@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bank, Bundle, Product
-from anoco_edge.coreset import thin
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import ScoringError, StorageError, UsageError
@@ -23,6 +22,7 @@ from anoco_edge.images.preprocess import prepare
 from anoco_edge.pipeline.augmentation import IDENTITY, warp
 from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
+from anoco_edge.teaching.coreset import thin
 from anoco_edge.teaching.provisional_threshold import MARGIN
 
 

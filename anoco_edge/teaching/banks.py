@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bank, InputContract, Product, Reference
 from anoco_edge.bundle.bank import join
 from anoco_edge.bundle.schema import Affine, Coreset
-from anoco_edge.coreset import thin
 from anoco_edge.engines import Engine
 from anoco_edge.errors import ScoringError
 from anoco_edge.images.preprocess import place, prepare
@@ -22,6 +21,7 @@ from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.pipeline.tiling import Canvas
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.storage.atomic_files import writing
+from anoco_edge.teaching.coreset import thin
 
 Pixels = NDArray[np.uint8]
 Load = Callable[[Reference], Pixels]

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from anoco_edge.coreset import thin
 from anoco_edge.scoring.types import Floats, Scores
+from anoco_edge.teaching.coreset import thin
 from anoco_edge_calibration.scorers.knn import distance_scores
 from anoco_edge_calibration.scorers.near import Near
 from anoco_edge_calibration.scorers.search import Search
