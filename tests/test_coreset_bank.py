@@ -233,7 +233,7 @@ def test_no_temporary_file_is_left(
     def broken(*_: Any, **__: Any) -> None:
         raise ScoringError("no")
 
-    monkeypatch.setattr("anoco_edge.teaching.banks.thin", broken)
+    monkeypatch.setattr("anoco_edge.teaching.bank_builder.thin", broken)
     with pytest.raises(ScoringError):
         teacher.enroll(parts(3))
     assert list(own_temp.iterdir()) == [] and open_files() == handles

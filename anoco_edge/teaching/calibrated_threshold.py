@@ -28,7 +28,7 @@ from anoco_edge.conformal import (
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.pipeline.energy import PictureEnergy
 from anoco_edge.pipeline.patch_mask import Geometry
-from anoco_edge.teaching.banks import Load, Pixels
+from anoco_edge.teaching.bank_builder import Load, Pixels
 from anoco_edge.teaching.burst_detection import PartMatcher
 from anoco_edge.teaching.examiner import Examiner
 from anoco_edge.teaching.held_out import Findings, found_by_likeness, references_in_doubt

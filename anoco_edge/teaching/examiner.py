@@ -19,7 +19,7 @@ from anoco_edge.pipeline.postprocess import Judgement
 from anoco_edge.pipeline.tiling import Canvas
 from anoco_edge.scoring import Parameters, Scorer, open_scorer, pool
 from anoco_edge.scoring.types import Floats, References
-from anoco_edge.teaching.banks import Load
+from anoco_edge.teaching.bank_builder import Load
 
 Pixels = NDArray[np.uint8]
 Judge = Callable[[Pixels, str], tuple[float, Verdict]]  # of a picture and its name

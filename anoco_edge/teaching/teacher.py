@@ -19,7 +19,7 @@ from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.storage.atomic_files import locked
-from anoco_edge.teaching.banks import CHOSEN_BY, BankBuilder, Pixels
+from anoco_edge.teaching.bank_builder import CHOSEN_BY, BankBuilder, Pixels
 from anoco_edge.teaching.burst_detection import SIDE, PartMatcher, thumbnail
 from anoco_edge.teaching.calibrated_threshold import (
     MEASURED_BY,
