@@ -31,8 +31,8 @@ from anoco_edge.teaching.calibrated_threshold import (
     threshold_of,
     without_references,
 )
+from anoco_edge.teaching.draft_scorer import Examiner, Judge
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
-from anoco_edge.teaching.examiner import Examiner, Judge
 from anoco_edge.teaching.held_out import (
     Findings,
     ask_calibration,
