@@ -30,8 +30,8 @@ from anoco_edge.pipeline.energy import PictureEnergy
 from anoco_edge.pipeline.patch_mask import Geometry
 from anoco_edge.teaching.bank_builder import Load, Pixels
 from anoco_edge.teaching.burst_detection import PartMatcher
+from anoco_edge.teaching.calibration_set import Findings, found_by_likeness, references_in_doubt
 from anoco_edge.teaching.draft_scorer import Examiner
-from anoco_edge.teaching.held_out import Findings, found_by_likeness, references_in_doubt
 from anoco_edge.teaching.provisional_threshold import gentle_views, held_out, provisional, rounding
 
 LoadPicture = Callable[[CalibrationPicture], Pixels]

@@ -31,14 +31,14 @@ from anoco_edge.teaching.calibrated_threshold import (
     threshold_of,
     without_references,
 )
-from anoco_edge.teaching.draft_scorer import Examiner, Judge
-from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
-from anoco_edge.teaching.held_out import (
+from anoco_edge.teaching.calibration_set import (
     Findings,
     ask_calibration,
     examine_pictures,
     kept_files,
 )
+from anoco_edge.teaching.draft_scorer import Examiner, Judge
+from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
 from anoco_edge.teaching.pictures import NewPicture, new_ones
 
 Progress = Callable[[str], None]
