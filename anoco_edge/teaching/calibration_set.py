@@ -12,7 +12,7 @@ from anoco_edge.bundle.schema import Calibration, CalibrationPicture
 from anoco_edge.conformal import parts_needed
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.teaching.burst_detection import NARROW, PartMatcher, Thumbnail
-from anoco_edge.teaching.pictures import NewPicture, new_ones
+from anoco_edge.teaching.new_pictures import NewPicture, new_ones
 
 
 @dataclass(frozen=True)

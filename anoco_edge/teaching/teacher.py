@@ -39,7 +39,7 @@ from anoco_edge.teaching.calibration_set import (
 )
 from anoco_edge.teaching.draft_scorer import Examiner, Judge
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
-from anoco_edge.teaching.pictures import NewPicture, new_ones
+from anoco_edge.teaching.new_pictures import NewPicture, new_ones
 
 Progress = Callable[[str], None]
 
