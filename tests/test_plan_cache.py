@@ -15,7 +15,7 @@ import pytest
 from anoco_edge.bundle import InputContract
 from anoco_edge.errors import BundleError, StorageError
 from anoco_edge.plans import cache
-from anoco_edge.plans.builder import BuiltPlan, backbone_profile
+from anoco_edge.plans.tensorrt_builder import BuiltPlan, backbone_profile
 from anoco_edge.storage.atomic_files import TEMPORARY
 
 pytestmark = pytest.mark.usefixtures("empty_cache")

@@ -23,14 +23,14 @@ from anoco_edge.errors import (
 )
 from anoco_edge.plans import cache
 from anoco_edge.plans.ahead import build_ahead, clean_cache
-from anoco_edge.plans.builder import (
+from anoco_edge.plans.flavours import is_installed
+from anoco_edge.plans.tensorrt_builder import (
     BuiltPlan,
     Profile,
     backbone_profile,
     build_plan,
     parse_targets,
 )
-from anoco_edge.plans.flavours import is_installed
 from anoco_edge.scoring.onnx_scorer import scoring_model
 
 pytestmark = pytest.mark.usefixtures("empty_cache")

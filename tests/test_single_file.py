@@ -24,7 +24,7 @@ from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.errors import BundleError, UsageError
 from anoco_edge.images.preprocess import prepare
-from anoco_edge.plans.builder import backbone_profile, build_plan
+from anoco_edge.plans.tensorrt_builder import backbone_profile, build_plan
 from anoco_edge.scoring import score_patches
 from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge.teaching import NewPicture, Settings, Teacher

@@ -77,7 +77,7 @@ def build_report(
     """Build, run the self-test where that is possible, and say what came of it."""
     from anoco_edge.bundle import Bundle, find_bundle
     from anoco_edge.plans.ahead import build_ahead, default_flavour
-    from anoco_edge.plans.builder import parse_targets
+    from anoco_edge.plans.tensorrt_builder import parse_targets
 
     targets = parse_targets(target) if target is not None else ()
     bundle = Bundle.open(path or find_bundle())

@@ -240,7 +240,7 @@ def export_bundle(
 
 
 def _targets(engine: str, target: str | None) -> Sequence[str]:
-    from anoco_edge.plans.builder import parse_targets
+    from anoco_edge.plans.tensorrt_builder import parse_targets
 
     if engine == "tensorrt-rtx":
         if target is None:
