@@ -29,7 +29,7 @@ from anoco_edge.errors import (
     ParityError,
     UsageError,
 )
-from anoco_edge.plans.ahead import build_ahead
+from anoco_edge.plans.build import build_ahead
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 

@@ -29,7 +29,7 @@ from anoco_edge.engines.ort_gpu import NAMES
 from anoco_edge.engines.tensorrt import TensorRtEngine, why_not
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
 from anoco_edge.pipeline.energy import EnergyReader
-from anoco_edge.plans.ahead import build_ahead
+from anoco_edge.plans.build import build_ahead
 from anoco_edge.plans.device import current_device
 from anoco_edge.scoring import References, open_scorer, score_patches
 

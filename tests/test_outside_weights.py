@@ -26,7 +26,7 @@ from anoco_edge.engines import open_engine
 from anoco_edge.engines.ort_gpu import OnnxRuntimeGpuEngine
 from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import BundleError, ParityError
-from anoco_edge.plans.ahead import build_ahead
+from anoco_edge.plans.build import build_ahead
 
 ON_CPU = ("onnxruntime", "openvino")
 WEIGHTS: bytes = filters(onnx.load_from_string(tiny_backbone(64, 64, 8))).raw_data

@@ -22,7 +22,7 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.plans import cache
-from anoco_edge.plans.ahead import build_ahead, clean_cache
+from anoco_edge.plans.build import build_ahead, clean_cache
 from anoco_edge.plans.flavours import is_installed
 from anoco_edge.plans.tensorrt_builder import (
     BuiltPlan,

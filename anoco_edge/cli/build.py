@@ -16,7 +16,7 @@ from anoco_edge.text.plain_text import plain_text
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
-    from anoco_edge.plans.ahead import Ahead
+    from anoco_edge.plans.build import Ahead
     from anoco_edge.plans.cache import PlanRecord
 
 
@@ -53,7 +53,7 @@ def build(
     Plans go to the user's cache. With --target a plan for other machines is built, which needs no
     GPU here; it is not run then.
     """
-    from anoco_edge.plans.ahead import clean_cache
+    from anoco_edge.plans.build import clean_cache
 
     report: dict[str, Any] = {}
     if bundle is not None or not clean:
@@ -76,7 +76,7 @@ def build_report(
 ) -> dict[str, Any]:
     """Build, run the self-test where that is possible, and say what came of it."""
     from anoco_edge.bundle import Bundle, find_bundle
-    from anoco_edge.plans.ahead import build_ahead, default_flavour
+    from anoco_edge.plans.build import build_ahead, default_flavour
     from anoco_edge.plans.tensorrt_builder import parse_targets
 
     targets = parse_targets(target) if target is not None else ()

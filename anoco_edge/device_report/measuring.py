@@ -120,7 +120,7 @@ class _Measuring:
     # ---- what is measured
 
     def _build(self) -> dict[str, Any]:
-        from anoco_edge.plans.ahead import build_ahead
+        from anoco_edge.plans.build import build_ahead
 
         request = self._request
         ahead = build_ahead(
