@@ -31,7 +31,7 @@ from anoco_edge.sources.av_reader import load_av
 from anoco_edge.sources.cv2_reader import load_cv2
 
 if TYPE_CHECKING:
-    from anoco_edge.plans.flavours import Flavour
+    from anoco_edge.plans.tensorrt_modules import Flavour
 
 State = Literal["ok", "missing", "broken", "absent"]
 _CAMERA_SECONDS = 5.0
@@ -168,7 +168,7 @@ def engine_findings() -> Iterator[Finding]:
 
 def builder_findings() -> Iterator[Finding]:
     """What can build plans here; TensorRT-RTX needs no GPU for that."""
-    from anoco_edge.plans.flavours import FLAVOURS
+    from anoco_edge.plans.tensorrt_modules import FLAVOURS
 
     for name in FLAVOURS:
         yield _optional(_try("builders", name, partial(_make_builder, name)))
@@ -295,7 +295,7 @@ def _check_anchor(what: str, anchor: np.ndarray) -> None:
 
 def _make_builder(flavour: Flavour) -> str:
     from anoco_edge.plans.device import current_device
-    from anoco_edge.plans.flavours import collecting_log, load_module, title
+    from anoco_edge.plans.tensorrt_modules import collecting_log, load_module, title
 
     trt = load_module(flavour)
     if not hasattr(trt, "Builder"):

@@ -140,7 +140,7 @@ def test_builders_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     def load_module(flavour: str) -> Any:
         return Rtx if flavour == "tensorrt-rtx" else Lean
 
-    monkeypatch.setattr("anoco_edge.plans.flavours.load_module", load_module)
+    monkeypatch.setattr("anoco_edge.plans.tensorrt_modules.load_module", load_module)
     found = named(list(doctor.builder_findings()), "builders")
     assert found["tensorrt-rtx"].state == "ok" and "1.7" in found["tensorrt-rtx"].detail
     assert found["tensorrt"].state == "broken" and "lean" in found["tensorrt"].help

@@ -253,7 +253,7 @@ def _targets(engine: str, target: str | None) -> Sequence[str]:
         raise UsageError("--target is for --engine tensorrt-rtx", hint="pass that, or leave it out")
     if engine == "tensorrt":  # its absence should cost a second, not an export
         from anoco_edge.plans.device import current_device
-        from anoco_edge.plans.flavours import load_module
+        from anoco_edge.plans.tensorrt_modules import load_module
 
         load_module("tensorrt")
         current_device()

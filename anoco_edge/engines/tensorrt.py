@@ -23,7 +23,8 @@ from anoco_edge.engines.cuda_graphs import Launches
 from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
 from anoco_edge.plans.cache import Fingerprint, PlanRecord, find_plan, read_plan
 from anoco_edge.plans.device import DeviceMemory, current_device, open_memory
-from anoco_edge.plans.flavours import (
+from anoco_edge.plans.tensorrt_builder import refusal
+from anoco_edge.plans.tensorrt_modules import (
     FLAVOURS,
     Flavour,
     check_installed,
@@ -31,7 +32,6 @@ from anoco_edge.plans.flavours import (
     load_module,
     title,
 )
-from anoco_edge.plans.tensorrt_builder import refusal
 from anoco_edge.scoring.device_array import DeviceArray
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.errors import EnvironmentMissingError
 from anoco_edge.plans import cache
 from anoco_edge.plans.device import Device, current_device
-from anoco_edge.plans.flavours import FLAVOURS, Flavour, is_installed, load_module
 from anoco_edge.plans.tensorrt_builder import RTX_TARGETS, Progress, backbone_profile, build_plan
+from anoco_edge.plans.tensorrt_modules import FLAVOURS, Flavour, is_installed, load_module
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from anoco_edge.bundle.store import now
 from anoco_edge.errors import BundleError, StorageError
 from anoco_edge.machine import cache_folder
 from anoco_edge.plans.device import Device
-from anoco_edge.plans.flavours import FLAVOURS, Flavour
 from anoco_edge.plans.tensorrt_builder import BuiltPlan, Profile, Shape
+from anoco_edge.plans.tensorrt_modules import FLAVOURS, Flavour
 from anoco_edge.storage.atomic_files import LOCK, TEMPORARY, writing
 from anoco_edge.storage.beneath import Directory
 from anoco_edge.storage.durability import committed

@@ -18,7 +18,7 @@ from anoco_edge import machine
 from anoco_edge.bundle import InputContract
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
 from anoco_edge.plans.device import current_device
-from anoco_edge.plans.flavours import Flavour, Refusals, collecting_log, load_module, title
+from anoco_edge.plans.tensorrt_modules import Flavour, Refusals, collecting_log, load_module, title
 
 RTX_TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")
 

@@ -11,8 +11,8 @@ from typing import Any
 from anoco_edge.bundle import Bundle, create_bundle
 from anoco_edge.bundle.schema import Plan
 from anoco_edge.errors import UsageError
-from anoco_edge.plans.flavours import load_module
 from anoco_edge.plans.tensorrt_builder import BuiltPlan, Progress, backbone_profile, build_plan
+from anoco_edge.plans.tensorrt_modules import load_module
 from anoco_edge.scoring.onnx_scorer import scoring_model
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.storage.staging import Staging, staging
