@@ -17,7 +17,7 @@ from anoco_edge.drawing.overlay import heat
 from anoco_edge.results import ResultFolder, inspect_source
 from anoco_edge.results.folder import Row
 from anoco_edge.sources import Frame
-from anoco_edge.sources.closing import Closing
+from anoco_edge.sources.base import Closing
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.teaching import NewPicture, Teacher
 

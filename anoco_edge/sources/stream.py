@@ -20,7 +20,7 @@ from anoco_edge.errors import (
 )
 from anoco_edge.images.decode import check_rgb
 from anoco_edge.sources import Frame, av_reader, mjpeg_http
-from anoco_edge.sources.closing import Closing
+from anoco_edge.sources.base import Closing
 from anoco_edge.sources.cv2_reader import Cv2Reader, has_backend, load_cv2, quiet
 from anoco_edge.sources.reader import FrameReader, OneSize, Received, StreamEndedError
 from anoco_edge.text.address import mask_address
