@@ -13,7 +13,7 @@ from PIL import Image
 from anoco_edge.demo.contact_sheet import Cell
 from anoco_edge.demo.render import DEFECTS, Part, render
 from anoco_edge.detector import Detector
-from anoco_edge.drawing.overlay import heat
+from anoco_edge.reporting.overlay import heat
 from anoco_edge.results import ResultFolder, inspect_source
 from anoco_edge.results.folder import Row
 from anoco_edge.sources import Frame

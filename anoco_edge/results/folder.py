@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anoco_edge.detector import Detector
-from anoco_edge.drawing.overlay import Match, draw_overlay
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.python import Subject
 from anoco_edge.report.page import Entry, thumbnail, write_report
+from anoco_edge.reporting.overlay import Match, draw_overlay
 from anoco_edge.results.earlier_runs import (
     all_runs,
     keep_earlier_run,

@@ -12,11 +12,11 @@ import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
 from anoco_edge.bundle.schema import InputContract
-from anoco_edge.drawing.overlay import CONTOUR, HALO, PATCH, heat
 from anoco_edge.errors import AnocoError, PictureError
 from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import Mask, patch_box
 from anoco_edge.pipeline.anomaly_map import MapMaker, enlarge
+from anoco_edge.reporting.overlay import CONTOUR, HALO, PATCH, heat
 from anoco_edge_calibration.dataset import read_mask
 from anoco_edge_calibration.measuring import Entrant, Found
 from anoco_edge_calibration.scorers import ANOCO

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
-from anoco_edge.drawing.colormap import colours
 from anoco_edge.errors import UsageError
+from anoco_edge.reporting.colormap import colours
 
 Picture = npt.NDArray[np.uint8]
 Box = tuple[float, float, float, float]
