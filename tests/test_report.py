@@ -23,7 +23,7 @@ from PIL import Image
 
 from anoco_edge.errors import StorageError
 from anoco_edge.report import Entry, thumbnail, write_report
-from anoco_edge.report.page import FIRST_ROWS, histogram
+from anoco_edge.results.report_page import FIRST_ROWS, histogram
 
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")

@@ -23,7 +23,6 @@ from anoco_edge.fleet.cluster import Cluster
 from anoco_edge.fleet.journal import Journal, fingerprint
 from anoco_edge.fleet.pool import ATTEMPTS, Job, Pool, Task
 from anoco_edge.pipeline.python import Subject
-from anoco_edge.report.page import thumbnail
 from anoco_edge.results.folder import (
     ResultFolder,
     Row,
@@ -33,6 +32,7 @@ from anoco_edge.results.folder import (
     overlay_name,
     writing_results,
 )
+from anoco_edge.results.report_page import thumbnail
 from anoco_edge.results.run import Summary, failed_row, inspect_group
 from anoco_edge.sources.files import picture_frame
 

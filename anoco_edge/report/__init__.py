@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from anoco_edge.report.page import Entry, thumbnail, write_report
+from anoco_edge.results.report_page import Entry, thumbnail, write_report
 
 __all__ = ["Entry", "thumbnail", "write_report"]

@@ -22,7 +22,6 @@ from anoco_edge.detector import Detector
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.python import Subject
-from anoco_edge.report.page import Entry, thumbnail, write_report
 from anoco_edge.reporting.overlay import Match, draw_overlay
 from anoco_edge.results.earlier_runs import (
     all_runs,
@@ -32,6 +31,7 @@ from anoco_edge.results.earlier_runs import (
     refuse_fleet,
 )
 from anoco_edge.results.lines import WholeLines
+from anoco_edge.results.report_page import Entry, thumbnail, write_report
 from anoco_edge.storage.atomic_files import sync_folder
 from anoco_edge.storage.regular_file import open_regular
 from anoco_edge.text.plain_text import csv_cell, plain_json
