@@ -23,6 +23,7 @@ from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.python import Subject
 from anoco_edge.reporting.overlay import Match, draw_overlay
+from anoco_edge.results.atomic_lines import WholeLines
 from anoco_edge.results.earlier_runs import (
     all_runs,
     keep_earlier_run,
@@ -30,7 +31,6 @@ from anoco_edge.results.earlier_runs import (
     next_segment,
     refuse_fleet,
 )
-from anoco_edge.results.lines import WholeLines
 from anoco_edge.results.report_page import Entry, thumbnail, write_report
 from anoco_edge.storage.atomic_files import sync_folder
 from anoco_edge.storage.regular_file import open_regular
