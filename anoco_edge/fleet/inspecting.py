@@ -33,7 +33,7 @@ from anoco_edge.results.folder import (
     writing_results,
 )
 from anoco_edge.results.report_page import thumbnail
-from anoco_edge.results.run import Summary, failed_row, inspect_group
+from anoco_edge.results.runner import Summary, failed_row, inspect_group
 from anoco_edge.sources.files import picture_frame
 
 GROUPS = 4  # runs of the backbone a task: enough that sending it costs nothing beside them
