@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anoco_edge.errors import AnocoError, SourceError
-from anoco_edge.service_manager import ServiceManager
+from anoco_edge.sinks.service_manager import ServiceManager
 from anoco_edge.sources import open_source
 from anoco_edge.text.address import mask_address
 

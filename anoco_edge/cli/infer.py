@@ -240,7 +240,7 @@ def _run(
 ) -> Summary:
     from anoco_edge.cli.drift import announcer
     from anoco_edge.results import inspect_source
-    from anoco_edge.service_manager import ServiceManager
+    from anoco_edge.sinks.service_manager import ServiceManager
 
     manager = ServiceManager.from_environment() if source.live else ServiceManager()
     announce, remark = announcer(watch), remarker(detector)
