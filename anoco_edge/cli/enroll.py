@@ -172,7 +172,7 @@ def _chosen(pictures: list[str], results: Path | None, ids: list[int]) -> list[s
 
 
 def _picture_of(results: Path, number: int) -> str:
-    from anoco_edge.results.folder import read_results
+    from anoco_edge.sinks.folder import read_results
 
     if not results.is_file():
         raise UsageError(f"there is no {results}", hint="it lies in the --out folder of infer")

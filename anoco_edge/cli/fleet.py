@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from anoco_edge.fleet.inspecting import FleetRun
     from anoco_edge.fleet.journal import Journal
     from anoco_edge.results import SavePolicy, Summary
-    from anoco_edge.results.folder import Row
+    from anoco_edge.sinks.folder import Row
 
 OnOption = Annotated[
     str | None,
@@ -93,7 +93,7 @@ class Fleet:
         from anoco_edge.fleet.inspecting import FleetRun, shown, write_rows
         from anoco_edge.fleet.journal import Journal
         from anoco_edge.results.earlier_runs import keep_earlier_run, lock_folder
-        from anoco_edge.results.folder import writing_results
+        from anoco_edge.sinks.folder import writing_results
         from anoco_edge.sources.files import find_pictures
 
         check_address(self.on)

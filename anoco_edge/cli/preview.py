@@ -129,7 +129,7 @@ def _calibration_effects(taught: Taught) -> Iterator[Effect]:
 
 
 def _past_effects(teacher: Teacher, taught: Taught, past: Path) -> Iterator[Effect]:
-    from anoco_edge.results.folder import read_results
+    from anoco_edge.sinks.folder import read_results
 
     if not past.is_file():
         raise UsageError(f"there is no {past}", hint="it lies in the --out folder of infer")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anoco_edge.drift import DriftWatch
     from anoco_edge.pipeline.python import Subject
     from anoco_edge.results import ResultFolder, Summary
-    from anoco_edge.results.folder import Shown
+    from anoco_edge.sinks.folder import Shown
 
 COLOURS = {"good": "green", "anomalous": "red", "uncalibrated": "yellow", None: "magenta"}
 SHOWN_ROWS = 60

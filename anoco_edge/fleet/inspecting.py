@@ -23,7 +23,9 @@ from anoco_edge.fleet.cluster import Cluster
 from anoco_edge.fleet.journal import Journal, fingerprint
 from anoco_edge.fleet.pool import ATTEMPTS, Job, Pool, Task
 from anoco_edge.pipeline.python import Subject
-from anoco_edge.results.folder import (
+from anoco_edge.results.report_page import thumbnail
+from anoco_edge.results.runner import Summary, failed_row, inspect_group
+from anoco_edge.sinks.folder import (
     ResultFolder,
     Row,
     SavePolicy,
@@ -32,8 +34,6 @@ from anoco_edge.results.folder import (
     overlay_name,
     writing_results,
 )
-from anoco_edge.results.report_page import thumbnail
-from anoco_edge.results.runner import Summary, failed_row, inspect_group
 from anoco_edge.sources.files import picture_frame
 
 GROUPS = 4  # runs of the backbone a task: enough that sending it costs nothing beside them
