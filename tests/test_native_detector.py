@@ -27,10 +27,10 @@ from PIL import Image
 from test_tta import bundle_at
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
-from anoco_edge import doctor
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.detector import Detector
+from anoco_edge.diagnostics import doctor
 from anoco_edge.engines import EngineSettings
 from anoco_edge.engines.selftest import ENERGY_LIMIT
 from anoco_edge.errors import (

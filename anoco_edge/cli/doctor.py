@@ -16,7 +16,7 @@ from anoco_edge.errors import EnvironmentMissingError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from anoco_edge.doctor import Finding
+    from anoco_edge.diagnostics.doctor import Finding
 
 _MARKS = {
     "ok": "[green]\N{CHECK MARK}[/green]",
@@ -39,7 +39,7 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Show what is installed and works; exits with 3 when parts cannot be inspected here."""
-    from anoco_edge.doctor import examine, usable
+    from anoco_edge.diagnostics.doctor import examine, usable
 
     findings = examine(cameras=camera)
     if as_json:
