@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from anoco_edge.bench.features import Size, clustered
-from anoco_edge.bench.scoring import bench_scoring
+from anoco_edge.diagnostics.bench.features import Size, clustered
+from anoco_edge.diagnostics.bench.scoring import bench_scoring
 from anoco_edge.errors import AnocoError, ScoringError, UsageError
 from anoco_edge.scoring import (
     Parameters,

@@ -24,8 +24,8 @@ from anoco_edge.cli.options import (
 from anoco_edge.errors import BudgetMissedError, UsageError
 
 if TYPE_CHECKING:
-    from anoco_edge.bench.features import Source
-    from anoco_edge.bench.real import RealFeatures
+    from anoco_edge.diagnostics.bench.features import Source
+    from anoco_edge.diagnostics.bench.real import RealFeatures
     from anoco_edge.engines import EngineSettings
     from anoco_edge.pipeline.python import Runtime
 
@@ -93,7 +93,7 @@ def bench(
     as_json: JsonOption = False,
 ) -> None:
     """Measure a frame stage by stage, or with --scoring the scorers beside their rivals."""
-    from anoco_edge.bench.features import parse_features
+    from anoco_edge.diagnostics.bench.features import parse_features
     from anoco_edge.engines import EngineSettings
 
     if as_json:
@@ -150,11 +150,17 @@ def _bench_frames(
     form: Format,
 ) -> float:
     """Measure and print; gives the p99 of a whole frame."""
-    from anoco_edge.bench.frames import bench_frames, bench_pictures
-    from anoco_edge.bench.profiling import split_scoring
-    from anoco_edge.bench.tables import csv_text, facts, frame_rows, markdown, rich_table
     from anoco_edge.bundle import find_bundle
     from anoco_edge.detector import Detector
+    from anoco_edge.diagnostics.bench.frames import bench_frames, bench_pictures
+    from anoco_edge.diagnostics.bench.profiling import split_scoring
+    from anoco_edge.diagnostics.bench.tables import (
+        csv_text,
+        facts,
+        frame_rows,
+        markdown,
+        rich_table,
+    )
 
     # Random weights compute nothing of use, but they do it in the same time.
     detector = Detector.open(
@@ -205,8 +211,8 @@ def _bench_frames(
 def _real_features(
     bundle: Path | None, pictures: list[str], engine: str, settings: EngineSettings
 ) -> RealFeatures | None:
-    from anoco_edge.bench.real import RealFeatures
     from anoco_edge.bundle import Bundle
+    from anoco_edge.diagnostics.bench.real import RealFeatures
     from anoco_edge.sources.files import find_pictures
 
     if bundle is None and not pictures:
@@ -229,9 +235,9 @@ def _bench_scoring(
     threads: int,
     form: Format,
 ) -> None:
-    from anoco_edge.bench.rivals import parse_rivals
-    from anoco_edge.bench.scoring import bench_scoring, parse_scorers, parse_sizes
-    from anoco_edge.bench.tables import (
+    from anoco_edge.diagnostics.bench.rivals import parse_rivals
+    from anoco_edge.diagnostics.bench.scoring import bench_scoring, parse_scorers, parse_sizes
+    from anoco_edge.diagnostics.bench.tables import (
         csv_text,
         facts,
         markdown,

@@ -60,7 +60,7 @@ def effective(plan: Plan, contest: Contest, device: str, engine: str) -> dict[st
 
 def write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
     """results.json and results.md."""
-    from anoco_edge.bench.tables import facts
+    from anoco_edge.diagnostics.bench.tables import facts
     from anoco_edge.storage.atomic_files import write_atomic, writing
     from anoco_edge_calibration.tables import markdown
 

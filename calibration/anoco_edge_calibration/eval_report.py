@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from anoco_edge.bench.tables import facts
+from anoco_edge.diagnostics.bench.tables import facts
 from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.text.plain_text import html_text
 from anoco_edge_calibration.charts import PALETTE, Series, line_chart

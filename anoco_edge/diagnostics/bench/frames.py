@@ -9,9 +9,9 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from anoco_edge.bench.statistics import Summary, summarise
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.detector import Detector
+from anoco_edge.diagnostics.bench.statistics import Summary, summarise
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 from anoco_edge.machine import cores, machine, peak_mb, reset_peak, resident_mb, versions

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from anoco_edge.bench.features import Features, Size
 from anoco_edge.bundle import Bundle
+from anoco_edge.diagnostics.bench.features import Features, Size
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.errors import UsageError
 from anoco_edge.images.decode import read_picture

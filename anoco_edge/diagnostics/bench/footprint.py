@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from anoco_edge.bench.features import Features
+from anoco_edge.diagnostics.bench.features import Features
 from anoco_edge.errors import AnocoError
 from anoco_edge.machine import give_back_memory, peak_mb, reset_peak, resident_mb
 from anoco_edge.scoring import References, open_scorer

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from anoco_edge.bench.statistics import Summary, summarise
 from anoco_edge.detector import Detector
+from anoco_edge.diagnostics.bench.statistics import Summary, summarise
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import prepare

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.bench.features import Features
+from anoco_edge.diagnostics.bench.features import Features
 from anoco_edge.errors import UsageError, missing
 from anoco_edge.machine import cores
 from anoco_edge.scoring import SCORERS

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from anoco_edge.bench.frames import FrameBench
-from anoco_edge.bench.scoring import ScoringBench, ScoringRow
+from anoco_edge.diagnostics.bench.frames import FrameBench
+from anoco_edge.diagnostics.bench.scoring import ScoringBench, ScoringRow
 from anoco_edge.text.plain_text import csv_cell, plain_text
 
 if TYPE_CHECKING:
