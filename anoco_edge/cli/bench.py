@@ -235,7 +235,7 @@ def _bench_scoring(
     threads: int,
     form: Format,
 ) -> None:
-    from anoco_edge.diagnostics.bench.rivals import parse_rivals
+    from anoco_edge.diagnostics.bench.baselines import parse_rivals
     from anoco_edge.diagnostics.bench.scoring import bench_scoring, parse_scorers, parse_sizes
     from anoco_edge.diagnostics.bench.tables import (
         csv_text,

@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 
 from anoco_edge.diagnostics.bench.agreement import Agreement, compare
-from anoco_edge.diagnostics.bench.features import MADE_UP, Features, Size, Source, parse_sizes
-from anoco_edge.diagnostics.bench.footprint import extra_memory_mb
-from anoco_edge.diagnostics.bench.real import RealFeatures
-from anoco_edge.diagnostics.bench.rivals import (
+from anoco_edge.diagnostics.bench.baselines import (
     RIVALS,
     YARDSTICK,
     Run,
@@ -23,6 +20,9 @@ from anoco_edge.diagnostics.bench.rivals import (
     same_threads,
     settle,
 )
+from anoco_edge.diagnostics.bench.features import MADE_UP, Features, Size, Source, parse_sizes
+from anoco_edge.diagnostics.bench.footprint import extra_memory_mb
+from anoco_edge.diagnostics.bench.real import RealFeatures
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge.machine import cores, machine, versions
 from anoco_edge.scoring import SCORERS, References, Scorer, Scores, choose_scorer, open_scorer
