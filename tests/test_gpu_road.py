@@ -22,8 +22,8 @@ from tiny_bundle import textured_picture
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
-from anoco_edge.device_report import device_table, read_report
-from anoco_edge.device_report.table import NONE_YET
+from anoco_edge.diagnostics.device_report import device_table, read_report
+from anoco_edge.diagnostics.device_report.table import NONE_YET
 from anoco_edge.engines import EngineSettings
 from anoco_edge.engines.ort_gpu import NAMES
 from anoco_edge.engines.tensorrt import TensorRtEngine, why_not

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anoco_edge.device_report.report import read_report
+from anoco_edge.diagnostics.device_report.report import read_report
 from anoco_edge.errors import AnocoError
 from anoco_edge.images.decode import read_picture
 from anoco_edge.sinks.folder import read_results

@@ -60,7 +60,7 @@ def device_report(
     --engine onnxruntime measures the processor, and the report says what it did not measure.
     """
     from anoco_edge.bundle import Bundle, find_bundle
-    from anoco_edge.device_report import Request, measure_device, write_report
+    from anoco_edge.diagnostics.device_report import Request, measure_device, write_report
     from anoco_edge.engines import EngineSettings
 
     if rows is not None:
@@ -95,7 +95,7 @@ def device_report(
 
 
 def _print_rows(folder: Path) -> None:
-    from anoco_edge.device_report import device_table, read_report
+    from anoco_edge.diagnostics.device_report import device_table, read_report
 
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", hint="give the one that holds the reports")

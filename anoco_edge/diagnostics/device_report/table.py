@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anoco_edge.device_report.report import Report
 from anoco_edge.diagnostics.bench.tables import markdown
+from anoco_edge.diagnostics.device_report.report import Report
 
 NONE_YET = "No report from a device has been sent in yet."
 

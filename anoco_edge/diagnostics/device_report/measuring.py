@@ -13,11 +13,11 @@ from anoco_edge import __version__
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.store import now
 from anoco_edge.detector import Detector
-from anoco_edge.device_report.report import Agreement, Report
-from anoco_edge.device_report.state import read_state, system_facts
 from anoco_edge.diagnostics.bench.agreement import compare
 from anoco_edge.diagnostics.bench.features import Size, clustered
 from anoco_edge.diagnostics.bench.frames import bench_frames, bench_pictures
+from anoco_edge.diagnostics.device_report.report import Agreement, Report
+from anoco_edge.diagnostics.device_report.state import read_state, system_facts
 from anoco_edge.engines import EngineSettings, choose_engine, open_engine
 from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import AnocoError, EnvironmentMissingError

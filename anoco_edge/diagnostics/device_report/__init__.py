@@ -4,10 +4,10 @@ A report is one JSON file and the same as Markdown, made to be sent in; `table` 
 the table of devices that the README shows.
 """
 
-from anoco_edge.device_report.measuring import Request, measure_device
-from anoco_edge.device_report.report import Report, read_report, write_report
-from anoco_edge.device_report.state import DeviceState, read_state
-from anoco_edge.device_report.table import device_table
+from anoco_edge.diagnostics.device_report.measuring import Request, measure_device
+from anoco_edge.diagnostics.device_report.report import Report, read_report, write_report
+from anoco_edge.diagnostics.device_report.state import DeviceState, read_state
+from anoco_edge.diagnostics.device_report.table import device_table
 
 __all__ = [
     "DeviceState",

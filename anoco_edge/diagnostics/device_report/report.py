@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from anoco_edge.device_report.state import DeviceState
 from anoco_edge.diagnostics.bench.tables import facts
+from anoco_edge.diagnostics.device_report.state import DeviceState
 from anoco_edge.errors import UsageError
 from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.storage.regular_file import read_regular
