@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.cli import bench as bench_command
+from anoco_edge.cli.commands import bench as bench_command
 from anoco_edge.diagnostics.bench import baselines as rivals_module
 from anoco_edge.diagnostics.bench import scoring as scoring_module
 from anoco_edge.diagnostics.bench.agreement import EPS, compare
