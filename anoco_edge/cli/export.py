@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from anoco_edge.cli.build import build_report, show_plan
 from anoco_edge.cli.commands.backbones import show_backbones
+from anoco_edge.cli.commands.build import build_report, show_plan
 from anoco_edge.cli.commands.package import check_hand_over, hand_over, show_handed_over
 from anoco_edge.cli.console import emit_json, err, note, out, plain, progress, warn
 from anoco_edge.cli.options import (
