@@ -421,8 +421,8 @@ MATERIALS = ("washer", "cloth", "circuit")
 
 
 def test_a_short_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anoco_edge.cli.demo.GOOD_PARTS", 2)
-    monkeypatch.setattr("anoco_edge.cli.demo.DEFECTIVE_PARTS", 2)
+    monkeypatch.setattr("anoco_edge.cli.commands.demo.GOOD_PARTS", 2)
+    monkeypatch.setattr("anoco_edge.cli.commands.demo.DEFECTIVE_PARTS", 2)
     monkeypatch.chdir(tmp_path)
     ran = ok("demo", "--size", "128", "--json")
     assert [m["material"] for m in ran.json["materials"]] == list(MATERIALS)
