@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from anoco_edge.cli import doctor as doctor_command
+from anoco_edge.cli.commands import doctor as doctor_command
 from anoco_edge.diagnostics import doctor
 from anoco_edge.diagnostics.doctor import Finding
 from anoco_edge.errors import EnvironmentMissingError, SourceError
