@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from anoco_edge import AnocoError, Detector
-from anoco_edge.cli.export import export_bundle
+from anoco_edge.cli.commands.export import export_bundle
 from anoco_edge.demo.line import make_parts, teach
 from anoco_edge.demo.render import MATERIALS, Part
 from anoco_edge.engines import open_engine

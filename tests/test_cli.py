@@ -271,7 +271,7 @@ def test_export_and_teach_at_once(exported: tuple[Path, Ran], parts: Path) -> No
 
 
 def test_the_draw_of_shots_is_seeded(here: Path) -> None:
-    from anoco_edge.cli.export import _pictures
+    from anoco_edge.cli.commands.export import _pictures
 
     draws = [[p.name for p in _pictures(["good"], 3, seed)] for seed in (0, 0, *range(1, 8))]
     assert draws[0] == draws[1] and len({tuple(draw) for draw in draws}) > 2

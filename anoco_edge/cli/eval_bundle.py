@@ -59,7 +59,7 @@ def open_bundle(
 def _exported(backbone: str, options: dict[str, Any]) -> Bundle:
     """From the cache folder, where it is exported to unless the very same is there."""
     from anoco_edge.bundle import Bundle
-    from anoco_edge.cli.export import export_bundle
+    from anoco_edge.cli.commands.export import export_bundle
     from anoco_edge.errors import BundleError
 
     name = f"{backbone}-{_recipe_digest(backbone, options)[:16]}.anoco"

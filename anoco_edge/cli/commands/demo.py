@@ -42,7 +42,7 @@ def demo(
         from anoco_edge_calibration.metrics import auroc
     except ImportError:
         raise missing("anoco_edge_calibration", "demo", "to measure the demo") from None
-    from anoco_edge.cli.export import export_bundle
+    from anoco_edge.cli.commands.export import export_bundle
     from anoco_edge.demo.contact_sheet import contact_sheet
     from anoco_edge.demo.line import REFERENCES, make_parts, run_shift, save_parts, teach
     from anoco_edge.demo.render import MATERIALS
