@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from anoco_edge.bundle import Bundle
+from anoco_edge.cli.commands.info import product_report, show_products
 from anoco_edge.cli.console import emit_json, progress
 from anoco_edge.cli.cost import accept_cost
-from anoco_edge.cli.info import product_report, show_products
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
 from anoco_edge.cli.settings import (
     AnySizeOption,

@@ -19,7 +19,7 @@ from golden.make_golden import GOLDEN, contents
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.cli.info import info
+from anoco_edge.cli.commands.info import info
 from anoco_edge.errors import AnocoError
 from tests.attack import odd_files, odd_json
 from tests.attack.campaign import Case, Plan
