@@ -17,7 +17,7 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product, create_bundle
 from anoco_edge.bundle.schema import Affine
-from anoco_edge.cli.cost import accept_cost
+from anoco_edge.cli.views.cost import accept_cost
 from anoco_edge.detector import Detector
 from anoco_edge.engines import Engine, open_engine
 from anoco_edge.errors import UsageError

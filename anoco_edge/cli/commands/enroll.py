@@ -10,7 +10,6 @@ import typer
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import note, progress, warn
-from anoco_edge.cli.cost import accept_cost
 from anoco_edge.cli.options import (
     BundleArgument,
     DeviceOption,
@@ -42,6 +41,7 @@ from anoco_edge.cli.settings import (
     read_settings,
 )
 from anoco_edge.cli.taught import tell
+from anoco_edge.cli.views.cost import accept_cost
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 from anoco_edge.teaching import NewPicture, Teacher

@@ -10,7 +10,6 @@ import typer
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.commands.info import product_report, show_products
 from anoco_edge.cli.console import emit_json, progress
-from anoco_edge.cli.cost import accept_cost
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
 from anoco_edge.cli.settings import (
     AnySizeOption,
@@ -32,6 +31,7 @@ from anoco_edge.cli.settings import (
     read_settings,
 )
 from anoco_edge.cli.taught import tell
+from anoco_edge.cli.views.cost import accept_cost
 from anoco_edge.teaching import Teacher
 
 app = typer.Typer(help="Show or change the settings of a product.", no_args_is_help=True)
