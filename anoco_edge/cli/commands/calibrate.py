@@ -13,7 +13,6 @@ import typer
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.cli.console import Steps, emit_json, note, out, plain, progress, warn
-from anoco_edge.cli.defects import Scored, read_defects, refuse_glob, score_defects
 from anoco_edge.cli.options import (
     BundleArgument,
     DeviceOption,
@@ -24,6 +23,7 @@ from anoco_edge.cli.options import (
     example,
 )
 from anoco_edge.cli.randomness import warn_if_random
+from anoco_edge.cli.views.defects import Scored, read_defects, refuse_glob, score_defects
 from anoco_edge.conformal import Conformal, group_maxima, parts_needed, percent
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import (
