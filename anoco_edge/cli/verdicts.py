@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Column, Table
 
 from anoco_edge.cli.console import err, note, out, plain, warn
-from anoco_edge.cli.drift import in_words
+from anoco_edge.cli.views.drift import in_words
 from anoco_edge.text.plain_text import plain_json
 
 if TYPE_CHECKING:

@@ -238,7 +238,7 @@ def _run(
     watch: DriftWatch | None,
     json_: bool,
 ) -> Summary:
-    from anoco_edge.cli.drift import announcer
+    from anoco_edge.cli.views.drift import announcer
     from anoco_edge.results import inspect_source
     from anoco_edge.sinks.service_manager import ServiceManager
 
