@@ -320,7 +320,7 @@ PARITY = {
 def test_whatever_stands_under_parity_is_survived(bundle: Path) -> None:
     from rich.console import Console
 
-    from anoco_edge.cli.parity import few_pictures, parity_remarks, parity_table
+    from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table
     from tests.attack.odd_json import places
 
     console = Console(quiet=True)

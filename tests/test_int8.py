@@ -338,7 +338,7 @@ def test_the_report_is_kept_and_shown(tmp_path: Path) -> None:
 
 
 def test_one_picture_cannot_be_split() -> None:
-    from anoco_edge.cli.parity import few_pictures
+    from anoco_edge.cli.views.parity import few_pictures
 
     int8 = {"pictures": [{}], "enough_pictures": 32, "halves": None}
     assert few_pictures({"int8": int8}).startswith("1 calibration picture is few, 32 are advised")

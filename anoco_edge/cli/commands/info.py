@@ -11,7 +11,7 @@ from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.schema import Backbone
 from anoco_edge.cli.console import emit_json, out, plain, progress, warn
 from anoco_edge.cli.options import BundleArgument, JsonOption, example
-from anoco_edge.cli.parity import few_pictures, parity_remarks, parity_table
+from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table
 from anoco_edge.drift import promise, why_off
 from anoco_edge.text.plain_text import plain_text
 
