@@ -10,7 +10,7 @@ import typer
 
 from anoco_edge.cli.console import emit_json, note, out, plain, progress
 from anoco_edge.cli.options import JsonOption, example
-from anoco_edge.cli.randomness import warn_if_random
+from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import ParityError, UsageError
 from anoco_edge.text.plain_text import plain_text
 

@@ -22,8 +22,8 @@ from anoco_edge.cli.options import (
     ScorerOption,
     example,
 )
-from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.views.defects import Scored, read_defects, refuse_glob, score_defects
+from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.conformal import Conformal, group_maxima, parts_needed, percent
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import (

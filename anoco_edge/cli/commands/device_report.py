@@ -17,7 +17,7 @@ from anoco_edge.cli.options import (
     ThreadsOption,
     example,
 )
-from anoco_edge.cli.randomness import warn_if_random
+from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import UsageError
 
 

@@ -19,7 +19,6 @@ from anoco_edge.cli.options import (
     ScorerOption,
     example,
 )
-from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import (
     AnySizeOption,
     BankOption,
@@ -42,6 +41,7 @@ from anoco_edge.cli.settings import (
 from anoco_edge.cli.taught import tell
 from anoco_edge.cli.views.cost import accept_cost
 from anoco_edge.cli.views.preview import effects_of
+from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 from anoco_edge.teaching import NewPicture, Teacher

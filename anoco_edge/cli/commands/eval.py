@@ -20,7 +20,6 @@ from anoco_edge.cli.options import (
     ThreadsOption,
     example,
 )
-from anoco_edge.cli.randomness import warn_if_random
 from anoco_edge.cli.settings import (
     FloorOption,
     LambdaOption,
@@ -30,6 +29,7 @@ from anoco_edge.cli.settings import (
     TtaOption,
     read_settings,
 )
+from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge.machine import cache_folder
 

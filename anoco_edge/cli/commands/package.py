@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anoco_edge.cli.console import out
-from anoco_edge.cli.randomness import warn_if_random
+from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import UsageError, missing
 from anoco_edge.text.plain_text import plain_text
 
