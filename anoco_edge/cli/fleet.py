@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anoco_edge.cli.console import counted, err, note, out, progress, warn
-from anoco_edge.cli.verdicts import (
+from anoco_edge.cli.views.drift import announcer
+from anoco_edge.cli.views.verdicts import (
     SHOWN_ROWS,
     remark_threshold,
     say_kept,
@@ -21,7 +22,6 @@ from anoco_edge.cli.verdicts import (
     show_summary,
     write_report,
 )
-from anoco_edge.cli.views.drift import announcer
 from anoco_edge.text.plain_text import plain_json
 
 if TYPE_CHECKING:

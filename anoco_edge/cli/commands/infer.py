@@ -22,7 +22,7 @@ from anoco_edge.cli.options import (
     ThreadsOption,
     example,
 )
-from anoco_edge.cli.verdicts import (
+from anoco_edge.cli.views.verdicts import (
     json_line,
     remark_threshold,
     remarker,
