@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from anoco_edge.cli import console, eval_results
+from anoco_edge.cli import console
 from anoco_edge.cli.eval_bundle import open_bundle, open_cached_engine
 from anoco_edge.cli.fleet import OnOption, WorkersOption
 from anoco_edge.cli.options import (
@@ -29,6 +29,7 @@ from anoco_edge.cli.settings import (
     TtaOption,
     read_settings,
 )
+from anoco_edge.cli.views import eval_results
 from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge.machine import cache_folder
