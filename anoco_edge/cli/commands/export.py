@@ -21,8 +21,8 @@ from anoco_edge.cli.options import (
     parse_size,
 )
 from anoco_edge.cli.settings import OverlapOption, TileSizeOption, TilesOption, read_tiles
-from anoco_edge.cli.taught import show_taught, taught_report
 from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table
+from anoco_edge.cli.views.product_change import show_taught, taught_report
 from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import AnocoError, UsageError, missing
 from anoco_edge.pipeline.patch_mask import check_shape

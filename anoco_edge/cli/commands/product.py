@@ -30,8 +30,8 @@ from anoco_edge.cli.settings import (
     YesOption,
     read_settings,
 )
-from anoco_edge.cli.taught import tell
 from anoco_edge.cli.views.cost import accept_cost
+from anoco_edge.cli.views.product_change import tell
 from anoco_edge.teaching import Teacher
 
 app = typer.Typer(help="Show or change the settings of a product.", no_args_is_help=True)

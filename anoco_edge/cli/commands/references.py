@@ -13,8 +13,8 @@ from anoco_edge.bundle.generations import prune as prune_generations
 from anoco_edge.bundle.generations import undo as undo_generation
 from anoco_edge.cli.console import counted, emit_json, note, out, plain, progress
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
-from anoco_edge.cli.taught import taught_report, tell
 from anoco_edge.cli.views.preview import effects_of, named_threshold
+from anoco_edge.cli.views.product_change import taught_report, tell
 from anoco_edge.storage.atomic_files import locked
 from anoco_edge.teaching import Taught, Teacher
 from anoco_edge.text.plain_text import utf8_text
