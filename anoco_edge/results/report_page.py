@@ -323,7 +323,7 @@ def _filters(tally: _Tally) -> str:
 
 def _template() -> tuple[str, str]:
     """The page before and after the rows; its one script is allowed by hash, no other ever runs."""
-    text = resources.files("anoco_edge.report").joinpath("template.html").read_text("utf-8")
+    text = resources.files("anoco_edge.results").joinpath("report_template.html").read_text("utf-8")
     script = text.partition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     head, tail = text.replace("{{SCRIPT_HASH}}", f"sha256-{digest}").split("{{ROWS}}")
