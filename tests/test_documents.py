@@ -196,7 +196,7 @@ def test_tiles_that_no_memory_holds_are_refused_before_any_is_taken(
     try:
         started = time.monotonic()
         with pytest.raises(BundleError, match=says) as caught:
-            window.canvas(tiles)
+            window.tiled(tiles)
         assert time.monotonic() - started < 1 and tracemalloc.get_traced_memory()[1] < 1e6
     finally:
         tracemalloc.stop()

@@ -109,10 +109,10 @@ def test_only_what_counts_is_scored(
     bundle, picture = Bundle.open("line.anoco"), "good/part-0.png"
     (picture,) = sorted(map(str, Path("good").iterdir()))[:1]
     wanted = Detector(bundle, engine="onnxruntime", scorer="reference").inspect(picture)
-    assert 0 < wanted.counted.sum() < wanted.counted.size
+    assert 0 < wanted.scored.sum() < wanted.scored.size
     # A patch outside of the region may be anything.
     outside = np.zeros((16, 8), np.float32)
-    outside[~wanted.counted.reshape(-1)] = np.nan
+    outside[~wanted.scored.reshape(-1)] = np.nan
     trt.wrong_by = outside
     monkeypatch.setattr("anoco_edge.pipeline.python.check_engine", lambda *_: None)
     found = Detector(bundle, engine="tensorrt", scorer="cuda").inspect(picture)
@@ -154,9 +154,9 @@ def test_a_picture_without_signal_does_not_stop_the_others(
     good = textured_picture(3)
     real = EnergyReader._score
 
-    def one_bad(self: Any, counted: Any, features: Any) -> Any:
+    def one_bad(self: Any, scored: Any, features: Any) -> Any:
         calls.append(1)
-        return AnocoError("no signal") if len(calls) == 2 else real(self, counted, features)
+        return AnocoError("no signal") if len(calls) == 2 else real(self, scored, features)
 
     calls: list[int] = []
     monkeypatch.setattr(EnergyReader, "_score", one_bad)

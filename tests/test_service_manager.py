@@ -104,12 +104,12 @@ def test_frames_that_all_fail_are_no_sign_of_life(
     ear: Ear, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from anoco_edge.errors import AnocoError
-    from anoco_edge.pipeline.python import PythonRoad
+    from anoco_edge.pipeline.python import PythonPipeline
 
     def broken(self: Any, pictures: Any) -> Any:
         return [AnocoError("the GPU is gone") for _ in pictures]
 
-    monkeypatch.setattr(PythonRoad, "inspect", broken)
+    monkeypatch.setattr(PythonPipeline, "inspect", broken)
     monkeypatch.setenv("NOTIFY_SOCKET", ear.address)
     monkeypatch.setenv("WATCHDOG_USEC", "4")
     monkeypatch.delenv("WATCHDOG_PID", raising=False)

@@ -123,7 +123,7 @@ class InputContract(_Model):
             raise ValueError("the input has more than 100 million pixels")
         return self
 
-    def canvas(self, tiles: Tiles | None) -> InputContract:
+    def tiled(self, tiles: Tiles | None) -> InputContract:
         """The same for the whole canvas; tiles that are too many or do not cover it are refused."""
         if tiles is None:
             return self

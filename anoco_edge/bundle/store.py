@@ -1,4 +1,4 @@
-"""Opening, checking and creating bundles. See DESIGN section 4 for the layout."""
+"""DetectorConfig, checking and creating bundles. See DESIGN section 4 for the layout."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class Bundle:
                 f"a patch, the backbone gives {self.manifest.input.dim}",
                 hint="enrol the references again",
             )
-        contract, path = self.manifest.input.canvas(product.tiles), folder / product.bank.path
+        contract, path = self.manifest.input.tiled(product.tiles), folder / product.bank.path
         own_views = min((len(r.views) for r in product.references), default=0)
         for column, end, what in (
             (bank.reference, len(product.references), "references"),
@@ -220,7 +220,7 @@ class Bundle:
         if product.baseline is None:
             return None
         folder, record = self.product_folder(product.name), product.baseline.file
-        contract = self.manifest.input.canvas(product.tiles)
+        contract = self.manifest.input.tiled(product.tiles)
         return BaselineGrid.from_bytes(
             self.read(record, folder),
             product.baseline.sigmas,

@@ -25,7 +25,7 @@ class Contexts(Protocol):
     def enqueue(self, context: Context, stream: int) -> None: ...
 
 
-class Launches:
+class GraphLauncher:
     """One for an engine; whoever calls sees to it that nobody else does meanwhile.
 
     A graph holds for the state that its context was in, and another shape would spoil it: each

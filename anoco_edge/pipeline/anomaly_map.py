@@ -21,17 +21,17 @@ class MapMaker:
         self._down = axis_matrix(contract.rows, contract.height)
         self._across = axis_matrix(contract.cols, contract.width)
 
-    def __call__(self, energy: Map, counted: Mask) -> Map:
+    def __call__(self, energy: Map, scored: Mask) -> Map:
         """The map at the model's input size; zero on patches that do not count.
 
         A patch that does not count has no energy: its neighbours are averaged without it.
         """
-        if counted.all():
+        if scored.all():
             return self._apply(energy)
-        weight = self._apply(counted.astype(np.float32))
-        raised = self._apply(np.where(counted, energy, 0).astype(np.float32))
+        weight = self._apply(scored.astype(np.float32))
+        raised = self._apply(np.where(scored, energy, 0).astype(np.float32))
         smooth = np.divide(raised, weight, out=np.zeros_like(raised), where=weight > 0)
-        smooth[~np.kron(counted, np.ones((self._stride, self._stride), np.bool_))] = 0
+        smooth[~np.kron(scored, np.ones((self._stride, self._stride), np.bool_))] = 0
         return smooth
 
     def _apply(self, grid: Map) -> Map:

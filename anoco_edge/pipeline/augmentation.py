@@ -80,7 +80,7 @@ def warp(pixels: Pixels, view: Affine, fill: tuple[int, int, int]) -> Pixels:
     return np.asarray(_transform(Image.fromarray(pixels), view, fill))
 
 
-def seen_patches(contract: InputContract, view: Affine, inside: Mask, wanted: Mask) -> Mask:
+def visible_patches(contract: InputContract, view: Affine, inside: Mask, wanted: Mask) -> Mask:
     """Which patches of a view count: those that take nothing from fill or beyond the canvas, and
     more than half from wanted pixels.
 
@@ -89,7 +89,7 @@ def seen_patches(contract: InputContract, view: Affine, inside: Mask, wanted: Ma
 
     >>> c = InputContract(width=6, height=2, stride=2, rows=1, cols=3, dim=8)
     >>> everything = np.ones((2, 6), np.bool_)
-    >>> seen_patches(c, (1, 0, 0.5, 0, 1, 0), everything, everything).tolist()
+    >>> visible_patches(c, (1, 0, 0.5, 0, 1, 0), everything, everything).tolist()
     [[True, True, False]]
     """
     whole = _shares(contract, view, inside).min(axis=(1, 3)) == 1
@@ -111,24 +111,22 @@ def box_in_source(view: Affine, box: Box) -> Box:
     return (min(xs), min(ys), max(xs), max(ys))
 
 
-def warp_back(
-    contract: InputContract, view: Affine, energy: Map, counted: Mask
-) -> tuple[Map, Mask]:
+def warp_back(contract: InputContract, view: Affine, energy: Map, scored: Mask) -> tuple[Map, Mask]:
     """A view's grid at the source's patch centres, and which of these the view sees.
 
     Bilinear between the centres of counted patches; a centre is seen when the patch of the view
     that it falls into is counted. Zero where it is not.
 
     >>> c = InputContract(width=6, height=2, stride=2, rows=1, cols=3, dim=8)
-    >>> grid, counted = np.array([[1, 2, 3]], np.float32), np.array([[True, True, False]])
-    >>> values, seen = warp_back(c, (-1, 0, 6, 0, 1, 0), grid, counted)
+    >>> grid, scored = np.array([[1, 2, 3]], np.float32), np.array([[True, True, False]])
+    >>> values, seen = warp_back(c, (-1, 0, 6, 0, 1, 0), grid, scored)
     >>> values.tolist(), seen.tolist()
     ([[0.0, 2.0, 1.0]], [[False, True, True]])
     """
-    _refuse_nonsense(energy[counted])
+    _refuse_nonsense(energy[scored])
     # A ring of patches that do not count stands for everything beyond the grid.
-    weights = np.pad(counted.astype(np.float64), 1)
-    values = np.pad(np.where(counted, energy, 0).astype(np.float64), 1)
+    weights = np.pad(scored.astype(np.float64), 1)
+    values = np.pad(np.where(scored, energy, 0).astype(np.float64), 1)
     a, b, c, d, e, f = _inverse(view)
     x = (np.arange(contract.cols) + 0.5) * contract.stride
     y = (np.arange(contract.rows) + 0.5)[:, None] * contract.stride
@@ -170,7 +168,7 @@ def entropy_weight(energy: NDArray[np.floating[Any]]) -> float:
 
 
 def average(
-    contract: InputContract, views: Sequence[tuple[Affine, Map, Mask]], counted: Mask
+    contract: InputContract, views: Sequence[tuple[Affine, Map, Mask]], scored: Mask
 ) -> Map:
     """One grid from those of all views, each an affine, its energies and its counted patches.
 
@@ -178,22 +176,22 @@ def average(
     `counted`, the identity's own mask, is not set.
 
     >>> c = InputContract(width=4, height=2, stride=2, rows=1, cols=2, dim=8)
-    >>> grid, counted = np.array([[1, 3]], np.float32), np.array([[True, True]])
-    >>> average(c, [(IDENTITY, grid, counted), ((-1, 0, 4, 0, 1, 0), grid, counted)], counted)
+    >>> grid, scored = np.array([[1, 3]], np.float32), np.array([[True, True]])
+    >>> average(c, [(IDENTITY, grid, scored), ((-1, 0, 4, 0, 1, 0), grid, scored)], scored)
     array([[2., 2.]], dtype=float32)
     """
-    total, weight = np.zeros(counted.shape), np.zeros(counted.shape)
+    total, weight = np.zeros(scored.shape), np.zeros(scored.shape)
     for view, energy, valid in views:
         back, seen = warp_back(contract, view, energy, valid)
         trust = entropy_weight(energy[valid])
         total += trust * back.astype(np.float64)
         weight += trust * seen
-    if unseen := np.count_nonzero(counted & (weight == 0)):
+    if unseen := np.count_nonzero(scored & (weight == 0)):
         raise ScoringError(
             f"{unseen} patches are seen by no view",
             hint="the first view must be the identity",
         )
-    return np.divide(total, weight, out=np.zeros(counted.shape), where=counted).astype(np.float32)
+    return np.divide(total, weight, out=np.zeros(scored.shape), where=scored).astype(np.float32)
 
 
 def _inverse(view: Affine) -> Affine:

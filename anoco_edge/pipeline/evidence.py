@@ -8,11 +8,11 @@ from anoco_edge.pipeline.augmentation import IDENTITY, box_in_source
 from anoco_edge.pipeline.inspection import Evidence
 
 
-class BankWitness:
+class EvidenceLookup:
     """Finds the picture and the place behind a row of the bank."""
 
     def __init__(self, bundle: Bundle, product: Product, bank: Bank) -> None:
-        self._contract = bundle.manifest.input.canvas(product.tiles)
+        self._contract = bundle.manifest.input.tiled(product.tiles)
         self._folder = bundle.product_folder(product.name)
         self._references = product.references
         self._shared_views = product.views

@@ -46,7 +46,7 @@ class Evidence:
     query_box: Box
 
 
-class Witness(Protocol):
+class EvidenceSource(Protocol):
     """Knows where the patches of the bank come from."""
 
     def evidence(
@@ -65,7 +65,7 @@ class Inspection:
     threshold: float | None
     threshold_kind: str
     energy: Map
-    counted: Mask
+    scored: Mask
     regions: tuple[FoundRegion, ...]
     timings: Timings
     placement: Placement = field(repr=False)
@@ -73,7 +73,7 @@ class Inspection:
     outline: Mask | None = field(repr=False)
     anchor: NDArray[np.int64] = field(repr=False)
     similarity: NDArray[np.float32] = field(repr=False)
-    witness: Witness = field(repr=False)
+    evidence_source: EvidenceSource = field(repr=False)
 
     @property
     def verdict(self) -> Verdict:
@@ -105,19 +105,19 @@ class Inspection:
     def peak(self) -> tuple[int, int]:
         """Row and column of the strongest patch, of those that were inspected."""
         # All energies are zero where the picture is a reference: the first patch may not count.
-        inspected = np.where(self.counted, self.energy, -1)
+        inspected = np.where(self.scored, self.energy, -1)
         row, col = np.unravel_index(int(np.argmax(inspected)), inspected.shape)
         return int(row), int(col)
 
     def evidence(self, row: int, col: int) -> Evidence:
         """The reference patch that patch `row, col` was measured against."""
-        rows, cols = self.counted.shape
+        rows, cols = self.scored.shape
         if not (0 <= row < rows and 0 <= col < cols):
             raise UsageError(f"patch {row}, {col} is outside the grid of {rows} x {cols}")
-        if not self.counted[row, col]:
+        if not self.scored[row, col]:
             raise UsageError(f"patch {row}, {col} was not inspected (outside region or masked)")
         anchor, similarity = int(self.anchor[row, col]), float(self.similarity[row, col])
-        return self.witness.evidence(anchor, similarity, row, col, self.placement)
+        return self.evidence_source.evidence(anchor, similarity, row, col, self.placement)
 
     def to_row(self) -> dict[str, Any]:
         """One object of results.jsonl."""

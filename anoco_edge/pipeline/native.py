@@ -20,8 +20,8 @@ from anoco_edge.images.preprocess import Placement
 from anoco_edge.machine import cores
 from anoco_edge.native import interface
 from anoco_edge.native.library import VARIABLE, check, destroy_with, find_library, load_library
+from anoco_edge.pipeline.base import InputPicture, ProductSnapshot
 from anoco_edge.pipeline.inspection import Inspection, Timings
-from anoco_edge.pipeline.python import Loaded, Subject
 from anoco_edge.pipeline.regions import FoundRegion
 
 OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
@@ -105,23 +105,23 @@ class _OpenVinoVersion(ctypes.Structure):
     _fields_ = (("build", ctypes.c_char_p), ("description", ctypes.c_char_p))
 
 
-class NativeRoad:
+class NativePipeline:
     """One native detector, and as many contexts as threads ever inspected at the same time."""
 
     def __init__(
-        self, subject: Subject, engine: str, scorer: str, settings: EngineSettings
+        self, snapshot: ProductSnapshot, engine: str, scorer: str, settings: EngineSettings
     ) -> None:
         self.choices = choose_parts(engine, scorer)
         self.selftest: SelfTest | None = None
-        self._subject = subject
+        self._snapshot = snapshot
         self._library = load_runtime()
         self._threads = settings.threads or cores()
         self._listener = Listener()
         self._detector = _open_detector(
-            self._library, subject, settings, self.choices, self._listener
+            self._library, snapshot, settings, self.choices, self._listener
         )
         self._opened_with = len(self._listener.warnings)
-        references = subject.product.references
+        references = snapshot.product.references
         self._size = (max(r.width for r in references), max(r.height for r in references))
         self._idle = [self._new_context()]
 
@@ -131,15 +131,15 @@ class NativeRoad:
         it speaks of the product, as Python does itself."""
         return tuple(dict.fromkeys(self._listener.warnings[self._opened_with :]))
 
-    def inspect(self, pictures: Sequence[Loaded]) -> list[Inspection | AnocoError]:
+    def inspect(self, pictures: Sequence[InputPicture]) -> list[Inspection | AnocoError]:
         """One after the other: a batch gains nothing on a processor."""
         return [self._outcome(picture) for picture in pictures]
 
-    def _outcome(self, picture: Loaded) -> Inspection | AnocoError:
+    def _outcome(self, picture: InputPicture) -> Inspection | AnocoError:
         height, width, _ = picture.rgb.shape
         try:
             with self._context(width, height) as context:
-                return context.inspect(picture, self._subject)
+                return context.inspect(picture, self._snapshot)
         except AnocoError as error:
             return error
 
@@ -196,7 +196,7 @@ def _make(library: ctypes.CDLL, kind: str, verb: str, *given: Any) -> _Handle:
 
 def _open_detector(
     library: ctypes.CDLL,
-    subject: Subject,
+    snapshot: ProductSnapshot,
     settings: EngineSettings,
     choices: dict[str, tuple[str, str]],
     listener: Listener,
@@ -207,16 +207,16 @@ def _open_detector(
             f"device {settings.device} was asked for, which tensorrt does not know",
             hint="devices are openvino's: add --engine openvino",
         )
-    bundle = _make(library, "bundle", "open", os.fsencode(subject.bundle.path))
+    bundle = _make(library, "bundle", "open", os.fsencode(snapshot.bundle.path))
     theirs = find_openvino() if engine == "openvino" else find_tensorrt()
     options = interface.DetectorOptions(
         threads=settings.threads,
-        product=subject.product.name.encode(),
+        product=snapshot.product.name.encode(),
         backend=engine.encode(),
         device=settings.device.encode() if engine == "openvino" else None,
         library=theirs and os.fsencode(theirs),
-        threshold=(subject.threshold or 0) if subject.threshold_kind == "manual" else 0,
-        allow_random=1,  # whoever made the subject decided that
+        threshold=(snapshot.threshold or 0) if snapshot.threshold_kind == "manual" else 0,
+        allow_random=1,  # whoever made the snapshot decided that
         scorer=_SCORERS[scorer],
         log=listener.function,
     )
@@ -236,25 +236,25 @@ class _Context:
         options = interface.ContextOptions(threads=threads, max_width=width, max_height=height)
         self._handle = _make(library, "context", "create", detector.value, options)
 
-    def inspect(self, picture: Loaded, subject: Subject) -> Inspection:
+    def inspect(self, picture: InputPicture, snapshot: ProductSnapshot) -> Inspection:
         """Everything is copied: the next picture overwrites what the context holds."""
         height, width, _ = picture.rgb.shape
         data = picture.rgb.ctypes.data
         image = interface.Image(format=interface.RGB, data=data, width=width, height=height)
         found = interface.Result()
         check(self._library, self._library.anoco_inspect(self._handle.value, image, found))
-        _check_generation(found, subject)
+        _check_generation(found, snapshot)
         grid, canvas = (found.rows, found.cols), (found.map_height, found.map_width)
-        over = subject.threshold is not None and found.score > subject.threshold
+        over = snapshot.threshold is not None and found.score > snapshot.threshold
         return Inspection(
             source=picture.name,
-            product=subject.product.name,
+            product=snapshot.product.name,
             generation=found.generation,
             score=found.score,
-            threshold=subject.threshold,
-            threshold_kind=subject.threshold_kind,
+            threshold=snapshot.threshold,
+            threshold_kind=snapshot.threshold_kind,
             energy=_copy(found.energy, grid),
-            counted=_copy(found.counted, grid).astype(np.bool_),
+            scored=_copy(found.counted, grid).astype(np.bool_),
             regions=tuple(self._region(k) for k in range(found.region_count)),
             timings=self._timings(picture.decode),
             placement=Placement(
@@ -269,7 +269,7 @@ class _Context:
             outline=_copy(found.outline, canvas).astype(np.bool_) if over else None,
             anchor=_copy(found.anchor, grid),
             similarity=_copy(found.similarity, grid),
-            witness=subject.witness,
+            evidence_source=snapshot.evidence_source,
         )
 
     def _region(self, number: int) -> FoundRegion:
@@ -291,11 +291,11 @@ class _Context:
         }
 
 
-def _check_generation(found: interface.Result, subject: Subject) -> None:
-    if found.generation != subject.product.generation:
+def _check_generation(found: interface.Result, snapshot: ProductSnapshot) -> None:
+    if found.generation != snapshot.product.generation:
         raise BundleError(
-            f"product {subject.product.name!r} became generation {found.generation} while "
-            f"generation {subject.product.generation} was opened",
+            f"product {snapshot.product.name!r} became generation {found.generation} while "
+            f"generation {snapshot.product.generation} was opened",
             hint="open the detector again",
         )
 

@@ -12,13 +12,13 @@ from anoco_edge.bundle.schema import Affine
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.images.preprocess import Mask, Placement, inspected_patches, inspected_pixels, place
-from anoco_edge.pipeline.augmentation import IDENTITY, seen_patches
+from anoco_edge.pipeline.augmentation import IDENTITY, visible_patches
 
 # A hand-cropped picture is off by a few percent; 4:3 against 3:2 or 16:9 is another camera mode.
 ASPECT_TOLERANCE = 0.05
 
 
-class Geometry:
+class PatchMask:
     """Knows which patches of a picture count, for one generation of a product."""
 
     def __init__(self, contract: InputContract, product: Product, ignore: Mask | None) -> None:
@@ -26,34 +26,34 @@ class Geometry:
         self._contract = contract
         self._product = product
         self._ignore = ignore
-        self._counted: dict[tuple[Placement, Affine], Mask] = {}
+        self._scored: dict[tuple[Placement, Affine], Mask] = {}
 
     @staticmethod
-    def of(bundle: Bundle, product: Product) -> Geometry:
+    def of(bundle: Bundle, product: Product) -> PatchMask:
         """Reads the product's mask from the bundle."""
         ignore = None
         if product.mask is not None:
             data = bundle.read(product.mask, bundle.product_folder(product.name))
             ignore = decode_mask(data, product.mask.path)
-        return Geometry(bundle.manifest.input.canvas(product.tiles), product, ignore)
+        return PatchMask(bundle.manifest.input.tiled(product.tiles), product, ignore)
 
-    def counted(self, placement: Placement, view: Affine = IDENTITY) -> Mask:
+    def scored(self, placement: Placement, view: Affine = IDENTITY) -> Mask:
         """Which patches of a picture, or of a view of it, are enrolled and scored.
 
         None at all is an error; a view may see none.
         """
-        known = self._counted.get((placement, view))
+        known = self._scored.get((placement, view))
         if known is None:
             known = self._count(placement, view)
-            if len(self._counted) > 256:  # a folder of pictures of many sizes
-                self._counted.clear()
-            self._counted[placement, view] = known
+            if len(self._scored) > 256:  # a folder of pictures of many sizes
+                self._scored.clear()
+            self._scored[placement, view] = known
         return known
 
     def _count(self, placement: Placement, view: Affine) -> Mask:
         what = (self._contract, placement, self._product.region, self._ignore)
         if view != IDENTITY:
-            return seen_patches(self._contract, view, *inspected_pixels(*what))
+            return visible_patches(self._contract, view, *inspected_pixels(*what))
         known = inspected_patches(*what)
         if not known.any():
             raise UsageError(

@@ -1,4 +1,4 @@
-"""From energies to what a person sees: the map, the regions, and whether any counts."""
+"""From energies to what a person sees: the anomaly map and the regions over the threshold."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from anoco_edge.pipeline.regions import FoundRegion, find_regions
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The map at the canvas's size, the regions and their outline."""
+class PostProcessOutput:
+    """The anomaly map at the size of the model's input (of all tiles together), the regions found
+    in it and their outline."""
 
     input_map: Map
     regions: tuple[FoundRegion, ...] = ()
     outline: Mask | None = None
 
 
-class Judgement:
-    """Judges the pictures of one canvas by one threshold (None: none is judged)."""
+class PostProcessor:
+    """Finds regions in the pictures of one product; without a threshold it makes the map alone."""
 
     def __init__(self, contract: InputContract, threshold: float | None, min_area: float) -> None:
         self._contract = contract
@@ -29,11 +30,11 @@ class Judgement:
         self._min_area = min_area
         self._map = MapMaker(contract)
 
-    def of(self, found: PictureEnergy) -> Judged:
-        """The regions of a picture whose score exceeds the threshold."""
-        input_map = self._map(found.energy, found.counted)
+    def process(self, found: PictureEnergy) -> PostProcessOutput:
+        """Make the map of a picture, and find regions where its score exceeds the threshold."""
+        input_map = self._map(found.energy, found.scored)
         if self._threshold is None or found.score <= self._threshold:
-            return Judged(input_map)
+            return PostProcessOutput(input_map)
         regions, outline = find_regions(
             found.energy,
             input_map,
@@ -42,4 +43,4 @@ class Judgement:
             found.placement,
             self._min_area,
         )
-        return Judged(input_map, tuple(regions), outline)
+        return PostProcessOutput(input_map, tuple(regions), outline)

@@ -32,12 +32,12 @@ _AT_ONCE = 8  # windows in one run of the engine
 _OVERLAP = 1 / 8  # of a tile, unless told otherwise
 
 
-class Canvas:
+class Tiling:
     """One model input, or as many as its tiles: `contract` describes the whole."""
 
     def __init__(self, window: InputContract, tiles: Tiles | None = None) -> None:
         self._window = window
-        self.contract = window.canvas(tiles)
+        self.contract = window.tiled(tiles)
         self._places: list[tuple[int, int, slice, slice]] = []
         if tiles is not None:
             down = _owned(tiles.rows, window.height, tiles.height, window.stride)

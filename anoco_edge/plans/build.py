@@ -14,7 +14,7 @@ from anoco_edge.plans.tensorrt_modules import FLAVOURS, Flavour, is_installed, l
 
 
 @dataclass(frozen=True)
-class Ahead:
+class BuildOutcome:
     """A plan in the cache, and whether it was built just now."""
 
     record: cache.PlanRecord
@@ -43,7 +43,7 @@ def build_ahead(
     force: bool = False,
     workspace_mb: int | None = None,
     progress: Progress | None = None,
-) -> Ahead:
+) -> BuildOutcome:
     """Build the backbone's plan unless it is there already; without targets, for this GPU."""
     version = str(load_module(flavour).__version__)
     if not targets:
@@ -59,7 +59,7 @@ def build_ahead(
     there = cache.stored_plan(cache.plan_key(graph, flavour, fingerprint, targets, profile))
     if there is not None and not force:
         cache.read_plan(there)  # a changed plan is not there, it is refused
-        return Ahead(there, built=False)
+        return BuildOutcome(there, built=False)
     built = build_plan(
         bundle.graph(),
         profile,
@@ -74,7 +74,7 @@ def build_ahead(
     record = cache.store_plan(
         built, name=bundle.name, graph=graph, fingerprint=fingerprint, profile=profile
     )
-    return Ahead(record, built=True)
+    return BuildOutcome(record, built=True)
 
 
 def clean_cache() -> list[Path]:

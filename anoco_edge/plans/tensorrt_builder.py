@@ -18,7 +18,7 @@ from anoco_edge import machine
 from anoco_edge.bundle import InputContract
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
 from anoco_edge.plans.device import current_device
-from anoco_edge.plans.tensorrt_modules import Flavour, Refusals, collecting_log, load_module, title
+from anoco_edge.plans.tensorrt_modules import ErrorLog, Flavour, collecting_log, load_module, title
 
 RTX_TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")
 
@@ -125,7 +125,7 @@ class _Job:
         try:
             self._builder = trt.Builder(self._log)
         except (TypeError, RuntimeError) as error:  # pybind's words for "it returned null"
-            why = self._log.refusals.first() or str(error)
+            why = self._log.errors_logged.first() or str(error)
             raise EnvironmentMissingError(
                 f"{title(flavour)} cannot build here: {why}",
                 hint="check the driver and the GPU with: anoco-edge doctor",
@@ -173,7 +173,7 @@ class _Job:
         if cache is None or not self._config.set_timing_cache(cache, False):
             cache = self._config.create_timing_cache(b"")  # of another version: start afresh
             self._config.set_timing_cache(cache, False)
-        self._log.refusals.clear()
+        self._log.errors_logged.clear()
         return cache
 
     def build(self, progress: Progress | None) -> bytes:
@@ -209,31 +209,31 @@ class _Job:
         return refusal(
             f"{title(self._flavour)} {self._trt.__version__}",
             self._name + (f" at {node}" if node else ""),
-            self._log.refusals,
+            self._log.errors_logged,
             why,
         )
 
 
-def refusal(who: str, what: str, refusals: Refusals, why: str = "") -> AnocoError:
+def refusal(who: str, what: str, errors_logged: ErrorLog, why: str = "") -> AnocoError:
     """One error for what a builder said, by whose fault it is: the machine's or the graph's."""
-    if refusals.mention("out of memory", "outofmemory", "bad_alloc", "memory allocation"):
+    if errors_logged.mention("out of memory", "outofmemory", "bad_alloc", "memory allocation"):
         return EnvironmentMissingError(
-            f"{who} ran out of memory building {what}: {refusals.first()}",
+            f"{who} ran out of memory building {what}: {errors_logged.first()}",
             hint="stop what else uses the memory, or build with a smaller --batch",
         )
-    if not why and refusals.mention("cuda runtime", "cudaerror", "cuda initialization"):
+    if not why and errors_logged.mention("cuda runtime", "cudaerror", "cuda initialization"):
         return EnvironmentMissingError(
-            f"{who} cannot use the GPU: {refusals.first()}",
+            f"{who} cannot use the GPU: {errors_logged.first()}",
             hint="check the driver with: anoco-edge doctor",
         )
-    if refusals.mention("fp32 gemm is not supported"):
+    if errors_logged.mention("fp32 gemm is not supported"):
         return AnocoError(
             f"{who} has no FP32 matrix products for sm75, and {what} needs some",
             hint="leave sm75 out, or export with --precision fp16 "
             "--islands embedding,softmax,layernorm,residual,output",
         )
     return AnocoError(
-        f"{who} refuses {what}: {why or refusals.first() or 'it gave no reason'}",
+        f"{who} refuses {what}: {why or errors_logged.first() or 'it gave no reason'}",
         hint="use another engine, or export it in another way",
     )
 

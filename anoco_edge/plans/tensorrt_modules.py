@@ -56,7 +56,7 @@ def _module(flavour: Flavour) -> str:
     return flavour.replace("-", "_")
 
 
-class Refusals:
+class ErrorLog:
     """Errors that TensorRT logged, in their order."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Refusals:
     def mention(self, *words: str) -> bool:
         """Whether any error holds one of these words.
 
-        >>> said = Refusals()
+        >>> said = ErrorLog()
         >>> said.add("Error Code 2: OutOfMemory (no further information)")
         >>> said.mention("out of memory", "outofmemory")
         True
@@ -84,15 +84,15 @@ class Refusals:
 
 
 def collecting_log(trt: Any) -> Any:
-    """A logger that prints nothing and keeps errors in `refusals`."""
+    """A logger that prints nothing and keeps errors in `errors_logged`."""
 
     class Log(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)  # pybind wants its own called, not super()'s
-            self.refusals = Refusals()
+            self.errors_logged = ErrorLog()
 
         def log(self, severity: Any, msg: str) -> None:
             if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
-                self.refusals.add(msg)
+                self.errors_logged.add(msg)
 
     return Log()

@@ -76,7 +76,7 @@ def inspect_source(
         while group := list(islice(frames, 1 if source.live else batch)):
             save = folder.save if folder else "none"
             for row, rgb, picture in inspect_group(detector, group, summary.pictures, save):
-                row["drift"] = watch.see(row) if watch else None
+                row["drift"] = watch.update(row) if watch else None
                 with signals_held():
                     if folder is not None:
                         row = folder.add(row, rgb, picture)

@@ -20,8 +20,8 @@ from PIL import Image
 
 from anoco_edge.detector import Detector
 from anoco_edge.errors import StorageError, UsageError
+from anoco_edge.pipeline.base import ProductSnapshot
 from anoco_edge.pipeline.inspection import Inspection
-from anoco_edge.pipeline.python import Subject
 from anoco_edge.reporting.overlay import Match, draw_overlay
 from anoco_edge.results.atomic_lines import WholeLines
 from anoco_edge.results.earlier_runs import (
@@ -113,7 +113,7 @@ class ResultFolder:
 
     def finish(
         self,
-        subject: Detector | Subject,
+        snapshot: Detector | ProductSnapshot,
         summary: Mapping[str, object],
         title: str,
         *,
@@ -128,9 +128,9 @@ class ResultFolder:
                 path,
                 self._entries(self._shown if shown is None else shown),
                 title=title,
-                product=subject.product.name,
-                threshold=subject.threshold,
-                threshold_kind=subject.threshold_kind,
+                product=snapshot.product.name,
+                threshold=snapshot.threshold,
+                threshold_kind=snapshot.threshold_kind,
                 summary=summary,
                 warning=warning,
             )
@@ -248,7 +248,7 @@ def overlay_of(detector: Detector, result: Inspection, rgb: NDArray[np.uint8]) -
     """Heat map, regions and the best-matching reference of one inspected picture."""
     row, col = result.peak
     match = None
-    if result.counted[row, col]:
+    if result.scored[row, col]:
         found = result.evidence(row, col)
         match = Match(
             reference=detector.reference_picture(found),

@@ -1,4 +1,4 @@
-"""Opening a file that somebody names: a pipe, a device or a socket is never waited for."""
+"""DetectorConfig a file that somebody names: a pipe, a device or a socket is never waited for."""
 
 from __future__ import annotations
 

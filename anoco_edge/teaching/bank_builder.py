@@ -17,8 +17,8 @@ from anoco_edge.engines import Engine
 from anoco_edge.errors import ScoringError
 from anoco_edge.images.preprocess import place, prepare
 from anoco_edge.pipeline.augmentation import IDENTITY, warp
-from anoco_edge.pipeline.patch_mask import Geometry
-from anoco_edge.pipeline.tiling import Canvas
+from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.pipeline.tiling import Tiling
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.teaching.coreset import thin
@@ -38,15 +38,15 @@ class BankBuilder:
         engine: Engine,
         window: InputContract,
         draft: Product,
-        geometry: Geometry,
+        patch_mask: PatchMask,
         load: Load,
         progress: Callable[[str], None],
         thinning: Callable[[int, int], None],
     ) -> None:
         self._engine = engine
-        self._canvas = Canvas(window, draft.tiles)
+        self._canvas = Tiling(window, draft.tiles)
         self._draft = draft
-        self._geometry = geometry
+        self._patch_mask = patch_mask
         self._load = load
         self._progress = progress
         self._thinning = thinning
@@ -55,13 +55,13 @@ class BankBuilder:
         """The bank, and what the product records of it. `kept` are banks of single pictures, by
         the hash of their pixels, that are the same as in the generation before."""
         counts = (self._counted(reference) for reference in self._draft.references)
-        counted = sum(counts)
+        scored = sum(counts)
         if self._draft.coreset is not None:
-            return self._thinned(self._draft.coreset, counted)
+            return self._thinned(self._draft.coreset, scored)
         bank = join(
             [kept.get(r.pixels) or self._whole(r) for r in self._draft.references],
         )
-        return bank, {"dropped_patches": counted - len(bank)}
+        return bank, {"dropped_patches": scored - len(bank)}
 
     def _views(self, reference: Reference) -> tuple[Affine, ...]:
         return (IDENTITY, *self._draft.views, *reference.views)
@@ -69,7 +69,7 @@ class BankBuilder:
     def _counted(self, reference: Reference) -> int:
         there = place(self._canvas.contract, reference.width, reference.height)
         views = self._views(reference)
-        return sum(int(self._geometry.counted(there, view).sum()) for view in views)
+        return sum(int(self._patch_mask.scored(there, view).sum()) for view in views)
 
     def _whole(self, reference: Reference) -> Bank:
         parts = list(self._parts(reference))
@@ -86,13 +86,13 @@ class BankBuilder:
         self._progress(reference.name)
         pixels, placement = prepare(self._load(reference), self._canvas.contract)
         for number, view in enumerate(self._views(reference)):
-            counted = self._geometry.counted(placement, view)
-            if not counted.any():
+            scored = self._patch_mask.scored(placement, view)
+            if not scored.any():
                 continue
             turned = warp(pixels, view, self._canvas.contract.fill) if number else pixels
             features = self._canvas.features(self._engine, turned[None])[0]
-            rows, cols = np.nonzero(counted)
-            stored = self._stored(features[counted.reshape(-1)], reference.name)
+            rows, cols = np.nonzero(scored)
+            stored = self._stored(features[scored.reshape(-1)], reference.name)
             if number and not stored.any():  # a view may see nothing but a corner without signal
                 continue
             try:
@@ -119,7 +119,7 @@ class BankBuilder:
             )
         return stored
 
-    def _thinned(self, asked: Coreset, counted: int) -> tuple[Bank, dict[str, Any]]:
+    def _thinned(self, asked: Coreset, scored: int) -> tuple[Bank, dict[str, Any]]:
         """Hundreds of pictures do not fit into memory: their features wait on the disk."""
         columns: dict[str, list[NDArray[Any]]] = {name: [] for name in (*_COLUMNS, "norms")}
         with _spool() as file:
@@ -150,7 +150,7 @@ class BankBuilder:
                 "radius": chosen.radius,
             }
         )
-        return bank, {"dropped_patches": counted - shape[0], "coreset": found}
+        return bank, {"dropped_patches": scored - shape[0], "coreset": found}
 
 
 _COLUMNS = ("reference", "view", "row", "col")

@@ -27,12 +27,17 @@ from anoco_edge.conformal import (
 )
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.pipeline.energy import PictureEnergy
-from anoco_edge.pipeline.patch_mask import Geometry
+from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.teaching.bank_builder import Load, Pixels
 from anoco_edge.teaching.burst_detection import PartMatcher
 from anoco_edge.teaching.calibration_set import Findings, found_by_likeness, references_in_doubt
-from anoco_edge.teaching.draft_scorer import Examiner
-from anoco_edge.teaching.provisional_threshold import gentle_views, held_out, provisional, rounding
+from anoco_edge.teaching.draft_scorer import DraftScorer
+from anoco_edge.teaching.provisional_threshold import (
+    gentle_views,
+    provisional,
+    references_to_leave_out,
+    rounding,
+)
 
 LoadPicture = Callable[[CalibrationPicture], Pixels]
 Examine = Callable[[Calibration], Findings]
@@ -51,7 +56,7 @@ SCORED_BY = (*MEASURED_BY, "views", "region", "mask")
 
 
 @dataclass(frozen=True)
-class Settled:
+class ThresholdUpdate:
     """The rest of a generation: threshold, what it rests on, and what a person should know."""
 
     threshold: Threshold
@@ -87,52 +92,52 @@ class Plan:
 
 
 def settle(
-    examiner: Examiner,
+    draft_scorer: DraftScorer,
     load: Load,
     load_picture: LoadPicture,
     matcher: Callable[[], PartMatcher],
     examine: Examine,
-) -> Settled:
+) -> ThresholdUpdate:
     """What a changed bank makes of the draft's threshold and calibration."""
-    draft = examiner.draft
+    draft = draft_scorer.draft
     manual = draft.threshold.kind == "manual"
     if draft.calibration is None:
         if manual:
-            return Settled(draft.threshold, notes=(_by_hand(draft),))
+            return ThresholdUpdate(draft.threshold, notes=(_by_hand(draft),))
         if (why := draft.threshold.evidence.get("lost")) is not None:
             return _lost(draft, why)  # until `calibrate`, or --threshold 0
-        return _doubt_references(draft, provisional_threshold(examiner, load), matcher)
+        return _doubt_references(draft, provisional_threshold(draft_scorer, load), matcher)
     if not _kept(draft.calibration):
         return _lost(draft, "its calibration pictures were not kept, so they cannot be scored anew")
     findings = examine(draft.calibration)
     try:
-        plan = plan_calibration(draft, examiner.geometry, draft.calibration, findings.copies)
+        plan = plan_calibration(draft, draft_scorer.patch_mask, draft.calibration, findings.copies)
     except (UsageError, PictureError) as error:  # fewer than before, or of parts of another shape
         lost = _lost(draft, error.what, _unscored(draft.calibration))
         aside = _aside(draft, draft.calibration, findings.copies)
         return replace(lost, notes=(*_aside_notes(aside), *lost.notes))
-    settled = calibrated(examiner, plan, load_picture, findings)
+    update = calibrated(draft_scorer, plan, load_picture, findings)
     if manual:
-        notes = (*settled.notes, _by_hand(draft))
-        return replace(settled, threshold=draft.threshold, notes=notes)
-    return settled
+        notes = (*update.notes, _by_hand(draft))
+        return replace(update, threshold=draft.threshold, notes=notes)
+    return update
 
 
-def without_references(draft: Product) -> Settled:
+def without_references(draft: Product) -> ThresholdUpdate:
     """Nothing can be inspected; what calibrates stays, for the references to come."""
     idle = "no reference is left: nothing can be inspected until good parts are enrolled"
     asked = draft.calibration
     if asked is None:
-        return Settled(Threshold(), notes=(idle,))
+        return ThresholdUpdate(Threshold(), notes=(idle,))
     if not _kept(asked):
         gone = f"{idle}, and the calibration is gone: its pictures were not kept"
-        return Settled(Threshold(), notes=(gone,))
+        return ThresholdUpdate(Threshold(), notes=(gone,))
     stays = f"{idle}; the threshold will then be calibrated again"
-    return Settled(Threshold(), _unscored(asked), notes=(stays,))
+    return ThresholdUpdate(Threshold(), _unscored(asked), notes=(stays,))
 
 
 def plan_calibration(
-    draft: Product, geometry: Geometry, asked: Calibration, copies: Collection[str] = ()
+    draft: Product, patch_mask: PatchMask, asked: Calibration, copies: Collection[str] = ()
 ) -> Plan:
     """Parts that became references are set aside, the others get their roles. Too few show here,
     before they are scored, which may take long. `copies` are pixel hashes of pictures that look
@@ -149,7 +154,7 @@ def plan_calibration(
     if not pictures:
         raise UsageError("no calibration picture is left", hint="calibrate with other pictures")
     for picture in pictures:
-        geometry.check_size(picture.width, picture.height, picture.name)
+        patch_mask.check_size(picture.width, picture.height, picture.name)
     roles = dict.fromkeys((p.group for p in pictures), "threshold")
     if asked.sigmas is not None:
         roles = _shared_out(pictures)
@@ -170,35 +175,39 @@ def plan_calibration(
     return plan
 
 
-def calibrated(examiner: Examiner, plan: Plan, load: LoadPicture, findings: Findings) -> Settled:
+def calibrated(
+    draft_scorer: DraftScorer, plan: Plan, load: LoadPicture, findings: Findings
+) -> ThresholdUpdate:
     """Score the calibration pictures, or the references against each other, and take the order
     statistic that the false-reject rate asks for."""
     asked = plan.calibration
     if asked.source == "references":
-        return _from_references(examiner, asked, findings)
+        return _from_references(draft_scorer, asked, findings)
     baseline, grid, files = None, None, {}
     if asked.sigmas is not None:
         fitted = plan.pictures("baseline")
-        energies = _energies(examiner, fitted, load, None)
+        energies = _energies(draft_scorer, fitted, load, None)
         grid = BaselineGrid.fit((found.energy for found in energies), asked.sigmas)
         data = grid.to_bytes()
-        path = f"baseline-{examiner.draft.generation}.safetensors"
+        path = f"baseline-{draft_scorer.draft.generation}.safetensors"
         files[path] = data
         record = FileRecord(path=path, sha256=sha256_bytes(data), size=len(data))
         baseline = Baseline(file=record, sigmas=asked.sigmas, pictures=len(fitted))
     scored = plan.pictures("threshold")
-    energies = _energies(examiner, scored, load, grid)
+    energies = _energies(draft_scorer, scored, load, grid)
     scores = {p.pixels: e.score for p, e in zip(scored, energies, strict=True)}
     pictures = tuple(p.model_copy(update={"score": scores.get(p.pixels)}) for p in asked.pictures)
     calibration = asked.model_copy(update={"pictures": pictures})
     if asked.sigmas is None:  # over a baseline, scores are on another scale than the references'
-        findings = replace(findings, doubts=(*findings.doubts, *_low_scores(examiner, scores)))
-    threshold = threshold_of(examiner, calibration, findings)
+        findings = replace(findings, doubts=(*findings.doubts, *_low_scores(draft_scorer, scores)))
+    threshold = threshold_of(draft_scorer, calibration, findings)
     notes = (*findings.notes, *_doubt_notes(findings), *_aside_notes(plan.aside))
-    return Settled(threshold, calibration, baseline, grid, files, notes)
+    return ThresholdUpdate(threshold, calibration, baseline, grid, files, notes)
 
 
-def threshold_of(examiner: Examiner, calibration: Calibration, findings: Findings) -> Threshold:
+def threshold_of(
+    draft_scorer: DraftScorer, calibration: Calibration, findings: Findings
+) -> Threshold:
     """From the scores that its pictures have."""
     pictures = [p for p in calibration.pictures if p.score is not None]
     scored = [(p.score, p.group) for p in pictures if p.score is not None]
@@ -208,51 +217,53 @@ def threshold_of(examiner: Examiner, calibration: Calibration, findings: Finding
     )
     alike = len(pictures) if found_by_likeness(pictures) else 0
     grouped = len(parts) < len(scored)
-    threshold = _threshold(examiner, found, "held-out pictures", findings, grouped, alike)
+    threshold = _threshold(draft_scorer, found, "held-out pictures", findings, grouped, alike)
     threshold.evidence["pictures"] = len(pictures)
-    aside = _set_aside(examiner.draft, calibration)
+    aside = _set_aside(draft_scorer.draft, calibration)
     return _chosen_from(threshold, len(aside)) if aside else threshold
 
 
-def provisional_threshold(examiner: Examiner, load: Load) -> Threshold:
+def provisional_threshold(draft_scorer: DraftScorer, load: Load) -> Threshold:
     """From the references alone, until there is a calibration."""
-    draft, bank = examiner.draft, examiner.bank
+    draft, bank = draft_scorer.draft, draft_scorer.bank
     if len(draft.references) > 1:
-        scores = list(examiner.held_out(held_out(len(draft.references))))
+        scores = list(draft_scorer.leave_one_out(references_to_leave_out(len(draft.references))))
         return provisional("leave-one-picture-out", scores, bank, draft)
-    scores = list(examiner.variations(gentle_views(load(draft.references[0]))))
+    scores = list(draft_scorer.variations(gentle_views(load(draft.references[0]))))
     return provisional("gentle augmentations of the only reference", scores, bank, draft)
 
 
-def _from_references(examiner: Examiner, asked: Calibration, findings: Findings) -> Settled:
-    scores = list(examiner.held_out(range(len(examiner.draft.references))))
+def _from_references(
+    draft_scorer: DraftScorer, asked: Calibration, findings: Findings
+) -> ThresholdUpdate:
+    scores = list(draft_scorer.leave_one_out(range(len(draft_scorer.draft.references))))
     found = conformal_threshold(scores, asked.false_reject, accept_fewer=asked.accept_fewer)
-    threshold = _threshold(examiner, found, "leave-one-picture-out", findings)
+    threshold = _threshold(draft_scorer, found, "leave-one-picture-out", findings)
     threshold.evidence["scores"] = scores
-    return Settled(threshold, asked, notes=_doubt_notes(findings))
+    return ThresholdUpdate(threshold, asked, notes=_doubt_notes(findings))
 
 
 def _threshold(
-    examiner: Examiner,
+    draft_scorer: DraftScorer,
     found: Conformal,
     method: str,
     findings: Findings,
     groups: bool = False,
     alike: int = 0,
 ) -> Threshold:
-    held_out = method == "held-out pictures"
+    from_pictures = method == "held-out pictures"
     doubts = findings.doubts
     # Good parts may have no score at all: with a baseline, or where they are alike to the pixel.
-    least = rounding(examiner.bank, examiner.draft)
+    least = rounding(draft_scorer.bank, draft_scorer.draft)
     evidence: dict[str, Any] = {
         "method": method,
-        "exact": held_out and not doubts,
+        "exact": from_pictures and not doubts,
         "asked": found.asked,
         "false_reject": found.false_reject,
         "interval": list(found.interval),
         "parts": found.parts,
         "order": found.order,
-        "words": describe(found, exact=held_out, groups=groups, alike=alike, doubts=doubts),
+        "words": describe(found, exact=from_pictures, groups=groups, alike=alike, doubts=doubts),
         **findings.evidence(),
     }
     return Threshold(kind="conformal", value=max(found.threshold, least), evidence=evidence)
@@ -271,12 +282,12 @@ def _chosen_from(threshold: Threshold, taken: int) -> Threshold:
 
 
 def _energies(
-    examiner: Examiner,
+    draft_scorer: DraftScorer,
     pictures: Sequence[CalibrationPicture],
     load: LoadPicture,
     baseline: BaselineGrid | None,
 ) -> Iterator[PictureEnergy]:
-    energies = examiner.energies((load(p) for p in pictures), baseline)
+    energies = draft_scorer.energies((load(p) for p in pictures), baseline)
     for picture in pictures:
         try:
             yield next(energies)
@@ -323,28 +334,28 @@ def _kept(calibration: Calibration) -> bool:
 
 def _doubt_references(
     draft: Product, threshold: Threshold, matcher: Callable[[], PartMatcher]
-) -> Settled:
+) -> ThresholdUpdate:
     """A provisional threshold from frames of one part knows nothing about other good parts."""
     if len(draft.references) < 2 or threshold.value is None:
-        return Settled(threshold)
+        return ThresholdUpdate(threshold)
     if not matcher().references_are_one_part():
-        return Settled(threshold)
+        return ThresholdUpdate(threshold)
     words = (
         f"{references_in_doubt(draft)}: the provisional threshold rests on how its pictures differ "
         "and is far too low for other good parts; teach other parts, or run: anoco-edge calibrate"
     )
     evidence = {**threshold.evidence, "words": words, "doubts": [references_in_doubt(draft)]}
-    return Settled(threshold.model_copy(update={"evidence": evidence}), notes=(words,))
+    return ThresholdUpdate(threshold.model_copy(update={"evidence": evidence}), notes=(words,))
 
 
-def _low_scores(examiner: Examiner, scores: Mapping[str, float]) -> tuple[str, ...]:
+def _low_scores(draft_scorer: DraftScorer, scores: Mapping[str, float]) -> tuple[str, ...]:
     """Held-out parts that score far below the references among each other."""
-    count = len(examiner.draft.references)
+    count = len(draft_scorer.draft.references)
     if count < 2:
         return ()
     chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_REFERENCES)).round())
     try:
-        lowest = min(examiner.held_out(int(number) for number in chosen))
+        lowest = min(draft_scorer.leave_one_out(int(number) for number in chosen))
     except UsageError:  # a thinned bank may hold patches of one reference only
         return ()
     median = float(np.median(list(scores.values())))
@@ -391,11 +402,11 @@ def _by_hand(draft: Product) -> str:
     )
 
 
-def _lost(draft: Product, why: str, waiting: Calibration | None = None) -> Settled:
+def _lost(draft: Product, why: str, waiting: Calibration | None = None) -> ThresholdUpdate:
     """A threshold set by hand stays, unless it was set for energies over a baseline. `waiting` is
     what may calibrate again after another change."""
     if draft.threshold.kind == "manual" and draft.baseline is None:
         note = f"the calibration cannot be repeated: {why}"
-        return Settled(draft.threshold, waiting, notes=(note, _by_hand(draft)))
+        return ThresholdUpdate(draft.threshold, waiting, notes=(note, _by_hand(draft)))
     note = f"verdicts will be 'uncalibrated': {why}; run: anoco-edge calibrate"
-    return Settled(Threshold(evidence={"lost": why}), waiting, notes=(note,))
+    return ThresholdUpdate(Threshold(evidence={"lost": why}), waiting, notes=(note,))

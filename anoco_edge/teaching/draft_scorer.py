@@ -14,9 +14,9 @@ from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.images.preprocess import prepare
 from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
 from anoco_edge.pipeline.inspection import Verdict, verdict
-from anoco_edge.pipeline.patch_mask import Geometry
-from anoco_edge.pipeline.postprocess import Judgement
-from anoco_edge.pipeline.tiling import Canvas
+from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.pipeline.postprocess import PostProcessor
+from anoco_edge.pipeline.tiling import Tiling
 from anoco_edge.scoring import Parameters, Scorer, open_scorer, pool
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.teaching.bank_builder import Load
@@ -25,7 +25,7 @@ Pixels = NDArray[np.uint8]
 Judge = Callable[[Pixels, str], tuple[float, Verdict]]  # of a picture and its name
 
 
-class Examiner:
+class DraftScorer:
     """Scores pictures as the draft would."""
 
     def __init__(
@@ -33,14 +33,14 @@ class Examiner:
         engine: Engine,
         window: InputContract,
         draft: Product,
-        geometry: Geometry,
+        patch_mask: PatchMask,
         bank: Bank,
         scorer: str,
         load: Load,
     ) -> None:
         self.draft = draft
         self.bank = bank
-        self.geometry = geometry
+        self.patch_mask = patch_mask
         self._engine = engine
         self._window = window
         self._scorer = scorer
@@ -56,7 +56,7 @@ class Examiner:
         """Reads pictures against the whole bank."""
         return self._reader(self.bank.references, baseline)
 
-    def held_out(self, references: Iterable[int]) -> Iterator[float]:
+    def leave_one_out(self, references: Iterable[int]) -> Iterator[float]:
         """Each of these references against all the others."""
         for number in references:
             own = self.bank.reference == number
@@ -84,29 +84,31 @@ class Examiner:
         if self.draft.tta == "paper":
             yield from (found.score for found in _read(self._reader(bank, None), pictures))
             return
-        scorer, canvas = self._open(bank), Canvas(self._window, self.draft.tiles)
+        scorer, canvas = self._open(bank), Tiling(self._window, self.draft.tiles)
         for rgb in pictures:
             pixels, placement = prepare(rgb, canvas.contract)
-            counted = self.geometry.counted(placement)
+            scored = self.patch_mask.scored(placement)
             found: Floats = canvas.features(self._engine, pixels[None])[0]
-            found = found[counted.reshape(-1)]
+            found = found[scored.reshape(-1)]
             yield pool(scorer.score(found[found.any(axis=1)]).energy, self.draft.pooling)
 
     def judge(self, baseline: BaselineGrid | None) -> Judge:
         """As the detector would: a picture of another shape is refused, a small region passes."""
         reader, threshold = self.reader(baseline), self.draft.threshold.value
-        judgement = Judgement(reader.canvas.contract, threshold, self.draft.min_area)
+        postprocessor = PostProcessor(reader.tiling.contract, threshold, self.draft.min_area)
 
         def judged(rgb: Pixels, name: str) -> tuple[float, Verdict]:
-            self.geometry.check_size(rgb.shape[1], rgb.shape[0], name)
+            self.patch_mask.check_size(rgb.shape[1], rgb.shape[0], name)
             (found,) = _read(reader, [rgb])
-            return found.score, verdict(threshold, judgement.of(found).regions)
+            return found.score, verdict(threshold, postprocessor.process(found).regions)
 
         return judged
 
     def _reader(self, bank: References, baseline: BaselineGrid | None) -> EnergyReader:
         scorer = self._open(bank)
-        return EnergyReader(self._engine, self._window, self.draft, self.geometry, scorer, baseline)
+        return EnergyReader(
+            self._engine, self._window, self.draft, self.patch_mask, scorer, baseline
+        )
 
     def _open(self, bank: References) -> Scorer:
         draft = self.draft

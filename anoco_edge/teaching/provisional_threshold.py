@@ -32,10 +32,10 @@ AUGMENTATIONS = 8
 ROUNDING = 1e-12
 
 
-def held_out(pictures: int) -> list[int]:
+def references_to_leave_out(pictures: int) -> list[int]:
     """Which of so many references are scored: all, or MOST_HELD_OUT of them, evenly spaced.
 
-    >>> held_out(3), len(held_out(1000))
+    >>> references_to_leave_out(3), len(references_to_leave_out(1000))
     ([0, 1, 2], 32)
     """
     spaced = np.linspace(0, pictures - 1, min(pictures, MOST_HELD_OUT)).round()

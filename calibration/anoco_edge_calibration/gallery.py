@@ -73,7 +73,7 @@ class Gallery:
         wanted = (entrant.variant, entrant.shots) == (self._variant, self._shots)
         if not wanted or category in self.worst:
             return
-        contract = entrant.reader.canvas.contract
+        contract = entrant.reader.tiling.contract
         found = sorted(entrant.found, key=lambda one: one.score)
         defects = [one for one in found if one.picture.defect is not None]
         good = [one for one in found if one.picture.defect is None]
@@ -128,7 +128,7 @@ def draw_panels(found: Found, contract: InputContract, to_map: MapMaker) -> byte
     size = (max(round(width * scale), 1), max(round(height * scale), 1))
     plain = Image.fromarray(rgb).resize(size, Image.Resampling.BILINEAR)
     small = replace(found.placement, picture_width=size[0], picture_height=size[1])
-    energies = enlarge(to_map(found.energy, found.counted), small)
+    energies = enlarge(to_map(found.energy, found.scored), small)
     hot = Image.fromarray(heat(np.asarray(plain), energies, None))
     if found.picture.mask is not None:
         with suppress(PictureError):  # which is among the problems of the evaluation already

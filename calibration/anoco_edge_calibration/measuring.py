@@ -29,8 +29,8 @@ from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import Mask, Pixels, Placement
 from anoco_edge.machine import cores
 from anoco_edge.pipeline.anomaly_map import Map, MapMaker, enlarge
-from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy, Seen
-from anoco_edge.pipeline.patch_mask import Geometry
+from anoco_edge.pipeline.energy import EnergyReader, PatchFeatures, PictureEnergy
+from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
 from anoco_edge_calibration.dataset import Category, TestPicture, read_mask
 from anoco_edge_calibration.metrics import aupr, auroc, f1_max
@@ -149,7 +149,7 @@ class Found:
     picture: TestPicture
     score: float
     energy: Map
-    counted: Mask
+    scored: Mask
     placement: Placement
     peak: Peak
 
@@ -162,7 +162,7 @@ class Entrant:
     shots: Shots
     seed: int
     product: Product
-    geometry: Geometry
+    patch_mask: PatchMask
     reader: EnergyReader
     references: Sequence[str]
     origin: NDArray[np.int32]
@@ -173,14 +173,14 @@ class Entrant:
 
     def peak(self, found: PictureEnergy) -> Peak:
         """Where a picture's energy is highest, of those patches that were scored."""
-        inspected = np.where(found.counted, found.energy, -1)
+        inspected = np.where(found.scored, found.energy, -1)
         row, col = map(int, np.unravel_index(int(np.argmax(inspected)), inspected.shape))
         reference = self.references[int(self.origin[found.anchor[row, col]])]
         return Peak(row, col, reference, float(found.similarity[row, col]))
 
     def keep(self, picture: TestPicture, found: PictureEnergy) -> None:
         """Keep what is needed of a scored picture."""
-        grids = (found.energy, found.counted, found.placement)
+        grids = (found.energy, found.scored, found.placement)
         self.found.append(Found(picture, found.score, *grids, self.peak(found)))
 
 
@@ -248,13 +248,13 @@ class _Measuring:
         bank, window = draft.bank.references, contest.bundle.manifest.input
         product = variant.product(draft.product)
         scorer = variant.scorer(bank, near, product, contest.scorer, contest.threads)
-        reader = EnergyReader(contest.engine, window, product, draft.geometry, scorer)
-        canvas = reader.canvas.contract
+        reader = EnergyReader(contest.engine, window, product, draft.patch_mask, scorer)
+        canvas = reader.tiling.contract
         grids = len(self._category.test) * canvas.rows * canvas.cols
         size = 4 * (bank.features.size + grids)
         names = [reference.name for reference in product.references]
         origin = draft.bank.reference
-        return Entrant(variant, shots, seed, product, draft.geometry, reader, names, origin, size)
+        return Entrant(variant, shots, seed, product, draft.patch_mask, reader, names, origin, size)
 
     def _measure(self, entrants: Sequence[Entrant]) -> None:
         """Each picture once through all of them; then their maps, one entrant after the other,
@@ -305,14 +305,14 @@ class _Measuring:
         self, entrants: Sequence[Entrant], read: Sequence[tuple[TestPicture, Pixels]]
     ) -> None:
         """Picture by picture, so that scorers of one bank find in `Near` what they share."""
-        seen: dict[str, list[Seen]] = {}
+        seen: dict[str, list[PatchFeatures]] = {}
         for entrant in entrants:
             if (canvas := _canvas(entrant)) not in seen:
-                seen[canvas] = entrant.reader.see([rgb for _, rgb in read])
+                seen[canvas] = entrant.reader.extract([rgb for _, rgb in read])
         for number, (picture, rgb) in enumerate(read):
             for entrant in entrants:
                 try:
-                    entrant.geometry.check_size(rgb.shape[1], rgb.shape[0], str(picture.path))
+                    entrant.patch_mask.check_size(rgb.shape[1], rgb.shape[0], str(picture.path))
                     found = entrant.reader.score(seen[_canvas(entrant)][number])
                     if not math.isfinite(found.score):
                         raise ScoringError(f"{entrant.variant.name} gives no number")
@@ -336,14 +336,14 @@ class _Measuring:
         found = [f for f in entrant.found if f.picture not in self._unmasked]
         if not any(f.picture.defect for f in found):
             return dict.fromkeys(PIXEL_METRICS)
-        to_map = MapMaker(entrant.reader.canvas.contract)
+        to_map = MapMaker(entrant.reader.tiling.contract)
         with PixelMetrics() as metrics:
             for one in found:
                 mask = None
                 if one.picture.mask is not None:
                     size = (one.placement.picture_width, one.placement.picture_height)
                     mask = read_mask(one.picture.mask, size)
-                metrics.add(enlarge(to_map(one.energy, one.counted), one.placement), mask)
+                metrics.add(enlarge(to_map(one.energy, one.scored), one.placement), mask)
                 self._step(self._category.name)
             result = metrics.result()
         return dict(zip(PIXEL_METRICS, (result.auroc, result.pro, result.f1_max), strict=True))

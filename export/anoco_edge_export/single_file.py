@@ -20,7 +20,7 @@ from anoco_edge import __version__
 from anoco_edge.bundle import Bundle, InputContract, Product
 from anoco_edge.errors import BundleError, UsageError
 from anoco_edge.images.preprocess import Placement, place
-from anoco_edge.pipeline.patch_mask import Geometry
+from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.scoring import Parameters
 from anoco_edge.scoring.onnx_scorer import directions
 from anoco_edge.scoring.onnx_session import open_session
@@ -127,7 +127,7 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
     references = bundle.bank(product).references
     _check_bank(references.features.shape)
     contract = bundle.manifest.input
-    counted = Geometry.of(bundle, product).counted(_placement(contract, product))
+    counted = PatchMask.of(bundle, product).counted(_placement(contract, product))
     settings = Parameters(product.lam, product.metric, product.floor)
 
     model = _backbone(bundle)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from anoco_edge.diagnostics.bench.features import Source
     from anoco_edge.diagnostics.bench.real import RealFeatures
     from anoco_edge.engines import EngineSettings
-    from anoco_edge.pipeline.python import Runtime
+    from anoco_edge.pipeline.base import Runtime
 
 
 class Format(str, Enum):

@@ -16,7 +16,7 @@ from anoco_edge.text.plain_text import plain_text
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
-    from anoco_edge.plans.build import Ahead
+    from anoco_edge.plans.build import BuildOutcome
     from anoco_edge.plans.cache import PlanRecord
 
 
@@ -98,7 +98,7 @@ def build_report(
     return _report(bundle, ahead) | _try(bundle, ahead)
 
 
-def _try(bundle: Bundle, ahead: Ahead) -> dict[str, Any]:
+def _try(bundle: Bundle, ahead: BuildOutcome) -> dict[str, Any]:
     """The self-test, where the plan can run; a plan that fails it does not stay."""
     from anoco_edge.engines import EngineSettings
     from anoco_edge.engines.selftest import check_engine
@@ -129,7 +129,7 @@ def _made_for_others(record: PlanRecord) -> str:
     return ""
 
 
-def _report(bundle: Bundle, ahead: Ahead) -> dict[str, Any]:
+def _report(bundle: Bundle, ahead: BuildOutcome) -> dict[str, Any]:
     record = ahead.record
     return {
         "bundle": str(bundle.path),

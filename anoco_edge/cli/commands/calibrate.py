@@ -32,7 +32,7 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.storage.atomic_files import write_atomic, writing
-from anoco_edge.teaching import NewPicture, Taught, Teacher
+from anoco_edge.teaching import NewPicture, ProductChange, Teacher
 from anoco_edge.text.plain_text import utf8_text
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def calibrate(
             progress=step,
             on_wait=note,
         )
-        taught = teacher.calibrate(
+        change = teacher.calibrate(
             given,
             product,
             false_reject=false_reject,
@@ -146,20 +146,20 @@ def calibrate(
             sigmas=baseline,
             commit=not dry_run,
         )
-        wrong = score_defects(teacher, taught, defects, step)
+        wrong = score_defects(teacher, change, defects, step)
     warnings = []
-    if baseline is not None and not any(score for _, _, score in scored_parts(taught.product)):
+    if baseline is not None and not any(score for _, _, score in scored_parts(change.product)):
         warnings.append("no good part exceeds the baseline: lower --baseline")
-    for text in (*warnings, *taught.notes):
+    for text in (*warnings, *change.notes):
         warn(text)
     warn_if_random(opened)
-    curve = _tradeoff(taught.product, wrong)
+    curve = _tradeoff(change.product, wrong)
     if json_:
-        emit_json(_report(taught, wrong, curve, warnings, dry_run))
+        emit_json(_report(change, wrong, curve, warnings, dry_run))
     else:
-        _show(taught, wrong, curve, bundle, dry_run)
+        _show(change, wrong, curve, bundle, dry_run)
     if out_ is not None:
-        _write(out_, taught.product, wrong, [*warnings, *taught.notes], opened.name, dry_run)
+        _write(out_, change.product, wrong, [*warnings, *change.notes], opened.name, dry_run)
 
 
 def _files(inputs: Sequence[str] | None) -> list[str]:
@@ -289,37 +289,37 @@ def _write(
 
 
 def _report(
-    taught: Taught,
+    change: ProductChange,
     defects: Sequence[Scored],
     curve: Tradeoff | None,
     warnings: Sequence[str],
     dry_run: bool,
 ) -> dict[str, Any]:
-    product = taught.product
+    product = change.product
     return {
         "product": product.name,
         "generation": product.generation,
         "dry_run": dry_run,
         "threshold": product.threshold.model_dump(),
-        "threshold_before": taught.before.threshold.model_dump() if taught.before else None,
+        "threshold_before": change.before.threshold.model_dump() if change.before else None,
         "scores": [
             {"picture": name, "part": part, "score": score}
             for name, part, score in scored_parts(product)
         ],
         "defects": [{"picture": name, "score": score} for name, _, score in defects],
         "tradeoff": asdict(curve) if curve else None,
-        "notes": [*warnings, *taught.notes],
+        "notes": [*warnings, *change.notes],
     }
 
 
 def _show(
-    taught: Taught,
+    change: ProductChange,
     defects: Sequence[Scored],
     curve: Tradeoff | None,
     bundle: Path,
     dry_run: bool,
 ) -> None:
-    product, before, threshold = taught.product, taught.before, taught.product.threshold
+    product, before, threshold = change.product, change.before, change.product.threshold
     was = ""
     if before is not None and before.threshold.value is not None:
         was = f" (was {before.threshold.value:.4g}, {before.threshold.kind})"

@@ -147,12 +147,12 @@ def enroll(
             on_wait=note,
             thinning=partial(step.phase, "thinning the bank"),
         )
-        taught = teacher.enroll(new, product, settings, commit=not dry_run)
-        effects = effects_of(teacher, taught, past) if dry_run else None
-    for name in taught.duplicates:
+        change = teacher.enroll(new, product, settings, commit=not dry_run)
+        effects = effects_of(teacher, change, past) if dry_run else None
+    for name in change.duplicates:
         warn(f"refused a picture that is there already: {name}")
     warn_if_random(Bundle.open(bundle))
-    tell(taught, bundle, effects, json_=json_)
+    tell(change, bundle, effects, json_=json_)
 
 
 def _chosen(pictures: list[str], results: Path | None, ids: list[int]) -> list[str]:

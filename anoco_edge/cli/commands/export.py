@@ -22,11 +22,11 @@ from anoco_edge.cli.options import (
 )
 from anoco_edge.cli.settings import OverlapOption, TileSizeOption, TilesOption, read_tiles
 from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table
-from anoco_edge.cli.views.product_change import show_taught, taught_report
+from anoco_edge.cli.views.product_change import change_report, show_change
 from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import AnocoError, UsageError, missing
 from anoco_edge.pipeline.patch_mask import check_shape
-from anoco_edge.teaching import NO_CHANGE, NewPicture, Settings, Taught, Teacher
+from anoco_edge.teaching import NO_CHANGE, NewPicture, ProductChange, Settings, Teacher
 
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
@@ -175,10 +175,10 @@ def export(
         report["plan"] = {**after.plan, "bundle": str(path)}
         if not json_:
             show_plan(report["plan"])
-    if after.taught is not None:
-        report["taught"] = taught_report(after.taught)
+    if after.change is not None:
+        report["taught"] = change_report(after.change)
         if not json_:
-            show_taught(after.taught, path)
+            show_change(after.change, path)
     handed = {}
     if single_file or triton:
         handed = hand_over(exported.bundle, product, single_file, triton)
@@ -200,14 +200,14 @@ class _AfterExport:
     product: str | None
     settings: Settings
     plan: dict[str, Any] | None = None
-    taught: Taught | None = None
+    change: ProductChange | None = None
 
     def run(self, bundle: Bundle) -> None:
         """A plan first, so that enrolling runs it. What fails leaves nothing written."""
         if self.engine == "tensorrt":
             self.plan = build_report(bundle.path, "tensorrt", None, self.batch, None, force=False)
         if self.pictures:
-            self.taught = _enroll(bundle.path, self.pictures, self.product, self.settings)
+            self.change = _enroll(bundle.path, self.pictures, self.product, self.settings)
 
 
 def export_bundle(
@@ -316,16 +316,16 @@ def _pictures(refs: list[str] | None, shots: int | None, seed: int) -> list[NewP
 
 def _enroll(
     target: Path, pictures: list[NewPicture], product: str | None, settings: Settings
-) -> Taught:
+) -> ProductChange:
     try:
         with progress("enrolling", len(pictures) + 1) as step:
-            taught = Teacher.open(target, progress=step).enroll(pictures, product, settings)
+            change = Teacher.open(target, progress=step).enroll(pictures, product, settings)
     except AnocoError:
         note(f"{target.name} was not written: correct the references and export again")
         raise
-    for name in taught.duplicates:
+    for name in change.duplicates:
         warn(f"refused a picture that is there already: {name}")
-    return taught
+    return change
 
 
 def _report(exported: ExportedBundle) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def infer(
     parts with theirs and warns when light or camera have moved, wrongly in at most 1 % of
     undisturbed runs of 10,000 parts. It begins anew with every run.
     """
-    from anoco_edge.detector import Opening
+    from anoco_edge.detector import DetectorConfig
     from anoco_edge.drift import DriftWatch
     from anoco_edge.engines import EngineSettings
     from anoco_edge.results import ResultFolder
@@ -138,7 +138,7 @@ def infer(
     if not teach:
         _needs_references(bundle, product, camera)
     settings = EngineSettings(threads=threads, arena=arena, device=device)
-    opening = Opening(
+    config = DetectorConfig(
         str(bundle), product, engine, scorer, runtime, settings, threshold, allow_random
     )
     if on is not None:
@@ -148,15 +148,15 @@ def infer(
                 hint="a camera is watched, and taught from, where it is",
             )
         fleet = Fleet(on, workers, drift, json_)
-        summary = fleet.infer(opening, pictures, limit, out_, save, keep or 0, batch)
+        summary = fleet.infer(config, pictures, limit, out_, save, keep or 0, batch)
         _leave(summary, False, fail_on_anomaly)
         return
     # Loaded before a camera runs where that is possible: no frames pass by unseen meanwhile.
-    early = None if teach else opening.detector()
+    early = None if teach else config.detector()
     with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
         if teach:
             _teach(bundle, product, source, teach, teach_every, engine, scorer, settings)
-        detector = early or opening.detector()
+        detector = early or config.detector()
         folder = None
         if out_ is not None:
             most = keep if keep is not None else (LIVE_KEEP if source.live else 0)
@@ -222,12 +222,12 @@ def _teach(
                 time.sleep(every)
         if len(pictures) < count:
             raise SourceError(f"{source.name} gave only {len(pictures)} of {count} frames to teach")
-        taught = teacher.enroll(pictures, product)
-    for name in taught.duplicates:
+        change = teacher.enroll(pictures, product)
+    for name in change.duplicates:
         warn(f"refused a frame that is there already: {name}")
-    for text in taught.notes:
+    for text in change.notes:
         warn(text)
-    note(f"taught {counted(len(taught.added), 'reference')}: {', '.join(taught.added)}")
+    note(f"taught {counted(len(change.added), 'reference')}: {', '.join(change.added)}")
 
 
 def _run(

@@ -97,5 +97,5 @@ def set_(
         teacher = Teacher.open(
             bundle, progress=step, thinning=partial(step.phase, "thinning the bank")
         )
-        taught = teacher.configure(settings, product)
-    tell(taught, bundle, json_=json_)
+        change = teacher.configure(settings, product)
+    tell(change, bundle, json_=json_)

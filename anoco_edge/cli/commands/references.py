@@ -14,9 +14,9 @@ from anoco_edge.bundle.generations import undo as undo_generation
 from anoco_edge.cli.console import counted, emit_json, note, out, plain, progress
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
 from anoco_edge.cli.views.preview import effects_of, named_threshold
-from anoco_edge.cli.views.product_change import taught_report, tell
+from anoco_edge.cli.views.product_change import change_report, tell
 from anoco_edge.storage.atomic_files import locked
-from anoco_edge.teaching import Taught, Teacher
+from anoco_edge.teaching import ProductChange, Teacher
 from anoco_edge.text.plain_text import utf8_text
 
 app = typer.Typer(help="List, remove, undo or prune references.", no_args_is_help=True)
@@ -69,9 +69,9 @@ def remove(
         teacher = Teacher.open(
             bundle, progress=step, thinning=partial(step.phase, "thinning the bank")
         )
-        taught = teacher.remove([utf8_text(name) for name in names], product, commit=not dry_run)
-        effects = effects_of(teacher, taught, None) if dry_run else None
-    tell(taught, bundle, effects, json_=json_)
+        change = teacher.remove([utf8_text(name) for name in names], product, commit=not dry_run)
+        effects = effects_of(teacher, change, None) if dry_run else None
+    tell(change, bundle, effects, json_=json_)
 
 
 @app.command(epilog=example("anoco-edge references undo line.anoco"))
@@ -82,7 +82,7 @@ def undo(bundle: BundleArgument, product: ProductOption = None, json_: JsonOptio
     with locked(opened.product_folder(name), 60, note):
         previous = undo_generation(opened, name)
     if json_:
-        emit_json(taught_report(Taught(previous)))
+        emit_json(change_report(ProductChange(previous)))
     else:
         out.print(
             f"product [bold]{plain(name)}[/bold] is back at generation {previous.generation}: "

@@ -15,7 +15,7 @@ from anoco_edge.cli.console import note
 from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.errors import UsageError
 from anoco_edge.pipeline.augmentation import OWN, PAIRED
-from anoco_edge.pipeline.tiling import Canvas
+from anoco_edge.pipeline.tiling import Tiling
 from anoco_edge.scoring import References, open_scorer
 from anoco_edge.teaching import NewPicture, Settings, TileSettings
 from anoco_edge.teaching.drafts import picture_size, tiles_for
@@ -62,7 +62,7 @@ class _Bank:
     """What decides how large a bank becomes."""
 
     references: int
-    canvas: Canvas
+    tiling: Tiling
     dtype: str
     limit: int
     """The most patches that are kept; 0: all."""
@@ -86,27 +86,27 @@ class _Bank:
             tiles = tiles_for(settings.tiles, size, window)
         return _Bank(
             references=references,
-            canvas=Canvas(window, tiles),
+            tiling=Tiling(window, tiles),
             dtype=settings.fields.get("bank_dtype", old.bank_dtype if old else "float16"),
             limit=limit if settings.max_patches is None else settings.max_patches,
         )
 
     def patches(self, views: int) -> int:
         """With so many views of each reference; fewer where views reach beyond the picture."""
-        whole = self.canvas.contract
+        whole = self.tiling.contract
         made = self.references * views * whole.rows * whole.cols
         return min(made, self.limit) if self.limit else made
 
 
 def _cost(window: InputContract, bank: _Bank, level: str, engine: Engine) -> str:
-    views, whole = 1 + PAIRED + OWN, bank.canvas.contract
+    views, whole = 1 + PAIRED + OWN, bank.tiling.contract
     patches = bank.patches(views)
     looks = 1 + PAIRED if level == "paper" else 1
-    run = _seconds_of_a_run(engine, window) * bank.canvas.windows
+    run = _seconds_of_a_run(engine, window) * bank.tiling.windows
     score = _seconds_of_a_pair(window) * whole.rows * whole.cols
     before, after = run + score * bank.patches(1), looks * (run + score * patches)
     megabytes = patches * whole.dim * np.dtype(bank.dtype).itemsize / 1e6
-    runs = looks * bank.canvas.windows
+    runs = looks * bank.tiling.windows
     return (
         f"test-time augmentation {level!r}: {views} views of each of {bank.references} references "
         f"make a bank of up to {patches:,} patches ({megabytes:,.1f} MB in {bank.dtype}) instead "

@@ -10,8 +10,8 @@ from pathlib import Path
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import Steps, warn
 from anoco_edge.errors import PictureError, ScoringError, UsageError
-from anoco_edge.pipeline.patch_mask import Geometry
-from anoco_edge.teaching import NewPicture, Taught, Teacher
+from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.teaching import NewPicture, ProductChange, Teacher
 from anoco_edge.text.plain_text import utf8_text
 
 Scored = tuple[str, str, float]  # a picture's name, the part it shows, its score
@@ -39,13 +39,13 @@ def read_defects(
 ) -> list[NewPicture]:
     """Whatever is wrong with one shows before the threshold is changed."""
     taught = bundle.product(product)
-    geometry = Geometry.of(bundle, taught)
+    patch_mask = PatchMask.of(bundle, taught)
     known = {r.pixels: f"is a reference ({r.name})" for r in taught.references}
     known |= {p.pixels: f"as good ({p.name})" for p in good}
     defects = []
     for path in paths:
         picture = NewPicture.from_file(path)
-        geometry.check_size(picture.width, picture.height, path)
+        patch_mask.check_size(picture.width, picture.height, path)
         if picture.pixels in known:
             raise PictureError(
                 f"{path} is given as defective, and {known[picture.pixels]}",
@@ -57,7 +57,7 @@ def read_defects(
 
 
 def score_defects(
-    teacher: Teacher, taught: Taught, defects: Sequence[NewPicture], step: Steps
+    teacher: Teacher, taught: ProductChange, defects: Sequence[NewPicture], step: Steps
 ) -> list[Scored]:
     """By the new threshold's bank; one that cannot be scored is said and left out."""
     if not defects:

@@ -14,7 +14,7 @@ from anoco_edge.bundle import Product
 from anoco_edge.cli.console import counted, note, out, plain, warn
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.images.decode import read_picture
-from anoco_edge.teaching import Taught, Teacher
+from anoco_edge.teaching import ProductChange, Teacher
 
 SHOWN = 20
 NOT_SCORED = "not scored"
@@ -37,41 +37,41 @@ class Effect:
         return self.new_verdict not in (self.verdict, NOT_SCORED)
 
 
-def effects_of(teacher: Teacher, taught: Taught, past: Path | None) -> list[Effect]:
+def effects_of(teacher: Teacher, change: ProductChange, past: Path | None) -> list[Effect]:
     """Calibration pictures as they were scored, and pictures of a past run scored anew."""
-    effects = list(_calibration_effects(taught))
+    effects = list(_calibration_effects(change))
     if past is not None:
-        effects += _past_effects(teacher, taught, past)
+        effects += _past_effects(teacher, change, past)
     return effects
 
 
-def preview_report(taught: Taught, effects: list[Effect]) -> dict[str, Any]:
+def preview_report(change: ProductChange, effects: list[Effect]) -> dict[str, Any]:
     """For JSON."""
-    before = taught.before
+    before = change.before
     return {
         "dry_run": True,
-        "product": taught.product.name,
-        "added": list(taught.added),
-        "duplicates": list(taught.duplicates),
-        "references": [r.name for r in taught.product.references],
+        "product": change.product.name,
+        "added": list(change.added),
+        "duplicates": list(change.duplicates),
+        "references": [r.name for r in change.product.references],
         "threshold_before": before.threshold.model_dump() if before else None,
-        "threshold": taught.product.threshold.model_dump(),
-        "notes": list(taught.notes),
+        "threshold": change.product.threshold.model_dump(),
+        "notes": list(change.notes),
         "flips": sum(e.flips for e in effects),
         "effects": [{**asdict(e), "flips": e.flips} for e in effects],
     }
 
 
-def show_preview(taught: Taught, effects: list[Effect]) -> None:
+def show_preview(change: ProductChange, effects: list[Effect]) -> None:
     """In words and a table: what flips first, then what moves most."""
-    product, before = taught.product, taught.before
+    product, before = change.product, change.before
     out.print(
         f"product [bold]{plain(product.name)}[/bold] would have "
         f"{counted(len(product.references), 'reference')}"
         + (f" instead of {len(before.references)}" if before else "")
     )
     out.print(f"threshold: {named_threshold(before)} -> {named_threshold(product)}")
-    for text in taught.notes:
+    for text in change.notes:
         warn(text)
     for kind, words in (("calibration", "calibration pictures"), ("past", "past verdicts")):
         if some := [e for e in effects if e.kind == kind]:
@@ -108,9 +108,9 @@ def _flips(effects: Sequence[Effect], words: str) -> str:
     return f"{text} ({named})" if named else text
 
 
-def _calibration_effects(taught: Taught) -> Iterator[Effect]:
+def _calibration_effects(change: ProductChange) -> Iterator[Effect]:
     """By score and threshold alone: a minimum area may still let a part pass."""
-    before, after = taught.before, taught.product
+    before, after = change.before, change.product
     if before is None or before.calibration is None:
         return
     scores = {p.pixels: p.score for p in after.calibration.pictures} if after.calibration else {}
@@ -128,18 +128,18 @@ def _calibration_effects(taught: Taught) -> Iterator[Effect]:
         )
 
 
-def _past_effects(teacher: Teacher, taught: Taught, past: Path) -> Iterator[Effect]:
+def _past_effects(teacher: Teacher, change: ProductChange, past: Path) -> Iterator[Effect]:
     from anoco_edge.sinks.folder import read_results
 
     if not past.is_file():
         raise UsageError(f"there is no {past}", hint="it lies in the --out folder of infer")
-    assert taught.draft is not None
-    judge = teacher.judge(taught.draft)
+    assert change.draft is not None
+    judge = teacher.judge(change.draft)
     left_out: Counter[str] = Counter()
     for row in read_results(past):
         if row.get("error"):
             continue
-        if row.get("product") != taught.product.name:
+        if row.get("product") != change.product.name:
             left_out["of another product"] += 1
             continue
         if not {"picture", "source", "score", "verdict"} <= row.keys():

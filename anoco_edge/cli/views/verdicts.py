@@ -17,21 +17,21 @@ from anoco_edge.text.plain_text import plain_json
 if TYPE_CHECKING:
     from anoco_edge.detector import Detector
     from anoco_edge.drift import DriftWatch
-    from anoco_edge.pipeline.python import Subject
+    from anoco_edge.pipeline.base import ProductSnapshot
     from anoco_edge.results import ResultFolder, Summary
     from anoco_edge.sinks.folder import Shown
 
-COLOURS = {"good": "green", "anomalous": "red", "uncalibrated": "yellow", None: "magenta"}
+COLORS = {"good": "green", "anomalous": "red", "uncalibrated": "yellow", None: "magenta"}
 SHOWN_ROWS = 60
 Row = dict[str, Any]
 
 
-def remark_threshold(subject: Detector | Subject) -> None:
+def remark_threshold(snapshot: Detector | ProductSnapshot) -> None:
     """What verdicts are worth, where that is less than they seem."""
-    if subject.threshold is None:
+    if snapshot.threshold is None:
         warn("the product has no threshold: every verdict is 'uncalibrated'")
-    elif subject.threshold_kind == "provisional":
-        value = f"{subject.threshold:.4g}"
+    elif snapshot.threshold_kind == "provisional":
+        value = f"{snapshot.threshold:.4g}"
         note(f"threshold {value} is provisional: it rests on the references alone")
 
 
@@ -61,7 +61,7 @@ def show_frame(row: Row, json_: bool) -> None:
     elif row["verdict"] != "good":
         ratio = f"{row['ratio']:.2f}x" if row.get("ratio") else row.get("error", "")
         out.print(
-            f"[{COLOURS[row['verdict']]}]{row['verdict'] or 'failed'}[/] "
+            f"[{COLORS[row['verdict']]}]{row['verdict'] or 'failed'}[/] "
             f"{plain(row['source'])} {plain(ratio)}"
             + (" (provisional)" if row.get("threshold_kind") == "provisional" else "")
         )
@@ -84,7 +84,7 @@ def show_rows(rows: list[Row], kind: str) -> None:
     folder, names = short_names([row["source"] for row in shown[:SHOWN_ROWS]])
     table.caption = f"pictures in {plain(folder)}" if folder else None
     for row, name in zip(shown, names, strict=False):
-        colour, verdict = COLOURS[row["verdict"]], row["verdict"] or "failed"
+        colour, verdict = COLORS[row["verdict"]], row["verdict"] or "failed"
         if row["verdict"] is None:
             table.add_row(str(row["id"]), plain(name), f"[{colour}]{verdict}[/]")
             continue
@@ -131,7 +131,7 @@ def show_summary(summary: Summary, *, live: bool, kind: str) -> None:
     parts = [f"{summary.pictures} inspected"]
     for name in ("good", "anomalous", "uncalibrated", "failed"):
         if count := getattr(summary, name):
-            colour = COLOURS.get(None if name == "failed" else name, "white")
+            colour = COLORS.get(None if name == "failed" else name, "white")
             parts.append(f"[{colour}]{count} {name}[/]")
     if live:
         parts.append(f"{summary.skipped} frames skipped")
@@ -144,7 +144,7 @@ def show_summary(summary: Summary, *, live: bool, kind: str) -> None:
 
 def write_report(
     folder: ResultFolder,
-    subject: Detector | Subject,
+    snapshot: Detector | ProductSnapshot,
     summary: Summary,
     watch: DriftWatch | None,
     title: str,
@@ -155,4 +155,4 @@ def write_report(
     if watch is not None:
         figures["drift"] = watch.state
     warning = str(watch.warned) if watch and watch.warned else ""
-    return folder.finish(subject, figures, title, warning=warning, shown=shown)
+    return folder.finish(snapshot, figures, title, warning=warning, shown=shown)

@@ -11,8 +11,8 @@ from anoco_edge.diagnostics.bench.statistics import Summary, summarise
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import prepare
-from anoco_edge.pipeline.patch_mask import Geometry
-from anoco_edge.pipeline.tiling import Canvas
+from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.pipeline.tiling import Tiling
 from anoco_edge.scoring import Parameters, open_scorer
 from anoco_edge.scoring.types import Floats
 
@@ -55,11 +55,11 @@ def query_features(
     """The features that are scored for each picture."""
     bundle = detector.bundle
     engine = open_engine(detector.choices["engine"][0], bundle, settings)
-    geometry = Geometry.of(bundle, detector.product)
+    patch_mask = PatchMask.of(bundle, detector.product)
     queries: list[Floats] = []
-    canvas = Canvas(bundle.manifest.input, detector.product.tiles)
+    canvas = Tiling(bundle.manifest.input, detector.product.tiles)
     for path in pictures:
         pixels, placement = prepare(read_picture(path), canvas.contract)
-        counted = geometry.counted(placement).reshape(-1)
-        queries.append(canvas.features(engine, pixels[None])[0][counted])
+        scored = patch_mask.scored(placement).reshape(-1)
+        queries.append(canvas.features(engine, pixels[None])[0][scored])
     return queries

@@ -22,7 +22,7 @@ from anoco_edge.engines import EngineSettings, choose_engine, open_engine
 from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
 from anoco_edge.machine import machine, versions
-from anoco_edge.pipeline.python import Runtime
+from anoco_edge.pipeline.base import Runtime
 from anoco_edge.plans.tensorrt_modules import FLAVOURS, Flavour
 from anoco_edge.scoring import References, choose_scorer, open_scorer
 from anoco_edge.scoring.types import Floats
