@@ -66,7 +66,8 @@ def test_table_for_people() -> None:
 
 def test_packages_are_found_without_importing_them() -> None:
     code = (
-        "import sys; from anoco_edge.diagnostics.doctor import package_findings; list(package_findings());"
+        "import sys; from anoco_edge.diagnostics.doctor import package_findings;"
+        "list(package_findings());"
         "print([m for m in ('torch', 'cv2', 'onnx', 'onnxruntime') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -374,7 +374,7 @@ def test_everything_is_as_on_one_input_of_the_size_of_the_canvas(
     assert "anomalous" == found[1].verdict == found[2].verdict
     for one, other in zip(found, expected, strict=True):
         assert one.energy.shape == (7, 10)
-        for name in ("energy", "counted", "input_map", "anchor", "similarity", "map"):
+        for name in ("energy", "scored", "input_map", "anchor", "similarity", "map"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
         assert (one.score, one.regions, one.verdict) == (other.score, other.regions, other.verdict)
         ours, theirs = one.evidence(*one.peak), other.evidence(*other.peak)

@@ -114,7 +114,10 @@ def _grid(contract: InputContract, counted: Mask) -> Part:
 
 
 def _map(contract: InputContract, counted: Mask) -> Part:
-    """anoco_edge.pipeline.anomaly_map: both axes are a matrix each; patches that do not count carry no weight."""
+    """The graph of anoco_edge.pipeline.anomaly_map: one matrix for each axis.
+
+    Patches that are not scored carry no weight.
+    """
     down = axis_matrix(contract.rows, contract.height)
     across = axis_matrix(contract.cols, contract.width)
     constants: Constants = {"down": down, "across": np.ascontiguousarray(across.T)}

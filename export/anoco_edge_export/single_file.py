@@ -127,7 +127,7 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
     references = bundle.bank(product).references
     _check_bank(references.features.shape)
     contract = bundle.manifest.input
-    counted = PatchMask.of(bundle, product).counted(_placement(contract, product))
+    counted = PatchMask.of(bundle, product).scored(_placement(contract, product))
     settings = Parameters(product.lam, product.metric, product.floor)
 
     model = _backbone(bundle)
