@@ -18,8 +18,8 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.generations import prune, undo
 from anoco_edge.detector import Detector
 from anoco_edge.errors import AnocoError, BundleError, StorageError
-from anoco_edge.storage.atomic_files import LOCK, locked
 from anoco_edge.storage.beneath import Directory
+from anoco_edge.storage.locks import LOCK, locked
 from anoco_edge.teaching import NewPicture, Teacher
 
 __all__ = ["controller"]  # a fixture that is shared

@@ -392,7 +392,7 @@ def test_a_report_that_has_no_place(here: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_second_teacher_is_waited_for_and_named(here: Path) -> None:
-    from anoco_edge.storage.atomic_files import locked
+    from anoco_edge.storage.locks import locked
 
     before = tree(here)
     with locked(Path(LINE, "products/default"), 0, lambda _: None):

@@ -15,7 +15,6 @@ from safetensors.numpy import load, save
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle, create_bundle
-from anoco_edge.bundle.schema import InputContract
 from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.engines.selftest import SelfTest, check_engine
@@ -27,6 +26,7 @@ from anoco_edge.errors import (
     ScoringError,
     UsageError,
 )
+from anoco_edge.images.contract import InputContract
 from anoco_edge.machine import cache_folder
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.scoring import score_patches

@@ -24,9 +24,9 @@ from anoco_edge.bundle import Bundle, InputContract, Product
 from anoco_edge.bundle import documents as documents_module
 from anoco_edge.bundle.checksum import seal
 from anoco_edge.bundle.documents import MOST_BYTES, parse_json, read_document, sealed_document
-from anoco_edge.bundle.schema import MOST_PIXELS, Tiles
 from anoco_edge.bundle.tensors import read_tensors
 from anoco_edge.errors import BundleError, StorageError, UsageError
+from anoco_edge.images.contract import MOST_PIXELS, Tiles
 from anoco_edge.images.decode import MAX_PIXELS
 from anoco_edge.pipeline.tiling import plan_tiles
 from tests.attack.odd_json import reseal, with_fragment, with_key

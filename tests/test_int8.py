@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 from tiny_bundle import textured_picture, write_good_pictures
 
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.engines import open_engine
 from anoco_edge.engines.selftest import LIMITS, check_engine, selftest_energies
 from anoco_edge.plans.tensorrt_modules import is_installed
 from anoco_edge.scoring.onnx_session import open_session
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NewPicture
 from anoco_edge_calibration.ranges import collect_ranges
 from anoco_edge_export import export_backbone, int8, load_recipe

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.bundle.schema import InputContract
+from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Placement, place
 from anoco_edge.pipeline.anomaly_map import MapMaker, axis_matrix, enlarge
 from anoco_edge.pipeline.regions import GROW, FoundRegion, find_regions

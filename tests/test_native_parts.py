@@ -19,16 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from anoco_edge.bundle.schema import Affine, Fit, InputContract, Region
-from anoco_edge.images.preprocess import (
-    Mask,
-    Pixels,
-    inspected_patches,
-    inspected_pixels,
-    patch_box,
-    place,
-    prepare,
-)
+from anoco_edge.bundle.schema import Affine, Region
+from anoco_edge.images.contract import Fit, InputContract
+from anoco_edge.images.preprocess import Mask, Pixels, patch_box, place, prepare
 from anoco_edge.pipeline.anomaly_map import Map, MapMaker, enlarge
 from anoco_edge.pipeline.augmentation import (
     IDENTITY,
@@ -39,6 +32,7 @@ from anoco_edge.pipeline.augmentation import (
     visible_patches,
     warp,
 )
+from anoco_edge.pipeline.patch_mask import inspected_patches, inspected_pixels
 from anoco_edge.pipeline.regions import find_regions
 
 pytestmark = pytest.mark.xdist_group("native")

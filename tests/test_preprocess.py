@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.bundle.schema import Fit, InputContract, Region
-from anoco_edge.images.preprocess import Placement, inspected_patches, patch_box, place, prepare
+from anoco_edge.bundle.schema import Region
+from anoco_edge.images.contract import Fit, InputContract
+from anoco_edge.images.preprocess import Placement, patch_box, place, prepare
+from anoco_edge.pipeline.patch_mask import inspected_patches
 
 SIZES = [(1, 1), (3, 200), (200, 3), (64, 48), (65, 49), (640, 480), (48, 64), (1000, 7)]
 

@@ -16,7 +16,7 @@ from command_line import PATIENCE, environment, run_cli, tree
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
-from anoco_edge.storage.atomic_files import TEMPORARY
+from anoco_edge.storage.beneath import TEMPORARY
 
 # Both outlast PATIENCE: a stop that waited for them would be no stop.
 

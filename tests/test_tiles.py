@@ -24,11 +24,11 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, InputContract, create_bundle
 from anoco_edge.bundle.documents import sealed_document
-from anoco_edge.bundle.schema import Tiles
 from anoco_edge.cli.settings import read_tiles
 from anoco_edge.detector import Detector
 from anoco_edge.engines import Engine, open_engine
 from anoco_edge.errors import BundleError, PictureError, UsageError
+from anoco_edge.images.contract import Tiles
 from anoco_edge.pipeline.tiling import MOST_TILES, Tiling, plan_tiles
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 

@@ -21,11 +21,11 @@ from anoco_edge.cli.views.cost import accept_cost
 from anoco_edge.detector import Detector
 from anoco_edge.engines import Engine, open_engine
 from anoco_edge.errors import UsageError
-from anoco_edge.images.preprocess import inspected_patches, inspected_pixels, place, prepare
+from anoco_edge.images.preprocess import place, prepare
 from anoco_edge.pipeline.augmentation import IDENTITY, average, paired_views, visible_patches, warp
 from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
 from anoco_edge.pipeline.inspection import Inspection
-from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.pipeline.patch_mask import PatchMask, inspected_patches, inspected_pixels
 from anoco_edge.scoring import Parameters, open_scorer, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 from anoco_edge.teaching.provisional_threshold import gentle_views

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from anoco_edge.bundle.schema import Affine, Fit, InputContract, Region
+from anoco_edge.bundle.schema import Affine, Region
 from anoco_edge.errors import ScoringError
-from anoco_edge.images.preprocess import Mask, inspected_patches, place
+from anoco_edge.images.contract import Fit, InputContract
+from anoco_edge.images.preprocess import Mask, place
 from anoco_edge.pipeline.anomaly_map import Map
 from anoco_edge.pipeline.augmentation import (
     IDENTITY,
@@ -32,6 +33,7 @@ from anoco_edge.pipeline.augmentation import (
     warp,
     warp_back,
 )
+from anoco_edge.pipeline.patch_mask import inspected_patches
 
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT, STRIDE = 64, 48, 8

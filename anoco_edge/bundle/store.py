@@ -13,7 +13,6 @@ from typing import BinaryIO
 
 from anoco_edge.bundle.bank import Bank
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.bundle.checksum import sha256_bytes, sha256_stream
 from anoco_edge.bundle.documents import MOST_BYTES, Model, changed, parse_json, read_document
 from anoco_edge.bundle.graph_file import check_graph
 from anoco_edge.bundle.schema import (
@@ -22,8 +21,9 @@ from anoco_edge.bundle.schema import (
     Product,
 )
 from anoco_edge.errors import BundleError, StorageError, UsageError
-from anoco_edge.storage.atomic_files import LOCK
 from anoco_edge.storage.beneath import Directory, read_below
+from anoco_edge.storage.hashes import sha256_bytes, sha256_stream
+from anoco_edge.storage.locks import LOCK
 from anoco_edge.storage.staging import complete_replacement, sweep_stagings
 
 SUFFIX = ".anoco"

@@ -75,7 +75,7 @@ def _exported(backbone: str, options: dict[str, Any]) -> Bundle:
 
 def _recipe_digest(backbone: str, options: dict[str, Any]) -> str:
     """Of all that decides the graph: recipe, options, weights, and the versions of the tools."""
-    from anoco_edge.bundle.checksum import sha256_bytes
+    from anoco_edge.storage.hashes import sha256_bytes
 
     try:
         from anoco_edge_export import load_recipe
@@ -92,7 +92,7 @@ def _recipe_digest(backbone: str, options: dict[str, Any]) -> str:
 
 def _weights_digests(backbone: str, source: str | None) -> list[str]:
     """Of the weights file, and of what lies beside it and may choose a variant of the model."""
-    from anoco_edge.bundle.checksum import sha256_file
+    from anoco_edge.storage.hashes import sha256_file
     from anoco_edge_export.hub import kept_file
     from anoco_edge_export.state_file import find_file
 

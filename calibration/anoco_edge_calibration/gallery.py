@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from anoco_edge.bundle.schema import InputContract
 from anoco_edge.errors import AnocoError, PictureError
+from anoco_edge.images.contract import InputContract
 from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import Mask, patch_box
 from anoco_edge.pipeline.anomaly_map import MapMaker, enlarge

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, Product
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.engines import Engine
 from anoco_edge.errors import (
     AnocoError,
@@ -31,6 +30,7 @@ from anoco_edge.machine import cores
 from anoco_edge.pipeline.anomaly_map import Map, MapMaker, enlarge
 from anoco_edge.pipeline.energy import EnergyReader, PatchFeatures, PictureEnergy
 from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
 from anoco_edge_calibration.dataset import Category, TestPicture, read_mask
 from anoco_edge_calibration.metrics import aupr, auroc, f1_max

@@ -15,7 +15,7 @@ from anoco_edge.cli.console import counted, emit_json, note, out, plain, progres
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
 from anoco_edge.cli.views.preview import effects_of, named_threshold
 from anoco_edge.cli.views.product_change import change_report, tell
-from anoco_edge.storage.atomic_files import locked
+from anoco_edge.storage.locks import locked
 from anoco_edge.teaching import ProductChange, Teacher
 from anoco_edge.text.plain_text import utf8_text
 
