@@ -14,9 +14,9 @@ from typing import TypeAlias
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
-from anoco_edge.inspection import Evidence, Inspection
-from anoco_edge.pictures import check_rgb, decode_picture, read_picture
-from anoco_edge.road import Loaded, Pixels, Runtime, Subject, open_road
+from anoco_edge.images.decode import check_rgb, decode_picture, read_picture
+from anoco_edge.pipeline.base import InputPicture, Pixels, ProductSnapshot, Runtime, open_pipeline
+from anoco_edge.pipeline.inspection import Evidence, Inspection
 
 Picture: TypeAlias = "Pixels | str | os.PathLike[str]"
 
@@ -41,22 +41,24 @@ class Detector:
         settings: EngineSettings | None = None,
         threshold: float | None = None,
     ) -> None:
-        subject = Subject.of(bundle, product, threshold)
+        snapshot = ProductSnapshot.of(bundle, product, threshold)
         self.bundle = bundle
-        self.product = subject.product
-        self.bank = subject.bank
-        self.threshold = subject.threshold
-        self.threshold_kind = subject.threshold_kind
+        self.product = snapshot.product
+        self.bank = snapshot.bank
+        self.threshold = snapshot.threshold
+        self.threshold_kind = snapshot.threshold_kind
         self.runtime = runtime
-        self._geometry = subject.geometry
+        self._patch_mask = snapshot.patch_mask
         folder = bundle.product_folder(self.product.name)
         self._references = {r.name: r for r in self.product.references}
         for reference in self._references.values():  # missing evidence shows now, not at a reject
             bundle.locate(reference.file, folder)
         self._read_reference = lru_cache(maxsize=4)(self._load_reference)
-        self._road = open_road(runtime, subject, engine, scorer, settings or EngineSettings())
-        self.choices = self._road.choices
-        self.selftest = self._road.selftest
+        self._pipeline = open_pipeline(
+            runtime, snapshot, engine, scorer, settings or EngineSettings()
+        )
+        self.choices = self._pipeline.choices
+        self.selftest = self._pipeline.selftest
 
     @classmethod
     def open(
@@ -88,7 +90,7 @@ class Detector:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What runs slower than it could, and why; some of it is known after the first picture."""
-        return self._road.remarks
+        return self._pipeline.remarks
 
     def inspect(self, image: Picture) -> Inspection:
         """Inspect one picture: an HxWx3 uint8 RGB array, or a path."""
@@ -97,7 +99,7 @@ class Detector:
     def inspect_batch(self, images: Sequence[Picture]) -> list[Inspection]:
         """Inspect pictures through one run of the backbone, its time shared out evenly."""
         results = []
-        for result in self._road.inspect([self._load(image) for image in images]):
+        for result in self._pipeline.inspect([self._load(image) for image in images]):
             if isinstance(result, AnocoError):
                 raise result
             results.append(result)
@@ -118,7 +120,7 @@ class Detector:
                     loaded.append((k, self._load(image)))
                 except AnocoError as error:
                     outcome[k] = error
-            results = self._road.inspect([item for _, item in loaded])
+            results = self._pipeline.inspect([item for _, item in loaded])
             for (k, _), result in zip(loaded, results, strict=True):
                 outcome[k] = result
             yield from (o for o in outcome if o is not None)
@@ -135,14 +137,14 @@ class Detector:
         except AnocoError:
             pass  # of the reference picture alone: the engine did not get to run
 
-    def _load(self, image: Picture) -> Loaded:
+    def _load(self, image: Picture) -> InputPicture:
         start = time.perf_counter()
         if isinstance(image, (str, os.PathLike)):
             name, rgb = str(image), read_picture(Path(image))
         else:
             name, rgb = "", check_rgb(image, "the picture")
-        self._geometry.check_size(rgb.shape[1], rgb.shape[0], name or "the picture")
-        return Loaded(name, rgb, (time.perf_counter() - start) * 1000)
+        self._patch_mask.check_size(rgb.shape[1], rgb.shape[0], name or "the picture")
+        return InputPicture(name, rgb, (time.perf_counter() - start) * 1000)
 
     def _load_reference(self, name: str) -> Pixels:
         folder = self.bundle.product_folder(self.product.name)
@@ -154,7 +156,7 @@ class Detector:
 
 
 @dataclass(frozen=True)
-class Opening:
+class DetectorConfig:
     """How a detector is opened, as plain values: another process can open the same."""
 
     bundle: str

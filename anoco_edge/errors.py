@@ -20,7 +20,7 @@ class AnocoError(Exception):
 
 def _one_line(text: str) -> str:
     # Here and not above: sources imports this module. Libraries put addresses into their errors.
-    from anoco_edge.sources.address import mask_addresses_in
+    from anoco_edge.text.address import mask_addresses_in
 
     return mask_addresses_in(" ".join(text.split()))
 

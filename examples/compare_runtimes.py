@@ -22,13 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from anoco_edge import AnocoError, Detector
-from anoco_edge.cli.export import export_bundle
+from anoco_edge.cli.commands.export import export_bundle
 from anoco_edge.demo.line import make_parts, teach
 from anoco_edge.demo.render import MATERIALS, Part
 from anoco_edge.engines import open_engine
-from anoco_edge.inspection import Inspection
+from anoco_edge.images.preprocess import Mask, prepare
 from anoco_edge.native.library import VARIABLE, find_library
-from anoco_edge.preprocess import Mask, prepare
+from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.scoring import score_patches
 
 NATIVE, OPENVINO, ONNXRUNTIME = "native", "python, openvino", "python, onnxruntime"

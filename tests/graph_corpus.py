@@ -17,11 +17,12 @@ from onnx import TensorProto, helper
 from tiny_bundle import tiny_backbone
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.graph_file import check_graph
-from anoco_edge.bundle.schema import FileRecord, InputContract
+from anoco_edge.bundle.schema import FileRecord
 from anoco_edge.errors import BundleError
+from anoco_edge.images.contract import InputContract
+from anoco_edge.storage.hashes import sha256_bytes
 
 DATA = "backbone.onnx.data"
 DATA_SIZE = 4096

@@ -17,10 +17,10 @@ from tiny_bundle import textured_picture
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.detector import Detector
+from anoco_edge.images.decode import read_picture
 from anoco_edge.native import interface
 from anoco_edge.native.library import check, load_library
-from anoco_edge.native.road import find_openvino
-from anoco_edge.pictures import read_picture
+from anoco_edge.pipeline.native import find_openvino
 from anoco_edge.teaching import NewPicture, Teacher
 
 Pixels = NDArray[np.uint8]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from anoco_edge.bundle.disk import LOCK
+from anoco_edge.storage.locks import LOCK
 
 ROOT = Path(__file__).parents[1]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from anoco_edge.errors import AnocoError, SourceError
-from anoco_edge.service_manager import ServiceManager
+from anoco_edge.sinks.service_manager import ServiceManager
 from anoco_edge.sources import open_source
-from anoco_edge.sources.address import mask_address
+from anoco_edge.text.address import mask_address
 
 SECRET = "Zq7Kx"  # in every address below, and in none that is shown
 

@@ -23,9 +23,9 @@ from safetensors.numpy import load_file, save_file
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import sha256_file
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.schema import FileRecord
+from anoco_edge.storage.hashes import sha256_file
 
 # --- region, mask and other settings --------------------------------------------------------------
 

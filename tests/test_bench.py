@@ -16,10 +16,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from anoco_edge.bench import rivals as rivals_module
-from anoco_edge.bench import scoring as scoring_module
-from anoco_edge.bench.agreement import EPS, compare
-from anoco_edge.bench.features import (
+from anoco_edge.bundle import Bundle
+from anoco_edge.cli.commands import bench as bench_command
+from anoco_edge.diagnostics.bench import baselines as rivals_module
+from anoco_edge.diagnostics.bench import scoring as scoring_module
+from anoco_edge.diagnostics.bench.agreement import EPS, compare
+from anoco_edge.diagnostics.bench.baselines import RIVALS, parse_rivals
+from anoco_edge.diagnostics.bench.features import (
     MADE_UP,
     Size,
     clustered,
@@ -28,14 +31,11 @@ from anoco_edge.bench.features import (
     parse_features,
     parse_sizes,
 )
-from anoco_edge.bench.footprint import extra_memory_mb
-from anoco_edge.bench.frames import STAGES
-from anoco_edge.bench.real import RealFeatures
-from anoco_edge.bench.rivals import RIVALS, parse_rivals
-from anoco_edge.bench.scoring import bench_scoring, parse_scorers
-from anoco_edge.bench.statistics import summarise
-from anoco_edge.bundle import Bundle
-from anoco_edge.cli import bench as bench_command
+from anoco_edge.diagnostics.bench.footprint import extra_memory_mb
+from anoco_edge.diagnostics.bench.frames import STAGES
+from anoco_edge.diagnostics.bench.real import RealFeatures
+from anoco_edge.diagnostics.bench.scoring import bench_scoring, parse_scorers
+from anoco_edge.diagnostics.bench.statistics import summarise
 from anoco_edge.errors import AnocoError, BudgetMissedError, PictureError, UsageError, missing
 from anoco_edge.scoring import References, choose_scorer, open_scorer, score_patches
 from anoco_edge.teaching import NewPicture, Teacher
@@ -295,7 +295,7 @@ def test_agreement_counts_what_is_decided_and_differs() -> None:
 def test_rivals_use_the_same_processor() -> None:
     # In a process of its own: a library chooses its kernels once, when it is loaded.
     code = (
-        "from anoco_edge.bench.rivals import *; import threadpoolctl\n"
+        "from anoco_edge.diagnostics.bench.baselines import *; import threadpoolctl\n"
         "with same_threads(1, ['faiss']) as remarks:\n"
         "    print(len(set(blas_kernels(threadpoolctl))) <= 1, remarks)"
     )

@@ -16,10 +16,11 @@ from safetensors.numpy import load, save
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle, create_bundle, find_bundle
-from anoco_edge.bundle.checksum import seal, sha256_bytes
+from anoco_edge.bundle.checksum import seal
 from anoco_edge.bundle.schema import FileRecord
 from anoco_edge.detector import Detector
 from anoco_edge.errors import BundleError, StorageError, UsageError
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 PRODUCT = Path("products/part")

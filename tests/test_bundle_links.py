@@ -15,11 +15,11 @@ from native_controller import Open, controller
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.disk import LOCK, locked
 from anoco_edge.bundle.generations import prune, undo
 from anoco_edge.detector import Detector
 from anoco_edge.errors import AnocoError, BundleError, StorageError
 from anoco_edge.storage.beneath import Directory
+from anoco_edge.storage.locks import LOCK, locked
 from anoco_edge.teaching import NewPicture, Teacher
 
 __all__ = ["controller"]  # a fixture that is shared

@@ -27,7 +27,7 @@ from anoco_edge.demo.render import render
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import BundleError, PictureError, ScoringError, StorageError, UsageError
-from anoco_edge.pictures import decode_picture
+from anoco_edge.images.decode import decode_picture
 from anoco_edge.scoring import pool, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 
@@ -139,9 +139,9 @@ def test_without_pictures_each_reference_meets_the_others(teacher: Teacher) -> N
     assert evidence["exact"] is False and "no exact guarantee" in evidence["words"]
     assert product.calibration is not None and product.calibration.pictures == ()
     # One reference alone has no other to meet: no verdict rather than an invented one.
-    taught = teacher.remove(["frame1", "frame2"])
-    assert taught.product.threshold.kind == "none"
-    assert "a single reference cannot be held out" in taught.notes[0]
+    change = teacher.remove(["frame1", "frame2"])
+    assert change.product.threshold.kind == "none"
+    assert "a single reference cannot be held out" in change.notes[0]
     with pytest.raises(UsageError, match="a single reference cannot be held out"):
         teacher.calibrate([], accept_fewer=True)
 
@@ -217,14 +217,14 @@ def test_thirty_frames_of_one_part_promise_nothing_about_thirty_parts(teacher: T
     with pytest.raises(UsageError, match=r"30 pictures look like 1 part: 1 part supports .* 50 %"):
         teacher.calibrate(burst, false_reject=0.05)
     assert tree(teacher.bundle.path) == before
-    taught = teacher.calibrate(burst, false_reject=0.05, accept_fewer=True)
-    evidence = taught.product.threshold.evidence
+    change = teacher.calibrate(burst, false_reject=0.05, accept_fewer=True)
+    evidence = change.product.threshold.evidence
     assert (evidence["parts"], evidence["parts_found"], evidence["pictures"]) == (1, 1, 30)
     assert evidence["false_reject"] == 0.5 and "3.3 %" not in evidence["words"]
     assert "(30 pictures look like 1 part)" in evidence["words"]
-    assert taught.notes[0].startswith("30 pictures look like 1 part (for example part200-0 and")
+    assert change.notes[0].startswith("30 pictures look like 1 part (for example part200-0 and")
     # What is promised must hold for other good parts.
-    value = taught.product.threshold.value
+    value = change.product.threshold.value
     assert value is not None
     rejected = np.mean([s > value for s in scores_of(teacher.bundle.path, *range(300, 334))])
     assert rejected <= evidence["interval"][1]
@@ -247,11 +247,11 @@ def test_stated_groups_that_look_like_one_part_are_used_but_promise_nothing(
 ) -> None:
     burst = frames_of(200, 9)
     groups = [p.name for p in burst]
-    taught = teacher.calibrate(burst, false_reject=RATE, groups=groups, keep=False)
-    evidence = taught.product.threshold.evidence
+    change = teacher.calibrate(burst, false_reject=RATE, groups=groups, keep=False)
+    evidence = change.product.threshold.evidence
     assert (evidence["parts"], evidence["parts_found"], evidence["exact"]) == (9, 1, False)
     assert evidence["doubts"] == ["they look like 1 (part200-0 and part200-1 for example)"]
-    assert taught.notes == (f"no rate is promised: {evidence['doubts'][0]}",)
+    assert change.notes == (f"no rate is promised: {evidence['doubts'][0]}",)
     words = evidence["words"]
     assert words.startswith("9 good parts, held out, but they look like 1 (part200-0 and part200-1")
     assert "There is no guarantee" in words and "At most" not in words
@@ -276,12 +276,12 @@ def test_a_copy_of_a_calibration_picture_that_becomes_a_reference_sets_it_aside(
     teacher: Teacher,
 ) -> None:
     calibrate(teacher)
-    taught = teacher.enroll([encoded(frames(103)[0], "copy.jpg")])
-    assert taught.notes == ("frame103 is a reference now and no longer calibrates",)
-    evidence = taught.product.threshold.evidence
+    change = teacher.enroll([encoded(frames(103)[0], "copy.jpg")])
+    assert change.notes == ("frame103 is a reference now and no longer calibrates",)
+    evidence = change.product.threshold.evidence
     assert evidence["parts"] == 8 and "became reference since" in evidence["words"]
-    assert taught.product.calibration is not None
-    assert taught.product.calibration.pictures[3].score is None
+    assert change.product.calibration is not None
+    assert change.product.calibration.pictures[3].score is None
     teacher.configure(Settings({}, threshold=5.0))
     assert teacher.configure(Settings({}, threshold=0)).product.threshold.evidence == evidence
 
@@ -290,9 +290,9 @@ def test_parts_that_score_far_below_the_references_are_pointed_out(teacher: Teac
     """References that have nothing in common, and parts like one of them."""
     strange = np.random.default_rng(5).integers(0, 255, (80, 96, 3), dtype=np.uint8)
     teacher.enroll([*frames(1), NewPicture.from_array("strange", strange)], "mixed")
-    taught = teacher.calibrate(frames(*GOOD), "mixed", false_reject=RATE)
-    assert taught.product.threshold.evidence["exact"] is False
-    assert any("score far below the references among each other" in note for note in taught.notes)
+    change = teacher.calibrate(frames(*GOOD), "mixed", false_reject=RATE)
+    assert change.product.threshold.evidence["exact"] is False
+    assert any("score far below the references among each other" in note for note in change.notes)
 
 
 def test_frames_of_a_shaken_camera_are_doubted(teacher: Teacher) -> None:
@@ -305,8 +305,8 @@ def test_frames_of_a_shaken_camera_are_doubted(teacher: Teacher) -> None:
 
     teacher.enroll([NewPicture.from_array(f"r{k}", blocks(k)) for k in range(2)], "blocks")
     shaken = [NewPicture.from_array(f"s{k}", blocks(7, k)) for k in range(9)]
-    taught = teacher.calibrate(shaken, "blocks", false_reject=RATE)
-    evidence = taught.product.threshold.evidence
+    change = teacher.calibrate(shaken, "blocks", false_reject=RATE)
+    evidence = change.product.threshold.evidence
     assert (evidence["parts"], evidence["exact"]) == (9, False)
     assert "of what they differ from the references" in evidence["words"]
     apart = [NewPicture.from_array(f"p{k}", blocks(20 + k)) for k in range(9)]
@@ -315,15 +315,15 @@ def test_frames_of_a_shaken_camera_are_doubted(teacher: Teacher) -> None:
 
 def test_references_that_are_frames_of_one_part_are_pointed_out(teacher: Teacher) -> None:
     """As `infer --teach 4` takes them of a part that lies still."""
-    taught = teacher.enroll(frames_of(200, 4), "still")
-    (note,) = taught.notes
+    change = teacher.enroll(frames_of(200, 4), "still")
+    (note,) = change.notes
     assert note.startswith("the 4 references look like one part: the provisional threshold rests")
     assert "far too low for other good parts" in note
-    assert taught.product.threshold.kind == "provisional"
-    assert taught.product.threshold.evidence["words"] == note
-    taught = teacher.calibrate([], "still", false_reject=RATE)
-    assert taught.notes == ("no rate is promised: the 4 references look like one part",)
-    words = taught.product.threshold.evidence["words"]
+    assert change.product.threshold.kind == "provisional"
+    assert change.product.threshold.evidence["words"] == note
+    change = teacher.calibrate([], "still", false_reject=RATE)
+    assert change.notes == ("no rate is promised: the 4 references look like one part",)
+    words = change.product.threshold.evidence["words"]
     assert "but the 4 references look like one part. There is no exact guarantee" in words
     assert teacher.enroll(frames(210), "still").notes == ()
 
@@ -345,8 +345,8 @@ def test_pictures_of_mixed_sizes(teacher: Teacher) -> None:
         teacher.calibrate(mixed((80, 96), (500, 20)), false_reject=RATE)
     assert tree(teacher.bundle.path) == before
     teacher.configure(Settings({"any_size": True}))
-    taught = teacher.calibrate(mixed((80, 96), (500, 20), (16, 16)), false_reject=RATE)
-    assert taught.product.threshold.evidence["parts"] == 13
+    change = teacher.calibrate(mixed((80, 96), (500, 20), (16, 16)), false_reject=RATE)
+    assert change.product.threshold.evidence["parts"] == 13
     copy = Image.fromarray(textured_picture(1)).resize((160, 40))
     with pytest.raises(PictureError, match=r"look like copies of references: c \(like frame1\)"):
         teacher.calibrate(
@@ -422,9 +422,9 @@ def test_new_references_bring_the_threshold_of_a_fresh_calibration(
     teacher: Teacher, template: Path, tmp_path: Path, sigmas: float | None
 ) -> None:
     calibrate(teacher, sigmas=sigmas)
-    taught = teacher.enroll(frames(4, 5))
-    after = taught.product
-    assert (after.generation, after.parent) == (3, 2) and taught.notes == ()
+    change = teacher.enroll(frames(4, 5))
+    after = change.product
+    assert (after.generation, after.parent) == (3, 2) and change.notes == ()
     assert generations(teacher) == [1, 2, 3], "bank and threshold are one generation"
     fresh = Teacher.open(shutil.copytree(template, tmp_path / "fresh.anoco"))
     fresh.enroll(frames(4, 5))
@@ -455,11 +455,11 @@ def test_pictures_that_were_not_kept_leave_the_product_uncalibrated(teacher: Tea
     assert not (teacher.bundle.product_folder("default") / "calibration").exists()
     assert product.calibration is not None
     assert all(p.file is None and p.score is not None for p in product.calibration.pictures)
-    taught = teacher.enroll(frames(4))
-    assert taught.product.threshold.kind == "none" and taught.product.calibration is None
-    (note,) = taught.notes
+    change = teacher.enroll(frames(4))
+    assert change.product.threshold.kind == "none" and change.product.calibration is None
+    (note,) = change.notes
     assert note.startswith("verdicts will be 'uncalibrated': its calibration pictures were not kep")
-    assert taught.product.threshold.evidence["lost"] in note
+    assert change.product.threshold.evidence["lost"] in note
     assert Detector.open(teacher.bundle.path).inspect(textured_picture(40)).verdict == (
         "uncalibrated"
     )
@@ -469,12 +469,12 @@ def test_a_calibration_picture_that_becomes_a_reference_no_longer_calibrates(
     teacher: Teacher,
 ) -> None:
     calibrate(teacher)
-    taught = teacher.enroll(frames(104))
-    assert taught.notes == ("frame104 is a reference now and no longer calibrates",)
+    change = teacher.enroll(frames(104))
+    assert change.notes == ("frame104 is a reference now and no longer calibrates",)
     left = [seed for seed in GOOD if seed != 104]
-    stored = [score for score in stored_scores(taught.product) if score is not None]
+    stored = [score for score in stored_scores(change.product) if score is not None]
     assert stored == scores_of(teacher.bundle.path, *left)
-    evidence = taught.product.threshold.evidence
+    evidence = change.product.threshold.evidence
     assert evidence["parts"] == 8
     # Which part became a reference was a choice: those left are not a fair sample any more.
     assert evidence["exact"] is False and "no longer holds exactly" in evidence["words"]
@@ -482,15 +482,15 @@ def test_a_calibration_picture_that_becomes_a_reference_no_longer_calibrates(
 
 def test_too_few_left_wait_for_the_references_to_go_again(teacher: Teacher) -> None:
     before = calibrate(teacher)
-    taught = teacher.enroll(frames(*GOOD[:6]))
-    assert taught.product.threshold.kind == "none"
-    assert "3 pictures support a false-reject rate of 25 % at best" in taught.notes[-1]
-    assert "frame100 is a reference now" in taught.notes[0]
+    change = teacher.enroll(frames(*GOOD[:6]))
+    assert change.product.threshold.kind == "none"
+    assert "3 pictures support a false-reject rate of 25 % at best" in change.notes[-1]
+    assert "frame100 is a reference now" in change.notes[0]
     # A later change does not quietly put a provisional threshold in its place.
-    taught = teacher.enroll(frames(4))
-    assert taught.product.threshold.kind == "none" and "uncalibrated" in taught.notes[-1]
-    taught = teacher.remove([f"frame{seed}" for seed in (4, *GOOD[:6])])
-    assert taught.product.threshold == before.threshold
+    change = teacher.enroll(frames(4))
+    assert change.product.threshold.kind == "none" and "uncalibrated" in change.notes[-1]
+    change = teacher.remove([f"frame{seed}" for seed in (4, *GOOD[:6])])
+    assert change.product.threshold == before.threshold
 
 
 def test_a_lost_calibration_stays_lost_until_told_otherwise(teacher: Teacher) -> None:
@@ -533,9 +533,9 @@ def test_a_thinned_bank_is_not_made_anew_for_a_setting_that_does_not_concern_it(
 
 def test_no_calibration_picture_left(teacher: Teacher) -> None:
     calibrate(teacher, 100, rate=0.5)
-    taught = teacher.enroll(frames(100))
-    assert taught.product.threshold.kind == "none"
-    assert "no calibration picture is left" in taught.notes[-1]
+    change = teacher.enroll(frames(100))
+    assert change.product.threshold.kind == "none"
+    assert "no calibration picture is left" in change.notes[-1]
 
 
 def test_a_wrong_scorer_does_not_cost_the_calibration(teacher: Teacher) -> None:
@@ -592,17 +592,17 @@ def test_a_threshold_set_by_hand_stands_above_the_calibrated_one(
 def test_a_threshold_set_by_hand_survives_new_references(teacher: Teacher) -> None:
     calibrate(teacher)
     teacher.configure(Settings({}, threshold=7.0))
-    taught = teacher.enroll(frames(4))
-    assert taught.product.threshold.value == 7.0
-    assert stored_scores(taught.product) == scores_of(teacher.bundle.path, *GOOD)
+    change = teacher.enroll(frames(4))
+    assert change.product.threshold.value == 7.0
+    assert stored_scores(change.product) == scores_of(teacher.bundle.path, *GOOD)
     back = teacher.configure(Settings({}, threshold=0)).product.threshold
     assert back.value == sorted(scores_of(teacher.bundle.path, *GOOD))[7]
     # Where the calibration cannot be had anew it goes, and the hand's threshold stays.
     calibrate(teacher, keep=False)
     teacher.configure(Settings({}, threshold=7.0))
-    taught = teacher.enroll(frames(5))
-    assert (taught.product.threshold.value, taught.product.calibration) == (7.0, None)
-    assert "cannot be repeated" in taught.notes[0] and "set by hand" in taught.notes[1]
+    change = teacher.enroll(frames(5))
+    assert (change.product.threshold.value, change.product.calibration) == (7.0, None)
+    assert "cannot be repeated" in change.notes[0] and "set by hand" in change.notes[1]
     # Calibrating puts the hand's threshold aside.
     assert calibrate(teacher).threshold.kind == "conformal"
 
@@ -670,25 +670,25 @@ def test_a_lost_calibration_picture_stops_teaching_but_not_the_line(teacher: Tea
 
 def test_removing_all_references_keeps_what_calibrates(teacher: Teacher) -> None:
     before = calibrate(teacher, sigmas=1.0)
-    taught = teacher.remove(["frame1", "frame2", "frame3"])
-    assert taught.product.threshold.kind == "none" and taught.product.bank is None
-    assert set(stored_scores(taught.product)) == {None}, "there is nothing to score against"
-    assert "no reference is left" in taught.notes[0] and "calibrated again" in taught.notes[0]
+    change = teacher.remove(["frame1", "frame2", "frame3"])
+    assert change.product.threshold.kind == "none" and change.product.bank is None
+    assert set(stored_scores(change.product)) == {None}, "there is nothing to score against"
+    assert "no reference is left" in change.notes[0] and "calibrated again" in change.notes[0]
     list(teacher.bundle.verify())
     back = teacher.enroll(frames(1, 2, 3)).product
     assert (back.threshold, back.calibration) == (before.threshold, before.calibration)
     # The pictures cannot follow to parts of another shape.
     teacher.remove(["frame1", "frame2", "frame3"])
-    taught = teacher.enroll(frames(4, 5, size=(80, 96)))
-    assert taught.product.threshold.kind == "none" and taught.product.baseline is None
-    assert "frame100 is 96x80, the references are 80x96" in taught.notes[0]
+    change = teacher.enroll(frames(4, 5, size=(80, 96)))
+    assert change.product.threshold.kind == "none" and change.product.baseline is None
+    assert "frame100 is 96x80, the references are 80x96" in change.notes[0]
 
 
 def test_removing_all_references_ends_a_calibration_of_scores_only(teacher: Teacher) -> None:
     calibrate(teacher, keep=False)
-    taught = teacher.remove(["frame1", "frame2", "frame3"])
-    assert taught.product.calibration is None
-    assert "the calibration is gone: its pictures were not kept" in taught.notes[0]
+    change = teacher.remove(["frame1", "frame2", "frame3"])
+    assert change.product.calibration is None
+    assert "the calibration is gone: its pictures were not kept" in change.notes[0]
     assert teacher.enroll(frames(1, 2)).product.threshold.kind == "provisional"
 
 
@@ -766,9 +766,9 @@ def test_without_its_pictures_a_baseline_and_a_threshold_over_it_are_given_up(
     """A threshold for what exceeds the baseline would pass nearly every raw energy, or none."""
     calibrate(teacher, sigmas=1.0, keep=False)
     teacher.configure(Settings({}, threshold=0.5))
-    taught = teacher.enroll(frames(4))
-    assert (taught.product.threshold.kind, taught.product.baseline) == ("none", None)
-    assert "uncalibrated" in taught.notes[0]
+    change = teacher.enroll(frames(4))
+    assert (change.product.threshold.kind, change.product.baseline) == ("none", None)
+    assert "uncalibrated" in change.notes[0]
 
 
 @pytest.mark.parametrize("fault", ["missing", "damaged", "swapped"])

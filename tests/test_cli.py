@@ -20,9 +20,9 @@ from anoco_edge.bundle.parity_report import ParityReport
 from anoco_edge.demo.render import render
 from anoco_edge.detector import Detector
 from anoco_edge.errors import ParityError
-from anoco_edge.onnx_session import open_session
-from anoco_edge.pictures import read_picture
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.decode import read_picture
+from anoco_edge.images.preprocess import prepare
+from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge_export import ExportedBackbone, ExportedBundle
 
 # --- help -----------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_export_and_teach_at_once(exported: tuple[Path, Ran], parts: Path) -> No
 
 
 def test_the_draw_of_shots_is_seeded(here: Path) -> None:
-    from anoco_edge.cli.export import _pictures
+    from anoco_edge.cli.commands.export import _pictures
 
     draws = [[p.name for p in _pictures(["good"], 3, seed)] for seed in (0, 0, *range(1, 8))]
     assert draws[0] == draws[1] and len({tuple(draw) for draw in draws}) > 2
@@ -370,7 +370,10 @@ def test_one_file_and_a_repository_of_a_bundle(
         pixels, _ = prepare(read_picture(picture), detector.bundle.manifest.input)
         (score,) = session.run(["score"], {"pixels": pixels[None]})
         assert float(score[0]) == pytest.approx(detector.inspect(picture).score, rel=1e-3)
-    assert "anoco_edge.threshold" in (models / "washer" / "config.pbtxt").read_text()
+    assert (
+        "anoco_edge.teaching.provisional_threshold"
+        in (models / "washer" / "config.pbtxt").read_text()
+    )
     before = tree(exported[0])
     for options, words in (
         (("--single-file", exported[0] / "backbone.onnx"), "inside a bundle"),
@@ -418,8 +421,8 @@ MATERIALS = ("washer", "cloth", "circuit")
 
 
 def test_a_short_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anoco_edge.cli.demo.GOOD_PARTS", 2)
-    monkeypatch.setattr("anoco_edge.cli.demo.DEFECTIVE_PARTS", 2)
+    monkeypatch.setattr("anoco_edge.cli.commands.demo.GOOD_PARTS", 2)
+    monkeypatch.setattr("anoco_edge.cli.commands.demo.DEFECTIVE_PARTS", 2)
     monkeypatch.chdir(tmp_path)
     ran = ok("demo", "--size", "128", "--json")
     assert [m["material"] for m in ran.json["materials"]] == list(MATERIALS)

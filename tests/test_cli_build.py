@@ -13,7 +13,7 @@ from doubles.fake_tensorrt import FakeTensorRt
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.plans import cache
-from anoco_edge.plans.flavours import is_installed
+from anoco_edge.plans.tensorrt_modules import is_installed
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 rtx = pytest.mark.skipif(

@@ -16,7 +16,7 @@ from tiny_bundle import make_tiny_bundle, noisy_frame, textured_picture, write_g
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.cli.info import _looks_at
+from anoco_edge.cli.commands.info import _looks_at
 from anoco_edge.conformal import conformal_threshold
 from anoco_edge.detector import Detector
 from anoco_edge.errors import BundleError, ScoringError, StorageError
@@ -392,7 +392,7 @@ def test_a_report_that_has_no_place(here: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_second_teacher_is_waited_for_and_named(here: Path) -> None:
-    from anoco_edge.bundle.disk import locked
+    from anoco_edge.storage.locks import locked
 
     before = tree(here)
     with locked(Path(LINE, "products/default"), 0, lambda _: None):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from anoco_edge import coreset
-from anoco_edge.coreset import DIMS, MOST_REPORTS, Chosen, thin
 from anoco_edge.errors import ScoringError, UsageError
+from anoco_edge.teaching import coreset
+from anoco_edge.teaching.coreset import DIMS, MOST_REPORTS, Chosen, thin
 
 Features = NDArray[np.float32]
 

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bank, Bundle, Product
-from anoco_edge.coreset import thin
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import ScoringError, StorageError, UsageError
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.preprocess import prepare
+from anoco_edge.pipeline.augmentation import IDENTITY, warp
 from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
-from anoco_edge.threshold import MARGIN
-from anoco_edge.views import IDENTITY, warp
+from anoco_edge.teaching.coreset import thin
+from anoco_edge.teaching.provisional_threshold import MARGIN
 
 
 def part(seed: int) -> NewPicture:
@@ -233,7 +233,7 @@ def test_no_temporary_file_is_left(
     def broken(*_: Any, **__: Any) -> None:
         raise ScoringError("no")
 
-    monkeypatch.setattr("anoco_edge.teaching.banks.thin", broken)
+    monkeypatch.setattr("anoco_edge.teaching.bank_builder.thin", broken)
     with pytest.raises(ScoringError):
         teacher.enroll(parts(3))
     assert list(own_temp.iterdir()) == [] and open_files() == handles

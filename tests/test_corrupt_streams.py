@@ -42,7 +42,7 @@ from anoco_edge.errors import (
     SourceError,
     UsageError,
 )
-from anoco_edge.pictures import decode_picture
+from anoco_edge.images.decode import decode_picture
 from anoco_edge.sources import Frame, open_source
 from anoco_edge.sources.cv2_reader import Cv2Reader
 from anoco_edge.sources.mjpeg_http import open_mjpeg

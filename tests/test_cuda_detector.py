@@ -19,10 +19,10 @@ from test_native_detector import PRODUCTS, assert_same, defective, good
 from test_tta import bundle_at
 from tiny_bundle import make_tiny_bundle, textured_picture
 
-from anoco_edge import doctor
 from anoco_edge.detector import Detector
+from anoco_edge.diagnostics import doctor
 from anoco_edge.errors import PictureError
-from anoco_edge.inspection import Inspection
+from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.teaching import NewPicture, Teacher
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_simulated_driver")]

@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from anoco_edge.bench.features import Size, clustered
-from anoco_edge.bench.scoring import bench_scoring
-from anoco_edge.device_array import DeviceArray
+from anoco_edge.diagnostics.bench.features import Size, clustered
+from anoco_edge.diagnostics.bench.scoring import bench_scoring
 from anoco_edge.errors import AnocoError, ScoringError, UsageError
 from anoco_edge.scoring import (
     Parameters,
@@ -32,6 +31,7 @@ from anoco_edge.scoring import (
     score_patches,
 )
 from anoco_edge.scoring.cuda import CudaScorer
+from anoco_edge.scoring.device_array import DeviceArray
 from tests import scorer_cases
 from tests.agreement import assert_agrees
 from tests.scorer_cases import HardCases, everything_near, scattered

@@ -15,9 +15,9 @@ from safetensors.numpy import load, save
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle, create_bundle
-from anoco_edge.bundle.schema import InputContract
 from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
+from anoco_edge.engines.selftest import SelfTest, check_engine
 from anoco_edge.errors import (
     AnocoError,
     BundleError,
@@ -26,10 +26,10 @@ from anoco_edge.errors import (
     ScoringError,
     UsageError,
 )
-from anoco_edge.inspection import Inspection
+from anoco_edge.images.contract import InputContract
 from anoco_edge.machine import cache_folder
+from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.scoring import score_patches
-from anoco_edge.selftest import SelfTest, check_engine
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 HEIGHT, WIDTH = 80, 96
@@ -74,7 +74,7 @@ def remake(bundle: Bundle, path: Path, files: dict[str, bytes], **changes: Any) 
 
 def assert_same(one: Inspection, other: Inspection, *, names: bool = False) -> None:
     for field in dataclasses.fields(Inspection):
-        if field.name in ("timings", "witness") or (field.name == "source" and not names):
+        if field.name in ("timings", "evidence_source") or (field.name == "source" and not names):
             continue
         left, right = getattr(one, field.name), getattr(other, field.name)
         if isinstance(left, np.ndarray):
@@ -115,7 +115,7 @@ def test_a_result_is_complete(detector: Detector) -> None:
     assert result.map.shape == (HEIGHT, WIDTH) and result.map.dtype == np.float32
     assert result.outline_at_picture is not None
     assert result.outline_at_picture.shape == (HEIGHT, WIDTH)
-    assert result.energy.shape == result.counted.shape == (4, 4) and result.counted.all()
+    assert result.energy.shape == result.scored.shape == (4, 4) and result.scored.all()
     assert result.score == pytest.approx(float(result.energy.max()))
     assert result.threshold == detector.product.threshold.value
     assert result.ratio is not None and result.threshold is not None
@@ -300,7 +300,7 @@ def test_features_that_cannot_be_scored_concern_their_picture_only(
     taught: Path, value: float, says: str
 ) -> None:
     detector = Detector.open(taught)
-    detector._road.energies._engine = _Faulty(detector.bundle, value)
+    detector._pipeline.energies._engine = _Faulty(detector.bundle, value)
     black = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     results = list(detector.inspect_many([textured_picture(1), black, textured_picture(2)]))
     assert [type(r) for r in results] == [Inspection, ScoringError, Inspection]
@@ -348,7 +348,7 @@ def test_unknown_names_are_usage_errors_never_a_fallback(taught: Path) -> None:
     detector = Detector.open(taught, "default", "onnxruntime", "reference")
     assert detector.choices["engine"] == ("onnxruntime", "asked for")
     assert detector.choices["scorer"] == ("reference", "asked for")
-    assert detector._road.energies._scorer.name == "reference"
+    assert detector._pipeline.energies._scorer.name == "reference"
 
 
 def test_threads_and_memory_settings_do_not_change_results(taught: Path) -> None:
@@ -525,7 +525,7 @@ def test_letterbox_end_to_end(tiny_bundle: Bundle, tmp_path: Path) -> None:
     detector = Detector.open(path)
     same = detector.inspect(textured_picture(0, 128, 64))
     assert same.score < 1e-9 and same.map.shape == (64, 128)
-    assert same.counted.any(axis=1).tolist() == [False, True, True, False]
+    assert same.scored.any(axis=1).tolist() == [False, True, True, False]
     silent = dataclasses.replace(same, energy=np.zeros_like(same.energy))
     assert silent.peak == (1, 0) and silent.to_row()["evidence"]["patch"] == [1, 0]
     assert same.evidence(1, 0).query_box == (0, 0, 32, 32)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from anoco_edge.device_array import DeviceArray, device_array, on_device
 from anoco_edge.errors import UsageError
+from anoco_edge.scoring.device_array import DeviceArray, device_array, on_device
 
 
 def shown(**changes: Any) -> Any:

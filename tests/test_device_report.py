@@ -13,9 +13,9 @@ import pytest
 from command_line import ROOT, fails, ok, run_cli
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.device_report import device_table, read_report, read_state
-from anoco_edge.device_report.state import system_facts
-from anoco_edge.device_report.table import NONE_YET
+from anoco_edge.diagnostics.device_report import device_table, read_report, read_state
+from anoco_edge.diagnostics.device_report.state import system_facts
+from anoco_edge.diagnostics.device_report.table import NONE_YET
 from anoco_edge.errors import UsageError
 
 NVPMODEL = "NV Fan Mode:quiet\nNV Power Mode: MAXN SUPER\n2\n"

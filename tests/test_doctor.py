@@ -14,9 +14,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from anoco_edge import doctor
-from anoco_edge.cli import doctor as doctor_command
-from anoco_edge.doctor import Finding
+from anoco_edge.cli.commands import doctor as doctor_command
+from anoco_edge.diagnostics import doctor
+from anoco_edge.diagnostics.doctor import Finding
 from anoco_edge.errors import EnvironmentMissingError, SourceError
 
 
@@ -66,7 +66,8 @@ def test_table_for_people() -> None:
 
 def test_packages_are_found_without_importing_them() -> None:
     code = (
-        "import sys; from anoco_edge.doctor import package_findings; list(package_findings());"
+        "import sys; from anoco_edge.diagnostics.doctor import package_findings;"
+        "list(package_findings());"
         "print([m for m in ('torch', 'cv2', 'onnx', 'onnxruntime') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -140,7 +141,7 @@ def test_builders_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     def load_module(flavour: str) -> Any:
         return Rtx if flavour == "tensorrt-rtx" else Lean
 
-    monkeypatch.setattr("anoco_edge.plans.flavours.load_module", load_module)
+    monkeypatch.setattr("anoco_edge.plans.tensorrt_modules.load_module", load_module)
     found = named(list(doctor.builder_findings()), "builders")
     assert found["tensorrt-rtx"].state == "ok" and "1.7" in found["tensorrt-rtx"].detail
     assert found["tensorrt"].state == "broken" and "lean" in found["tensorrt"].help

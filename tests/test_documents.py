@@ -24,11 +24,11 @@ from anoco_edge.bundle import Bundle, InputContract, Product
 from anoco_edge.bundle import documents as documents_module
 from anoco_edge.bundle.checksum import seal
 from anoco_edge.bundle.documents import MOST_BYTES, parse_json, read_document, sealed_document
-from anoco_edge.bundle.schema import MOST_PIXELS, Tiles
 from anoco_edge.bundle.tensors import read_tensors
-from anoco_edge.canvas import plan_tiles
 from anoco_edge.errors import BundleError, StorageError, UsageError
-from anoco_edge.pictures import MAX_PIXELS
+from anoco_edge.images.contract import MOST_PIXELS, Tiles
+from anoco_edge.images.decode import MAX_PIXELS
+from anoco_edge.pipeline.tiling import plan_tiles
 from tests.attack.odd_json import reseal, with_fragment, with_key
 from tests.test_bundle import record
 from tests.test_bundle import reseal as edit
@@ -196,7 +196,7 @@ def test_tiles_that_no_memory_holds_are_refused_before_any_is_taken(
     try:
         started = time.monotonic()
         with pytest.raises(BundleError, match=says) as caught:
-            window.canvas(tiles)
+            window.tiled(tiles)
         assert time.monotonic() - started < 1 and tracemalloc.get_traced_memory()[1] < 1e6
     finally:
         tracemalloc.stop()
@@ -320,7 +320,7 @@ PARITY = {
 def test_whatever_stands_under_parity_is_survived(bundle: Path) -> None:
     from rich.console import Console
 
-    from anoco_edge.cli.parity import few_pictures, parity_remarks, parity_table
+    from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table
     from tests.attack.odd_json import places
 
     console = Console(quiet=True)

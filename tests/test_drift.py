@@ -29,7 +29,7 @@ def follow(watch: DriftWatch, scores: Sequence[float], threshold: float) -> list
     verdicts = ["good" if score <= threshold else "anomalous" for score in scores]
     rows = zip(verdicts, scores, strict=True)
     return [
-        watch.see({"id": number, "verdict": verdict, "score": float(score)})
+        watch.update({"id": number, "verdict": verdict, "score": float(score)})
         for number, (verdict, score) in enumerate(rows)
     ]
 
@@ -111,9 +111,9 @@ def test_it_warns_in_both_directions_says_since_when_and_recovers(shift: float, 
 def test_parts_that_are_not_good_are_not_followed() -> None:
     seen = DriftWatch(np.arange(20.0), 100.0)
     for verdict in ("anomalous", "uncalibrated", None):
-        seen.see({"id": 0, "verdict": verdict, "score": 1e9})
+        seen.update({"id": 0, "verdict": verdict, "score": 1e9})
     # Good only because its regions are smaller than --min-area: calibration knows no such part.
-    seen.see({"id": 1, "verdict": "good", "score": 101.0})
+    seen.update({"id": 1, "verdict": "good", "score": 101.0})
     assert seen.watched == 0
 
 

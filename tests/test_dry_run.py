@@ -205,7 +205,7 @@ def test_a_dry_run_refuses_what_the_real_one_refuses(here: Path) -> None:
 
 
 def test_a_dry_run_needs_no_lock(here: Path) -> None:
-    from anoco_edge.bundle.disk import locked
+    from anoco_edge.storage.locks import locked
 
     with locked(Path(LINE, "products/default"), 0, lambda _: None):
         dry("enroll", LINE, "new.png", "--wait", 0)

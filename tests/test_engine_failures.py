@@ -225,7 +225,7 @@ def test_a_native_engine_that_dies(here: Path, use_native: Path) -> None:
             return b"openvino: OpenVINO failed: device lost"
 
     detector: Any = Detector.open("line.anoco", runtime="native")
-    for context in detector._road._idle:
+    for context in detector._pipeline._idle:
         context._library = Failing(context._library)
     outcomes = list(detector.inspect_many(["parts/good0.png", "parts/good1.png"], 1))
     assert outcomes[0].score > 0 and isinstance(outcomes[1], EngineError)
@@ -242,7 +242,7 @@ def test_only_a_failed_run_is_an_engine_error() -> None:
 
 def test_a_scorer_of_onnxruntime_that_fails(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     detector: Any = Detector.open("line.anoco", scorer="onnx")
-    scorer = detector._road.energies._scorer
+    scorer = detector._pipeline.energies._scorer
     scorer._retrieval = Dying(scorer._retrieval, "run", 0)
     with pytest.raises(AnocoError, match="the onnx scorer failed: Non-zero status") as caught:
         detector.inspect("parts/good0.png")

@@ -12,10 +12,10 @@ from test_engine_tensorrt import opened, pictures
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings
-from anoco_edge.engines.launching import MOST_SIZES
+from anoco_edge.engines.cuda_graphs import MOST_SIZES
 from anoco_edge.engines.ort import OnnxRuntimeEngine
 from anoco_edge.errors import AnocoError
-from anoco_edge.plans.ahead import build_ahead
+from anoco_edge.plans.build import build_ahead
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 

@@ -14,11 +14,11 @@ from doubles.fake_ort_gpu import FakeOrtGpu, install_ort_gpu
 from tiny_bundle import textured_picture
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.device_array import DeviceArray
-from anoco_edge.doctor import engine_findings
+from anoco_edge.diagnostics.doctor import engine_findings
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.engines.ort_gpu import NAMES, OnnxRuntimeGpuEngine, why_not
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
+from anoco_edge.scoring.device_array import DeviceArray
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 

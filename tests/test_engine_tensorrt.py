@@ -19,6 +19,7 @@ from anoco_edge.bundle import Bundle, create_bundle
 from anoco_edge.bundle.schema import Plan
 from anoco_edge.engines import EngineSettings
 from anoco_edge.engines.ort import OnnxRuntimeEngine
+from anoco_edge.engines.selftest import check_engine
 from anoco_edge.engines.tensorrt import TensorRtEngine, why_not
 from anoco_edge.errors import (
     AnocoError,
@@ -28,8 +29,7 @@ from anoco_edge.errors import (
     ParityError,
     UsageError,
 )
-from anoco_edge.plans.ahead import build_ahead
-from anoco_edge.selftest import check_engine
+from anoco_edge.plans.build import build_ahead
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 

@@ -14,8 +14,8 @@ from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 from anoco_edge import engines
 from anoco_edge.bundle import Bundle, create_bundle
 from anoco_edge.engines import ENGINES, EngineSettings, choose_engine, open_engine
+from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import BundleError, EnvironmentMissingError, UsageError
-from anoco_edge.selftest import check_engine
 
 PIXELS = textured_picture(3, 64, 64)[None]
 ON_CPU = ("onnxruntime", "openvino")

@@ -750,7 +750,7 @@ def test_a_backbone_is_exported_once_for_each_recipe(
     """The export itself is tested elsewhere: here a tiny bundle stands in for its result."""
     from types import SimpleNamespace
 
-    from anoco_edge.cli import export
+    from anoco_edge.cli.commands import export
 
     made: list[tuple[str, Any, Any]] = []
 

@@ -21,9 +21,9 @@ from test_eval import MASK, make_category, save
 from tiny_bundle import make_tiny_bundle
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.drawing.overlay import CONTOUR
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import PictureError, StorageError
+from anoco_edge.reporting.overlay import CONTOUR
 from anoco_edge_calibration.charts import LEFT, PALETTE, RIGHT
 from anoco_edge_calibration.evaluation import Evaluation, EvaluationPlan, eval_report, evaluate
 from anoco_edge_calibration.evaluation import gallery as gallery_module

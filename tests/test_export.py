@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from tiny_bundle import tiny_backbone
 
 from anoco_edge.errors import EnvironmentMissingError, ParityError, PictureError, UsageError
-from anoco_edge.onnx_session import open_session
 from anoco_edge.scoring import score_patches
+from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge.teaching import NewPicture
 from anoco_edge_export import (
     ExportedBackbone,

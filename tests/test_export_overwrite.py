@@ -20,11 +20,12 @@ from other_process import run_apart
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle, Product, create_bundle, find_bundle
-from anoco_edge.bundle.disk import TEMPORARY, locked
 from anoco_edge.bundle.generations import commit
 from anoco_edge.bundle.store import product_files
 from anoco_edge.errors import BundleError, StorageError, UsageError
 from anoco_edge.storage import staging as staging_module
+from anoco_edge.storage.beneath import TEMPORARY
+from anoco_edge.storage.locks import locked
 from anoco_edge.storage.staging import complete_replacement, staging, sweep_stagings
 from anoco_edge.teaching import NewPicture, Teacher
 from anoco_edge_export.triton import write_triton_repository

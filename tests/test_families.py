@@ -13,8 +13,8 @@ from exported_families import CASES, export_case
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import open_engine
-from anoco_edge.plans.flavours import is_installed
-from anoco_edge.selftest import check_engine
+from anoco_edge.engines.selftest import check_engine
+from anoco_edge.plans.tensorrt_modules import is_installed
 from anoco_edge_export import load_recipe
 from anoco_edge_export.fp32_islands import FLOAT, FLOAT16, tensor_types
 

@@ -32,7 +32,7 @@ from command_line import (
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
-from anoco_edge.detector import Opening
+from anoco_edge.detector import DetectorConfig
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.fleet import inspecting
 from anoco_edge.fleet.cluster import open_cluster
@@ -367,7 +367,7 @@ def test_a_picture_that_ends_workers_costs_no_other(
 
     monkeypatch.setattr(inspecting, "Pool", GivingUp)
     paths = find_pictures(["parts"], "")
-    run = FleetRun.plan(Opening("line.anoco"), paths, Path("out"), "anomalous", 0, 2)
+    run = FleetRun.plan(DetectorConfig("line.anoco"), paths, Path("out"), "anomalous", 0, 2)
     with Journal(run.out, run.identity()) as journal:
         inspecting.inspect_on(cast(Any, None), run, journal, lambda _: None, lambda _: None)
         assert inspecting.pictures_in(journal) == {0, 1, 2}
@@ -385,7 +385,7 @@ def test_results_being_written_when_it_was_killed_are_written_anew(
     monkeypatch.chdir(template)
     shutil.copytree("local", "earlier")
     paths = find_pictures(["many"], "")
-    run = FleetRun.plan(Opening("line.anoco"), paths, Path("earlier"), "anomalous", 0, 2)
+    run = FleetRun.plan(DetectorConfig("line.anoco"), paths, Path("earlier"), "anomalous", 0, 2)
     work = inspecting.Inspector(**run.job().given)
     with Journal(run.out, run.identity()) as journal:
         for task in run.tasks(()):

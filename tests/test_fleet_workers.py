@@ -15,7 +15,7 @@ import pytest
 
 from anoco_edge import __version__
 from anoco_edge.bundle import Bundle
-from anoco_edge.detector import Opening
+from anoco_edge.detector import DetectorConfig
 from anoco_edge.errors import AnocoError, EngineError, EnvironmentMissingError
 from anoco_edge.fleet.cluster import Cluster, open_cluster
 from anoco_edge.fleet.inspecting import Inspector
@@ -49,8 +49,8 @@ class _Named:
     ray, name, workers = None, "ray", 2
 
 
-def opened(worker: Any, opening: Opening, product: str) -> dict[str, Any]:
-    given = {"opening": opening, "product": product, "batch": 1, "save": "none"}
+def opened(worker: Any, config: DetectorConfig, product: str) -> dict[str, Any]:
+    given = {"config": config, "product": product, "batch": 1, "save": "none"}
     answer: dict[str, Any] = worker.open(Inspector.__module__, Inspector.__name__, given)
     return answer
 
@@ -60,7 +60,7 @@ def test_one_that_can_work_says_so_and_works(here: Path) -> None:
     hello = worker.hello(str(here))
     assert hello == {"name": worker.name, "version": __version__, "ready": False}
     product = Bundle.open("line.anoco").product()
-    assert opened(worker, Opening("line.anoco"), product.checksum)["ready"] is True
+    assert opened(worker, DetectorConfig("line.anoco"), product.checksum)["ready"] is True
     (answer,) = worker.work((0, ["parts/good0.png"]))
     assert answer["row"]["verdict"] == "good" and worker.progress() == 0
 
@@ -69,8 +69,8 @@ def test_one_whose_engine_dies_is_no_bug(here: Path) -> None:
     """Its error reaches the driver as it is, through Ray's pickle."""
     worker = new_worker()
     worker.hello(str(here))
-    opened(worker, Opening("line.anoco"), Bundle.open("line.anoco").product().checksum)
-    worker.job._detector._road.engine._session = None
+    opened(worker, DetectorConfig("line.anoco"), Bundle.open("line.anoco").product().checksum)
+    worker.job._detector._pipeline.engine._session = None
     with pytest.raises(EngineError, match="the engine stopped working") as caught:
         worker.work((0, ["parts/good0.png"]))
     carried = pickle.loads(pickle.dumps(caught.value))
@@ -93,7 +93,7 @@ def test_one_without_the_extra_of_its_engine(here: Path, monkeypatch: pytest.Mon
     worker = new_worker()
     worker.hello(str(here))
     monkeypatch.setitem(sys.modules, "openvino", None)
-    error = refusal(opened(worker, Opening("line.anoco", engine="openvino"), ""))
+    error = refusal(opened(worker, DetectorConfig("line.anoco", engine="openvino"), ""))
     assert error.exit_code == 3
     assert str(error).startswith(worker.name) and "anoco-edge[openvino]" in str(error)
 
@@ -124,7 +124,7 @@ def test_one_that_does_not_see_the_folder(tmp_path: Path) -> None:
 def test_one_that_sees_another_bundle(here: Path) -> None:
     worker = new_worker()
     worker.hello(str(here))
-    error = refusal(opened(worker, Opening("line.anoco"), "another checksum"))
+    error = refusal(opened(worker, DetectorConfig("line.anoco"), "another checksum"))
     assert error.exit_code == 4 and "let all machines see the same bundle" in str(error)
 
 

@@ -22,14 +22,14 @@ from tiny_bundle import textured_picture
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
-from anoco_edge.device_report import device_table, read_report
-from anoco_edge.device_report.table import NONE_YET
-from anoco_edge.energy import EnergyReader
+from anoco_edge.diagnostics.device_report import device_table, read_report
+from anoco_edge.diagnostics.device_report.table import NONE_YET
 from anoco_edge.engines import EngineSettings
 from anoco_edge.engines.ort_gpu import NAMES
 from anoco_edge.engines.tensorrt import TensorRtEngine, why_not
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
-from anoco_edge.plans.ahead import build_ahead
+from anoco_edge.pipeline.energy import EnergyReader
+from anoco_edge.plans.build import build_ahead
 from anoco_edge.plans.device import current_device
 from anoco_edge.scoring import References, open_scorer, score_patches
 
@@ -109,12 +109,12 @@ def test_only_what_counts_is_scored(
     bundle, picture = Bundle.open("line.anoco"), "good/part-0.png"
     (picture,) = sorted(map(str, Path("good").iterdir()))[:1]
     wanted = Detector(bundle, engine="onnxruntime", scorer="reference").inspect(picture)
-    assert 0 < wanted.counted.sum() < wanted.counted.size
+    assert 0 < wanted.scored.sum() < wanted.scored.size
     # A patch outside of the region may be anything.
     outside = np.zeros((16, 8), np.float32)
-    outside[~wanted.counted.reshape(-1)] = np.nan
+    outside[~wanted.scored.reshape(-1)] = np.nan
     trt.wrong_by = outside
-    monkeypatch.setattr("anoco_edge.road.check_engine", lambda *_: None)
+    monkeypatch.setattr("anoco_edge.pipeline.python.check_engine", lambda *_: None)
     found = Detector(bundle, engine="tensorrt", scorer="cuda").inspect(picture)
     np.testing.assert_allclose(found.energy, wanted.energy, rtol=1e-4, atol=1e-6)
     assert (found.anchor == wanted.anchor).all()
@@ -154,9 +154,9 @@ def test_a_picture_without_signal_does_not_stop_the_others(
     good = textured_picture(3)
     real = EnergyReader._score
 
-    def one_bad(self: Any, counted: Any, features: Any) -> Any:
+    def one_bad(self: Any, scored: Any, features: Any) -> Any:
         calls.append(1)
-        return AnocoError("no signal") if len(calls) == 2 else real(self, counted, features)
+        return AnocoError("no signal") if len(calls) == 2 else real(self, scored, features)
 
     calls: list[int] = []
     monkeypatch.setattr(EnergyReader, "_score", one_bad)

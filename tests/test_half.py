@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper, parser
 
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge.onnx_session import open_session
+from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge_export.fp16 import convert_to_fp16
 from anoco_edge_export.fp16_emulation import emulate_fp16
 from anoco_edge_export.fp32_islands import ISLANDS, tensor_types

@@ -13,10 +13,10 @@ import pytest
 from command_line import Ran, ok, rows_of, run_cli, run_process
 from tiny_bundle import write_good_pictures
 
-from anoco_edge.bench.tables import csv_text
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import PlainConsole
-from anoco_edge.plain_text import csv_cell
+from anoco_edge.diagnostics.bench.tables import csv_text
+from anoco_edge.text.plain_text import csv_cell
 
 NAMES = {
     "title": "\x1b]0;owned\x07.png",

@@ -26,7 +26,7 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.engines import open_engine
 from anoco_edge.results import ResultFolder
-from anoco_edge.results.folder import read_results
+from anoco_edge.sinks.folder import read_results
 
 KEYS = {"source", "score", "threshold", "ratio", "verdict", "regions", "evidence", "timings"}
 
@@ -140,7 +140,7 @@ def test_a_run_without_rows_replaces_no_earlier_results(tmp_path: Path) -> None:
 def test_a_live_run_starts_new_files_when_they_grow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anoco_edge.results.folder.MAX_RESULTS_BYTES", 300)
+    monkeypatch.setattr("anoco_edge.sinks.folder.MAX_RESULTS_BYTES", 300)
     folder = ResultFolder(tmp_path, live=True)
     for number in range(20):
         folder.add({"id": number, "source": "camera:0", "verdict": "good"}, None, None)
@@ -240,7 +240,7 @@ def test_engine_settings_arrive(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
         asked.append((name, settings.threads, settings.arena))
         return open_engine(name, bundle, settings)
 
-    monkeypatch.setattr("anoco_edge.road.open_engine", listening)
+    monkeypatch.setattr("anoco_edge.pipeline.python.open_engine", listening)
     ok("infer", "parts", "--threads", "1", "--no-arena", "--engine", "onnxruntime")
     ok("infer", "parts", "--scorer", "reference")
     assert asked == [("onnxruntime", 1, False), ("onnxruntime", 0, True)]

@@ -52,7 +52,7 @@ def test_a_live_stream_gives_json_lines_and_counts_what_it_skipped(here: Path) -
 
 
 def test_a_live_camera_cannot_fill_the_disk(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anoco_edge.cli.infer.LIVE_KEEP", 2)
+    monkeypatch.setattr("anoco_edge.cli.commands.infer.LIVE_KEEP", 2)
     with network_camera(100_000, 0.001) as address:
         infer = ("infer", "line.anoco", address, "--limit", "5", "--save", "all", "--out")
         ok(*infer, "out")

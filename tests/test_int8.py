@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 from tiny_bundle import textured_picture, write_good_pictures
 
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.engines import open_engine
-from anoco_edge.onnx_session import open_session
-from anoco_edge.plans.flavours import is_installed
-from anoco_edge.selftest import LIMITS, check_engine, selftest_energies
+from anoco_edge.engines.selftest import LIMITS, check_engine, selftest_energies
+from anoco_edge.plans.tensorrt_modules import is_installed
+from anoco_edge.scoring.onnx_session import open_session
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NewPicture
 from anoco_edge_calibration.int8 import CalibrationSet, collect_ranges
 from anoco_edge_export import ExportOptions, export_backbone, int8, load_recipe
@@ -348,7 +348,7 @@ def test_the_report_is_kept_and_shown(tmp_path: Path) -> None:
 
 
 def test_one_picture_cannot_be_split() -> None:
-    from anoco_edge.cli.parity import few_pictures
+    from anoco_edge.cli.views.parity import few_pictures
 
     int8 = {"pictures": [{}], "enough_pictures": 32, "halves": None}
     assert few_pictures({"int8": int8}).startswith("1 calibration picture is few, 32 are advised")

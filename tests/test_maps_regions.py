@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.bundle.schema import InputContract
-from anoco_edge.maps import MapMaker, axis_matrix, enlarge
-from anoco_edge.preprocess import Placement, place
-from anoco_edge.regions import GROW, FoundRegion, find_regions
+from anoco_edge.images.contract import InputContract
+from anoco_edge.images.preprocess import Placement, place
+from anoco_edge.pipeline.anomaly_map import MapMaker, axis_matrix, enlarge
+from anoco_edge.pipeline.regions import GROW, FoundRegion, find_regions
 
 Grid = NDArray[np.float32]
 SHAPES = [(4, 6, 16), (9, 9, 16), (5, 3, 14), (1, 7, 8), (1, 1, 4), (6, 2, 1), (3, 1, 2), (2, 2, 1)]
@@ -92,24 +92,24 @@ def test_axis_matrices_average() -> None:
 
 def test_patches_that_do_not_count_have_no_say_and_no_map() -> None:
     made = contract(6, 5, 8)
-    counted = np.random.default_rng(3).random((6, 5)) < 0.6
+    scored = np.random.default_rng(3).random((6, 5)) < 0.6
     energy = grid(6, 5)
-    noisy = np.where(counted, energy, np.float32(1e6))
-    got = MapMaker(made)(noisy, counted)
-    pixels = np.repeat(np.repeat(counted, 8, axis=0), 8, axis=1)
-    weight = slow_gaussian(slow_bilinear(counted.astype(np.float32), 48, 40))
-    raised = slow_gaussian(slow_bilinear(np.where(counted, energy, np.float32(0)), 48, 40))
+    noisy = np.where(scored, energy, np.float32(1e6))
+    got = MapMaker(made)(noisy, scored)
+    pixels = np.repeat(np.repeat(scored, 8, axis=0), 8, axis=1)
+    weight = slow_gaussian(slow_bilinear(scored.astype(np.float32), 48, 40))
+    raised = slow_gaussian(slow_bilinear(np.where(scored, energy, np.float32(0)), 48, 40))
     np.testing.assert_allclose(got[pixels], raised[pixels] / weight[pixels], rtol=1e-4)
     assert (got[~pixels] == 0).all()
     # What is not inspected may hold anything, even no number.
-    unknown = np.where(counted, energy, np.float32(np.nan))
-    np.testing.assert_array_equal(MapMaker(made)(unknown, counted), got)
+    unknown = np.where(scored, energy, np.float32(np.nan))
+    np.testing.assert_array_equal(MapMaker(made)(unknown, scored), got)
 
 
 def test_a_level_surface_stays_level_up_to_the_edge_of_the_region() -> None:
-    counted = np.zeros((5, 5), np.bool_)
-    counted[1:4, 2:] = True
-    got = MapMaker(contract(5, 5, 16))(np.full((5, 5), 3, np.float32), counted)
+    scored = np.zeros((5, 5), np.bool_)
+    scored[1:4, 2:] = True
+    got = MapMaker(contract(5, 5, 16))(np.full((5, 5), 3, np.float32), scored)
     np.testing.assert_allclose(got[16:64, 32:], 3, rtol=1e-5)
     assert got.sum() == got[16:64, 32:].sum()
 
@@ -243,8 +243,8 @@ def test_boxes_in_a_letterbox_lie_in_the_picture() -> None:
     assert at == Placement(200, 100, 0, 16, 64, 32)
     energy = np.zeros((4, 4), np.float32)
     energy[1, 3] = 5
-    counted = np.zeros((4, 4), np.bool_)
-    counted[1:3] = True
-    regions, _ = find_regions(energy, MapMaker(made)(energy, counted), 1, made, at)
+    scored = np.zeros((4, 4), np.bool_)
+    scored[1:3] = True
+    regions, _ = find_regions(energy, MapMaker(made)(energy, scored), 1, made, at)
     x0, y0, x1, y1 = regions[0].box
     assert 150 <= x0 < x1 <= 200 and 0 <= y0 < y1 <= 50

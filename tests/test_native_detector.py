@@ -27,11 +27,12 @@ from PIL import Image
 from test_tta import bundle_at
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
-from anoco_edge import doctor
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.detector import Detector
+from anoco_edge.diagnostics import doctor
 from anoco_edge.engines import EngineSettings
+from anoco_edge.engines.selftest import ENERGY_LIMIT
 from anoco_edge.errors import (
     AnocoError,
     BundleError,
@@ -43,10 +44,9 @@ from anoco_edge.errors import (
     StorageError,
     UsageError,
 )
-from anoco_edge.inspection import Inspection
 from anoco_edge.native import interface, library
-from anoco_edge.native.road import OPENVINO_VARIABLE, NativeRoad, find_openvino
-from anoco_edge.selftest import ENERGY_LIMIT
+from anoco_edge.pipeline.inspection import Inspection
+from anoco_edge.pipeline.native import OPENVINO_VARIABLE, NativePipeline, find_openvino
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings
 
@@ -137,7 +137,7 @@ def opened(path: Path, product: str, runtime: str, engine: str = "auto") -> Dete
 
 def assert_same(native: Inspection, python: Inspection) -> None:
     """From the same features: all decisions are equal, numbers but for the order of sums."""
-    np.testing.assert_array_equal(native.counted, python.counted)
+    np.testing.assert_array_equal(native.scored, python.scored)
     np.testing.assert_array_equal(native.anchor, python.anchor)
     np.testing.assert_allclose(native.similarity, python.similarity, atol=1e-6)
     scale = max(float(python.energy.max()), 1e-6)
@@ -157,7 +157,7 @@ def assert_same(native: Inspection, python: Inspection) -> None:
     for array in (native.energy, native.anchor, native.similarity, native.input_map):
         assert array.flags.owndata and array.flags.writeable
     assert native.energy.dtype == native.input_map.dtype == np.float32
-    assert native.counted.dtype == np.bool_ and native.anchor.dtype == np.int64
+    assert native.scored.dtype == np.bool_ and native.anchor.dtype == np.int64
 
 
 def assert_alike(native: Detector, python: Detector, rgb: Pixels) -> None:
@@ -193,7 +193,7 @@ def test_the_products_differ_in_what_they_say(stretched: Path) -> None:
     assert (found["uncalibrated"].verdict, found["uncalibrated"].ratio) == ("uncalibrated", None)
     assert found["manual"].threshold_kind == "manual"
     assert found["baseline"].threshold_kind == "conformal"
-    assert not found["mask"].counted.all() and found["tiles"].counted.shape != (4, 4)
+    assert not found["mask"].scored.all() and found["tiles"].scored.shape != (4, 4)
 
 
 @pytest.mark.parametrize("product", ["plain", "mask", "tiles", "paper"])
@@ -567,7 +567,7 @@ def test_threads_share_a_detector(stretched: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda rgb: detector.inspect(rgb).energy, pictures))
     np.testing.assert_array_equal(np.stack(together), np.stack(alone))
-    assert 1 <= len(detector._road._idle) <= 4  # type: ignore[attr-defined]
+    assert 1 <= len(detector._pipeline._idle) <= 4  # type: ignore[attr-defined]
 
 
 def test_contexts_and_detectors_are_given_back(
@@ -742,8 +742,8 @@ def test_statuses_and_functions_are_those_of_the_header() -> None:
 def test_what_the_library_warns_of_is_heard(stretched: Path) -> None:
     # On a processor it warns of products alone; that an engine is not captured comes the same way.
     detector = Detector.open(stretched, "uncalibrated", runtime="native")
-    assert isinstance(detector._road, NativeRoad)
-    listener = detector._road._listener
+    assert isinstance(detector._pipeline, NativePipeline)
+    listener = detector._pipeline._listener
     assert listener.warnings == ["product uncalibrated has no threshold: no part will be judged"]
     assert detector.remarks == (), "of the product Python speaks itself"
     for level, text in ((interface.LOG_WARNING, b"slow"), (interface.LOG_WARNING - 1, b"fine")):

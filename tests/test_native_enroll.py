@@ -28,7 +28,7 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import seal, sha256_bytes
+from anoco_edge.bundle.checksum import seal
 from anoco_edge.bundle.generations import prune, undo
 from anoco_edge.detector import Detector
 from anoco_edge.errors import (
@@ -37,9 +37,10 @@ from anoco_edge.errors import (
     PictureError,
     UsageError,
 )
+from anoco_edge.images.decode import read_picture
 from anoco_edge.native import interface
 from anoco_edge.native.library import check
-from anoco_edge.pictures import read_picture
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NewPicture, Settings, TileSettings
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
 
-from anoco_edge.native.road import OPENVINO_VARIABLE, find_openvino
+from anoco_edge.pipeline.native import OPENVINO_VARIABLE, find_openvino
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 pytestmark = pytest.mark.xdist_group("native")

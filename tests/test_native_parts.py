@@ -19,27 +19,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from anoco_edge.bundle.schema import Affine, Fit, InputContract, Region
-from anoco_edge.maps import Map, MapMaker, enlarge
-from anoco_edge.preprocess import (
-    Mask,
-    Pixels,
-    inspected_patches,
-    inspected_pixels,
-    patch_box,
-    place,
-    prepare,
-)
-from anoco_edge.regions import find_regions
-from anoco_edge.views import (
+from anoco_edge.bundle.schema import Affine, Region
+from anoco_edge.images.contract import Fit, InputContract
+from anoco_edge.images.preprocess import Mask, Pixels, patch_box, place, prepare
+from anoco_edge.pipeline.anomaly_map import Map, MapMaker, enlarge
+from anoco_edge.pipeline.augmentation import (
     IDENTITY,
     average,
     box_in_source,
     draw_view,
     paired_views,
-    seen_patches,
+    visible_patches,
     warp,
 )
+from anoco_edge.pipeline.patch_mask import inspected_patches, inspected_pixels
+from anoco_edge.pipeline.regions import find_regions
 
 pytestmark = pytest.mark.xdist_group("native")
 
@@ -573,7 +567,7 @@ def test_a_share_of_fill_that_pillow_rounds_away_does_not_count(parts: Parts) ->
     pixels = inspected_pixels(c, place(c, *size))
     for shift, seen in ((-1e-9, True), (-1e-3, False)):
         view: Affine = (1, 0, shift, 0, 1, 0)
-        expected = seen_patches(c, view, *pixels)
+        expected = visible_patches(c, view, *pixels)
         assert expected.tolist() == [[False, seen, False]]
         np.testing.assert_array_equal(counted(parts, c, [size], None, None, [view])[0], expected)
 
@@ -605,7 +599,7 @@ def test_patches_of_a_view_count_as_python_counts_them(
         counted(parts, c, asked, roi, mask, views), views, asked, strict=True
     ):
         pixels = inspected_pixels(c, place(c, *size), roi, mask)
-        np.testing.assert_array_equal(got, seen_patches(c, view, *pixels))
+        np.testing.assert_array_equal(got, visible_patches(c, view, *pixels))
 
 
 @pytest.mark.parametrize("size", [(128, 128), (128, 96), (96, 128)])
@@ -619,7 +613,7 @@ def test_the_views_of_the_paper_count_as_python_counts_them(
     for got, view in zip(
         counted(parts, c, [size] * len(views), region, None, views), views, strict=True
     ):
-        expected = seen_patches(c, view, *pixels)
+        expected = visible_patches(c, view, *pixels)
         np.testing.assert_array_equal(got, expected)
         assert got.any() and not got.all()
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from command_line import fails
 
-from anoco_edge.native.road import choose_parts
+from anoco_edge.pipeline.native import choose_parts
 from anoco_edge.plans import cache
-from anoco_edge.plans.builder import BuiltPlan
 from anoco_edge.plans.device import Device
+from anoco_edge.plans.tensorrt_builder import BuiltPlan
 
 pytestmark = [pytest.mark.usefixtures("empty_cache"), pytest.mark.xdist_group("native")]
 

@@ -21,8 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from anoco_edge.bench.features import Size, clustered, crowd, isotropic
-from anoco_edge.bench.scoring import bench_scoring
+from anoco_edge.diagnostics.bench.features import Size, clustered, crowd, isotropic
+from anoco_edge.diagnostics.bench.scoring import bench_scoring
 from anoco_edge.errors import EnvironmentMissingError, ScoringError, UsageError
 from anoco_edge.native import library
 from anoco_edge.native.library import VARIABLE

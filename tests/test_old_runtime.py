@@ -17,8 +17,8 @@ from exported_families import CASES, export_case
 from old_runtime import NotAvailableError, OldRuntime, expect, make_old_runtime, run_graphs
 from tiny_bundle import make_tiny_bundle, textured_picture, tiny_backbone, write_good_pictures
 
-from anoco_edge.onnx_session import open_session
 from anoco_edge.scoring.onnx_scorer import scoring_model
+from anoco_edge.scoring.onnx_session import open_session
 
 LIMIT = 1e-4  # of float32 graphs, relative to the largest number
 # Where two versions differ in the last bit, a number may be rounded to another step of INT8.

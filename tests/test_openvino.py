@@ -18,8 +18,8 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.engines.openvino import OpenVinoEngine, load_core, options, pick_device
+from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import EnvironmentMissingError
-from anoco_edge.selftest import check_engine
 from anoco_edge.teaching import NewPicture, Teacher
 
 

@@ -24,9 +24,9 @@ from tiny_bundle import tiny_backbone
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import open_engine
 from anoco_edge.engines.ort_gpu import OnnxRuntimeGpuEngine
+from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import BundleError, ParityError
-from anoco_edge.plans.ahead import build_ahead
-from anoco_edge.selftest import check_engine
+from anoco_edge.plans.build import build_ahead
 
 ON_CPU = ("onnxruntime", "openvino")
 WEIGHTS: bytes = filters(onnx.load_from_string(tiny_backbone(64, 64, 8))).raw_data

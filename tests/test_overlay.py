@@ -7,8 +7,9 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from anoco_edge.drawing.colormap import colours, table
-from anoco_edge.drawing.overlay import (
+from anoco_edge.errors import UsageError
+from anoco_edge.reporting.colormap import colours, table
+from anoco_edge.reporting.overlay import (
     BACKGROUND,
     CHIPS,
     CONTOUR,
@@ -20,7 +21,6 @@ from anoco_edge.drawing.overlay import (
     heat,
     plan,
 )
-from anoco_edge.errors import UsageError
 
 Pixels = npt.NDArray[np.int64]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from anoco_edge.errors import PictureError
+from anoco_edge.images.decode import MAX_PIXELS, MAX_SIDE, MIN_SIDE, check_size
 from anoco_edge.native.interface import BankOptions, Image, ScorerOptions, Struct
-from anoco_edge.pictures import MAX_PIXELS, MAX_SIDE, MIN_SIDE, check_size
 
 pytestmark = pytest.mark.xdist_group("native")
 

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from anoco_edge.errors import PictureError
-from anoco_edge.pictures import MAX_PIXELS, as_rgb, check_rgb, decode_picture, read_picture
+from anoco_edge.images.decode import MAX_PIXELS, as_rgb, check_rgb, decode_picture, read_picture
 
 W, H = 37, 29
 RNG = np.random.default_rng(7)

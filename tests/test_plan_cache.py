@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from anoco_edge.bundle import InputContract
-from anoco_edge.bundle.disk import TEMPORARY
 from anoco_edge.errors import BundleError, StorageError
 from anoco_edge.plans import cache
-from anoco_edge.plans.builder import BuiltPlan, backbone_profile
+from anoco_edge.plans.tensorrt_builder import BuiltPlan, backbone_profile
+from anoco_edge.storage.beneath import TEMPORARY
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 CONTRACT = InputContract(width=64, height=64, stride=16, rows=4, cols=4, dim=8)

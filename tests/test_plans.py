@@ -22,15 +22,15 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.plans import cache
-from anoco_edge.plans.ahead import build_ahead, clean_cache
-from anoco_edge.plans.builder import (
+from anoco_edge.plans.build import build_ahead, clean_cache
+from anoco_edge.plans.tensorrt_builder import (
     BuiltPlan,
     Profile,
     backbone_profile,
     build_plan,
     parse_targets,
 )
-from anoco_edge.plans.flavours import is_installed
+from anoco_edge.plans.tensorrt_modules import is_installed
 from anoco_edge.scoring.onnx_scorer import scoring_model
 
 pytestmark = pytest.mark.usefixtures("empty_cache")

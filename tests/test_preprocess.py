@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.bundle.schema import Fit, InputContract, Region
-from anoco_edge.preprocess import Placement, inspected_patches, patch_box, place, prepare
+from anoco_edge.bundle.schema import Region
+from anoco_edge.images.contract import Fit, InputContract
+from anoco_edge.images.preprocess import Placement, patch_box, place, prepare
+from anoco_edge.pipeline.patch_mask import inspected_patches
 
 SIZES = [(1, 1), (3, 200), (200, 3), (64, 48), (65, 49), (640, 480), (48, 64), (1000, 7)]
 
@@ -123,8 +125,8 @@ def test_patches_tile_the_input() -> None:
 
 def test_everything_counts_without_region_mask_or_fill() -> None:
     made = contract()
-    counted = inspected_patches(made, place(made, 640, 480))
-    assert counted.shape == (3, 4) and counted.all()
+    scored = inspected_patches(made, place(made, 640, 480))
+    assert scored.shape == (3, 4) and scored.all()
 
 
 def test_a_patch_that_touches_fill_does_not_count() -> None:
@@ -132,11 +134,11 @@ def test_a_patch_that_touches_fill_does_not_count() -> None:
     # 64 x 32 in the middle: rows 1 and 2 are free of fill.
     assert inspected_patches(made, place(made, 200, 100)).all(axis=1).tolist() == [0, 1, 1, 0]
     # One pixel less on each side, and those rows hold fill too.
-    counted = inspected_patches(made, Placement(200, 94, 0, 17, 64, 30))
-    assert not counted.any()
+    scored = inspected_patches(made, Placement(200, 94, 0, 17, 64, 30))
+    assert not scored.any()
     # Fill on the right only costs the last column.
-    counted = inspected_patches(made, Placement(63, 64, 0, 0, 63, 64))
-    assert counted.all(axis=0).tolist() == [1, 1, 1, 0]
+    scored = inspected_patches(made, Placement(63, 64, 0, 0, 63, 64))
+    assert scored.all(axis=0).tolist() == [1, 1, 1, 0]
 
 
 def test_a_patch_counts_when_more_than_half_of_it_is_in_the_region() -> None:
@@ -144,9 +146,9 @@ def test_a_patch_counts_when_more_than_half_of_it_is_in_the_region() -> None:
     at = place(made, 640, 320)
 
     def columns(right: float) -> list[int]:
-        counted = inspected_patches(made, at, rectangle(0, 0, right, 1))
-        assert (counted[0] == counted[1]).all()
-        return [int(c) for c in counted[0]]
+        scored = inspected_patches(made, at, rectangle(0, 0, right, 1))
+        assert (scored[0] == scored[1]).all()
+        return [int(c) for c in scored[0]]
 
     assert columns(24 / 64) == [1, 0, 0, 0]  # exactly half of the second: not more than half
     assert columns(25 / 64) == [1, 1, 0, 0]
@@ -181,17 +183,17 @@ def test_a_bent_polygon_is_filled_by_its_area() -> None:
 def test_a_polygon_region_cuts_corners() -> None:
     made = contract(rows=8, cols=8)
     triangle = Region(points=((0, 0), (1, 0), (0, 1)))
-    counted = inspected_patches(made, place(made, 300, 300), triangle)
+    scored = inspected_patches(made, place(made, 300, 300), triangle)
     row, col = np.mgrid[:8, :8]
-    assert counted[row + col < 7].all()
-    assert not counted[row + col > 7].any()
+    assert scored[row + col < 7].all()
+    assert not scored[row + col > 7].any()
 
 
 def test_a_region_is_given_in_fractions_of_the_picture_not_of_the_input() -> None:
     made = contract("letterbox", rows=4, cols=4)
     at = place(made, 200, 100)  # the picture covers rows 1 and 2
-    counted = inspected_patches(made, at, rectangle(0, 0, 0.5, 0.5))
-    assert np.argwhere(counted).tolist() == [[1, 0], [1, 1]]
+    scored = inspected_patches(made, at, rectangle(0, 0, 0.5, 0.5))
+    assert np.argwhere(scored).tolist() == [[1, 0], [1, 1]]
 
 
 def test_a_patch_counts_when_less_than_half_of_it_is_masked() -> None:
@@ -202,8 +204,8 @@ def test_a_patch_counts_when_less_than_half_of_it_is_masked() -> None:
     ignore[:8, 16:32] = True  # half of row 0, column 1
     ignore[:7, 32:48] = True  # less than half of row 0, column 2
     ignore[31, 63] = True  # a pixel of row 1, column 3
-    counted = inspected_patches(made, at, None, ignore)
-    assert counted.astype(int).tolist() == [[0, 0, 1, 1], [0, 1, 1, 1]]
+    scored = inspected_patches(made, at, None, ignore)
+    assert scored.astype(int).tolist() == [[0, 0, 1, 1], [0, 1, 1, 1]]
 
 
 @pytest.mark.parametrize("size", [(64, 64), (640, 320), (200, 100), (33, 77)])
@@ -213,10 +215,10 @@ def test_a_mask_follows_the_picture_into_the_letterbox(size: tuple[int, int]) ->
     ignore = np.zeros((size[1], size[0]), np.bool_)
     ignore[:, : size[0] // 2] = True
     free = inspected_patches(made, at)
-    counted = inspected_patches(made, at, None, ignore)
-    assert free.any() and not (counted & ~free).any()
-    np.testing.assert_array_equal(counted[:, 5:], free[:, 5:])
-    assert not counted[:, :4].any()
+    scored = inspected_patches(made, at, None, ignore)
+    assert free.any() and not (scored & ~free).any()
+    np.testing.assert_array_equal(scored[:, 5:], free[:, 5:])
+    assert not scored[:, :4].any()
 
 
 def test_region_mask_and_fill_add_up() -> None:
@@ -224,5 +226,5 @@ def test_region_mask_and_fill_add_up() -> None:
     at = place(made, 200, 100)
     ignore = np.zeros((100, 200), np.bool_)
     ignore[:50, :50] = True
-    counted = inspected_patches(made, at, rectangle(0, 0, 0.5, 1), ignore)
-    assert np.argwhere(counted).tolist() == [[1, 1], [2, 0], [2, 1]]
+    scored = inspected_patches(made, at, rectangle(0, 0, 0.5, 1), ignore)
+    assert np.argwhere(scored).tolist() == [[1, 1], [2, 0], [2, 1]]

@@ -22,8 +22,7 @@ from command_line import PATIENCE
 from PIL import Image
 
 from anoco_edge.errors import StorageError
-from anoco_edge.report import Entry, thumbnail, write_report
-from anoco_edge.report.page import FIRST_ROWS, histogram
+from anoco_edge.results.report_page import FIRST_ROWS, Entry, histogram, thumbnail, write_report
 
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")

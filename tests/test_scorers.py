@@ -334,7 +334,7 @@ def test_patchcore_is_the_nearest_of_a_tenth_and_reweights_the_picture(
 ) -> None:
     queries, references, dim = shape
     q, r = features(queries, dim, seed), features(references, dim, seed + 1)
-    from anoco_edge.coreset import thin
+    from anoco_edge.teaching.coreset import thin
 
     kept = thin(r, int(np.ceil(0.1 * references))).rows
     d = distances("l2", q, r[kept])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command_line import network_camera, ok, run_cli, run_process
 
-from anoco_edge.service_manager import ServiceManager
+from anoco_edge.sinks.service_manager import ServiceManager
 
 ROOT = Path(__file__).parent.parent
 UNIT = ROOT / "examples/jetson/anoco-edge.service"
@@ -104,12 +104,12 @@ def test_frames_that_all_fail_are_no_sign_of_life(
     ear: Ear, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from anoco_edge.errors import AnocoError
-    from anoco_edge.road import PythonRoad
+    from anoco_edge.pipeline.python import PythonPipeline
 
     def broken(self: Any, pictures: Any) -> Any:
         return [AnocoError("the GPU is gone") for _ in pictures]
 
-    monkeypatch.setattr(PythonRoad, "inspect", broken)
+    monkeypatch.setattr(PythonPipeline, "inspect", broken)
     monkeypatch.setenv("NOTIFY_SOCKET", ear.address)
     monkeypatch.setenv("WATCHDOG_USEC", "4")
     monkeypatch.delenv("WATCHDOG_PID", raising=False)

@@ -19,14 +19,14 @@ from tiny_bundle import make_tiny_bundle, textured_picture, tiny_backbone
 
 from anoco_edge import __version__
 from anoco_edge.bundle import Bundle, InputContract, Product, create_bundle
-from anoco_edge.bundle.checksum import sha256_file
 from anoco_edge.detector import Detector
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.errors import BundleError, UsageError
-from anoco_edge.onnx_session import open_session
-from anoco_edge.plans.builder import backbone_profile, build_plan
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.preprocess import prepare
+from anoco_edge.plans.tensorrt_builder import backbone_profile, build_plan
 from anoco_edge.scoring import score_patches
+from anoco_edge.scoring.onnx_session import open_session
+from anoco_edge.storage.hashes import sha256_file
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge_export import single_file
 from anoco_edge_export.fp16 import convert_to_fp16

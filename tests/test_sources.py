@@ -482,7 +482,7 @@ for inputs, camera in ([], 0), ([{video(tmp_path / "a.avi", 2)!r}], None):
 
 def test_importing_sources_loads_neither_opencv_nor_ffmpeg() -> None:
     done = run(
-        "import sys, anoco_edge.sources.files, anoco_edge.pictures\n"
+        "import sys, anoco_edge.sources.files, anoco_edge.images.decode\n"
         "print({'av', 'cv2'} & set(sys.modules))"
     )
     assert done.stdout.strip() == "set()", done.stderr

@@ -15,8 +15,8 @@ import pytest
 from command_line import PATIENCE, environment, run_cli, tree
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.disk import TEMPORARY
 from anoco_edge.detector import Detector
+from anoco_edge.storage.beneath import TEMPORARY
 
 # Both outlast PATIENCE: a stop that waited for them would be no stop.
 

@@ -27,11 +27,13 @@ from other_process import finish, powerless, run_apart, snapshot
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
-from anoco_edge.bundle.disk import LOCK, TEMPORARY, locked, write_atomic, writing
 from anoco_edge.bundle.generations import commit, prune, undo
 from anoco_edge.bundle.store import product_files
 from anoco_edge.detector import Detector
 from anoco_edge.errors import StorageError
+from anoco_edge.storage.atomic_files import write_atomic, writing
+from anoco_edge.storage.beneath import TEMPORARY
+from anoco_edge.storage.locks import LOCK, locked
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 __all__ = ["powerless"]  # a fixture that is shared
@@ -146,7 +148,7 @@ def test_a_lock_falls_with_the_process_that_held_it(taught: Path) -> None:
     holder = child(
         """
         from pathlib import Path
-        from anoco_edge.bundle.disk import locked
+        from anoco_edge.storage.locks import locked
         with locked(Path(path) / "products/part", 0, print):
             print("held", flush=True)
             time.sleep(60)

@@ -18,10 +18,10 @@ from anoco_edge.bundle.generations import prune, undo
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import BundleError, PictureError, ScoringError, UsageError
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.preprocess import prepare
 from anoco_edge.scoring import pool, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-from anoco_edge.threshold import MARGIN, MOST_HELD_OUT, gentle_views
+from anoco_edge.teaching.provisional_threshold import MARGIN, MOST_HELD_OUT, gentle_views
 
 Pictures = Callable[[int], list[Path]]
 
@@ -72,9 +72,9 @@ def test_enroll_keeps_the_pictures_and_says_where_each_patch_came_from(
     teacher: Teacher, good_pictures: Pictures
 ) -> None:
     paths = good_pictures(3)
-    taught = teacher.enroll([NewPicture.from_file(p) for p in paths])
-    product, bundle = taught.product, teacher.bundle
-    assert taught.added == tuple(p.name for p in paths) and taught.duplicates == ()
+    change = teacher.enroll([NewPicture.from_file(p) for p in paths])
+    product, bundle = change.product, teacher.bundle
+    assert change.added == tuple(p.name for p in paths) and change.duplicates == ()
     assert (product.name, product.generation, product.parent) == ("default", 1, None)
     assert bundle.product() == product
     folder = bundle.product_folder("default")
@@ -128,16 +128,16 @@ def test_duplicates_are_refused_by_word(teacher: Teacher, tmp_path: Path) -> Non
     copy.write_bytes(original.read_bytes())
     bitmap = tmp_path / "same.bmp"
     Image.open(original).save(bitmap)
-    taught = teacher.enroll([NewPicture.from_file(p) for p in (original, copy, bitmap)])
-    assert taught.added == ("good0.png",)
-    assert taught.duplicates == ("copy.png (same as good0.png)", "same.bmp (same as good0.png)")
-    assert names(taught.product) == ["good0.png"]
+    change = teacher.enroll([NewPicture.from_file(p) for p in (original, copy, bitmap)])
+    assert change.added == ("good0.png",)
+    assert change.duplicates == ("copy.png (same as good0.png)", "same.bmp (same as good0.png)")
+    assert names(change.product) == ["good0.png"]
     with pytest.raises(PictureError, match=r"nothing new: same.bmp \(same as good0.png\)"):
         teacher.enroll([NewPicture.from_file(bitmap)])
     assert teacher.bundle.product().generation == 1
     # Of a mixture the new ones are taken.
-    taught = teacher.enroll([NewPicture.from_file(copy), frame(9)])
-    assert names(taught.product) == ["good0.png", "frame9"]
+    change = teacher.enroll([NewPicture.from_file(copy), frame(9)])
+    assert names(change.product) == ["good0.png", "frame9"]
 
 
 def test_no_pictures_and_unknown_names_are_usage_errors(teacher: Teacher) -> None:
@@ -325,7 +325,7 @@ def test_only_patches_of_the_region_are_enrolled_and_scored(teacher: Teacher) ->
     detector = Detector.open(teacher.bundle.path)
     good = textured_picture(30)
     before = detector.inspect(good)
-    assert set(zip(*map(list, np.nonzero(before.counted)), strict=True)) == wanted
+    assert set(zip(*map(list, np.nonzero(before.scored)), strict=True)) == wanted
     outside, inside = good.copy(), good.copy()
     outside[:, :45] = 255  # resizing blends over the border, by less than 3 pixels
     outside[63:] = 0
@@ -334,7 +334,7 @@ def test_only_patches_of_the_region_are_enrolled_and_scored(teacher: Teacher) ->
     assert spoilt.score == before.score and spoilt.verdict == before.verdict == "good"
     np.testing.assert_array_equal(spoilt.energy, before.energy)
     np.testing.assert_array_equal(spoilt.map, before.map)
-    assert (spoilt.energy[~spoilt.counted] == 0).all()
+    assert (spoilt.energy[~spoilt.scored] == 0).all()
     # Enlarging blends over one input pixel, 1.5 of the picture's; beyond that there is nothing.
     assert (spoilt.map[:, :46] == 0).all() and (spoilt.map[62:] == 0).all()
     found = detector.inspect(inside)

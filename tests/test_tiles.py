@@ -24,12 +24,12 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, InputContract, create_bundle
 from anoco_edge.bundle.documents import sealed_document
-from anoco_edge.bundle.schema import Tiles
-from anoco_edge.canvas import MOST_TILES, Canvas, plan_tiles
 from anoco_edge.cli.settings import read_tiles
 from anoco_edge.detector import Detector
 from anoco_edge.engines import Engine, open_engine
 from anoco_edge.errors import BundleError, PictureError, UsageError
+from anoco_edge.images.contract import Tiles
+from anoco_edge.pipeline.tiling import MOST_TILES, Tiling, plan_tiles
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 
 STRIDE = 16
@@ -82,7 +82,7 @@ class Context:
 
 
 def stitched(engine: Engine, window: InputContract, tiles: Tiles, canvas: Any) -> Any:
-    whole = Canvas(window, tiles)
+    whole = Tiling(window, tiles)
     rows, cols = whole.contract.rows, whole.contract.cols
     return whole.features(engine, canvas[None])[0].reshape(rows, cols, -1)
 
@@ -95,7 +95,7 @@ def test_the_grid_is_that_of_an_engine_as_large_as_the_canvas(tmp_path: Path) ->
     small = make_tiny_bundle(tmp_path / "small.anoco")
     large = make_tiny_bundle(tmp_path / "large.anoco", size=(160, 112))
     canvases = np.stack([noise(160, 112, seed) for seed in (1, 2)])
-    canvas = Canvas(small.manifest.input, TILES)
+    canvas = Tiling(small.manifest.input, TILES)
     assert canvas.contract == large.manifest.input
     found = canvas.features(open_engine("auto", small), canvases)
     expected = open_engine("auto", large).features(canvases)
@@ -142,12 +142,12 @@ def test_at_most_eight_windows_go_through_the_engine_at_once(tiny_bundle: Bundle
     engine = Counting(open_engine("auto", tiny_bundle))
     starts = (0, 64, 128)
     tiles = Tiles(width=192, height=192, columns=starts, rows=starts)
-    canvas = Canvas(tiny_bundle.manifest.input, tiles)
+    canvas = Tiling(tiny_bundle.manifest.input, tiles)
     assert canvas.windows == 9
     canvas.features(engine, np.stack([noise(192, 192), noise(192, 192, 1)]))
     assert engine.batches == [8, 1, 8, 1]
     engine.batches.clear()
-    untiled = Canvas(tiny_bundle.manifest.input)
+    untiled = Tiling(tiny_bundle.manifest.input)
     untiled.features(engine, np.stack([noise(64, 64)] * 3))
     assert untiled.windows == 1 and engine.batches == [3]
 
@@ -164,7 +164,7 @@ def covered(tiles: Tiles, window: InputContract) -> None:
         assert starts[0] == 0 and starts[-1] + side == length
         for before, after in pairwise(starts):
             assert before < after <= before + side and after % window.stride == 0
-    window.canvas(tiles)  # says the same, in its own words
+    window.tiled(tiles)  # says the same, in its own words
 
 
 def in_common(starts: Sequence[int], side: int, canvas: int, length: int) -> Fraction:
@@ -374,7 +374,7 @@ def test_everything_is_as_on_one_input_of_the_size_of_the_canvas(
     assert "anomalous" == found[1].verdict == found[2].verdict
     for one, other in zip(found, expected, strict=True):
         assert one.energy.shape == (7, 10)
-        for name in ("energy", "counted", "input_map", "anchor", "similarity", "map"):
+        for name in ("energy", "scored", "input_map", "anchor", "similarity", "map"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
         assert (one.score, one.regions, one.verdict) == (other.score, other.regions, other.verdict)
         ours, theirs = one.evidence(*one.peak), other.evidence(*other.peak)

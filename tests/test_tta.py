@@ -17,18 +17,18 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product, create_bundle
 from anoco_edge.bundle.schema import Affine
-from anoco_edge.cli.cost import accept_cost
+from anoco_edge.cli.views.cost import accept_cost
 from anoco_edge.detector import Detector
-from anoco_edge.energy import EnergyReader, PictureEnergy
 from anoco_edge.engines import Engine, open_engine
 from anoco_edge.errors import UsageError
-from anoco_edge.geometry import Geometry
-from anoco_edge.inspection import Inspection
-from anoco_edge.preprocess import inspected_patches, inspected_pixels, place, prepare
+from anoco_edge.images.preprocess import place, prepare
+from anoco_edge.pipeline.augmentation import IDENTITY, average, paired_views, visible_patches, warp
+from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
+from anoco_edge.pipeline.inspection import Inspection
+from anoco_edge.pipeline.patch_mask import PatchMask, inspected_patches, inspected_pixels
 from anoco_edge.scoring import Parameters, open_scorer, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
-from anoco_edge.threshold import gentle_views
-from anoco_edge.views import IDENTITY, average, paired_views, seen_patches, warp
+from anoco_edge.teaching.provisional_threshold import gentle_views
 
 Pixels = NDArray[np.uint8]
 Level = Literal["none", "references", "paper"]
@@ -138,14 +138,14 @@ def test_the_bank_holds_every_view_of_every_reference(bundle: Bundle, level: Lev
         views = all_views(product, number)
         assert len(views) == 31 == len(set(views))
         for k, view in enumerate(views):
-            counted = seen_patches(contract, view, inside, wanted)
+            scored = visible_patches(contract, view, inside, wanted)
             features = engine.features(warp(pixels, view, FILL)[None])[0]
             mine = np.flatnonzero((bank.reference == number) & (bank.view == k))
             places = list(zip(bank.row[mine].tolist(), bank.col[mine].tolist(), strict=True))
-            assert places == [(r, c) for r, c in np.argwhere(counted).tolist()]
+            assert places == [(r, c) for r, c in np.argwhere(scored).tolist()]
             np.testing.assert_array_equal(
                 bank.references.features[mine],
-                features[counted.reshape(-1)].astype(np.float16),
+                features[scored.reshape(-1)].astype(np.float16),
             )
             rows += len(mine)
     assert rows == len(bank) and product.dropped_patches == 0
@@ -243,7 +243,7 @@ def test_a_view_may_see_nothing_of_a_small_region(bundle: Bundle) -> None:
     product = Teacher.open(bundle.path).enroll(parts(1, 2), settings=corner).product
     bank = bundle.bank(product)
     assert (bank.view == 0).sum() == 2 and len(np.unique(bank.view)) < 31
-    assert Detector.open(bundle.path).inspect(part(3).rgb).counted.sum() == 1
+    assert Detector.open(bundle.path).inspect(part(3).rgb).scored.sum() == 1
 
 
 class DeadCorner(Colour):
@@ -265,10 +265,10 @@ def test_a_view_that_sees_only_what_has_no_signal_is_left_out(tmp_path: Path) ->
     product = Teacher(bundle, DeadCorner(16)).enroll([dark], settings=settings).product
     contract, bank = bundle.manifest.input, bundle.bank(product)
     pixels = inspected_pixels(contract, place(contract, SIZE, SIZE), product.region)
-    counted = [int(seen_patches(contract, v, *pixels).sum()) for v in all_views(product, 0)]
+    scored = [int(visible_patches(contract, v, *pixels).sum()) for v in all_views(product, 0)]
     alive = [int((bank.view == k).sum()) for k in range(31)]
-    assert alive[0] == 1 and any(c and not a for c, a in zip(counted, alive, strict=True))
-    assert product.dropped_patches == sum(counted) - sum(alive)
+    assert alive[0] == 1 and any(c and not a for c, a in zip(scored, alive, strict=True))
+    assert product.dropped_patches == sum(scored) - sum(alive)
 
 
 # ---- an inspection
@@ -282,8 +282,8 @@ def test_how_often_a_query_goes_through_the_engine(
 ) -> None:
     Teacher.open(bundle.path).enroll(parts(1, 2), settings=tta(level))
     detector = Detector.open(bundle.path)
-    engine = Counting(detector._road.engine)
-    detector._road.energies._engine = engine
+    engine = Counting(detector._pipeline.engine)
+    detector._pipeline.energies._engine = engine
     detector.inspect(part(3).rgb)
     assert engine.batches == batches
 
@@ -296,12 +296,12 @@ def read_by_hand(bundle: Bundle, product: Product, rgb: Pixels) -> Any:
     inside, wanted = inspected_pixels(contract, placement)
     seen = []
     for view in (IDENTITY, *product.views):
-        counted = seen_patches(contract, view, inside, wanted)
+        scored = visible_patches(contract, view, inside, wanted)
         features = engine.features(warp(pixels, view, contract.fill)[None])[0]
-        energy = np.zeros(counted.shape, np.float32)
-        scores = score_patches(features[counted.reshape(-1)], bank, scorer="reference")
-        energy[counted] = scores.energy
-        seen.append((view, energy, counted))
+        energy = np.zeros(scored.shape, np.float32)
+        scores = score_patches(features[scored.reshape(-1)], bank, scorer="reference")
+        energy[scored] = scores.energy
+        seen.append((view, energy, scored))
     return average(contract, seen, inspected_patches(contract, placement))
 
 
@@ -315,9 +315,9 @@ def test_the_map_is_the_average_of_all_views(tmp_path: Path, fit: str, width: in
     found = Detector.open(bundle.path, scorer="reference").inspect(rgb)
     expected = read_by_hand(bundle, product, rgb)
     np.testing.assert_allclose(found.energy, expected, rtol=1e-4, atol=1e-9)
-    assert found.score == pytest.approx(float(expected[found.counted].max()), rel=1e-4)
+    assert found.score == pytest.approx(float(expected[found.scored].max()), rel=1e-4)
     once = Detector.open(bundle.path, scorer="reference")
-    once._road.energies._views = ()
+    once._pipeline.energies._views = ()
     assert np.abs(once.inspect(rgb).energy - found.energy).max() > 1e-3 * found.score
 
 
@@ -334,8 +334,8 @@ def scene(width: int, height: int, blob: bool = False) -> Pixels:
 def reading(bundle: Bundle, engine: Engine, product: Product, rgb: Pixels) -> PictureEnergy:
     bank = bundle.bank(product).references
     scorer = open_scorer("auto", bank, Parameters(product.lam, product.metric, product.floor))
-    geometry = Geometry.of(bundle, product)
-    reader = EnergyReader(engine, bundle.manifest.input, product, geometry, scorer)
+    patch_mask = PatchMask.of(bundle, product)
+    reader = EnergyReader(engine, bundle.manifest.input, product, patch_mask, scorer)
     (found,) = reader.read([rgb])
     assert isinstance(found, PictureEnergy)
     return found
@@ -352,7 +352,7 @@ def test_views_of_a_picture_agree_where_content_turns_with_its_features(tmp_path
     once = reading(bundle, engine, product, rgb)
     paper = {"tta": "paper", "views": paired_views(0, SIZE, SIZE)}
     many = reading(bundle, engine, product.model_copy(update=paper), rgb)
-    assert many.counted.all() and once.counted.all()
+    assert many.scored.all() and once.scored.all()
     for found in (once, many):
         row, col = np.unravel_index(found.energy.argmax(), (24, 24))
         assert abs(row - 10) <= 1 and abs(col - 14) <= 1
@@ -381,7 +381,7 @@ def test_evidence_in_a_view_points_at_its_place_in_the_reference(tmp_path: Path)
     reference = NewPicture.from_array("coded", position_coded(width, height))
     product = Teacher(bundle, Colour(16)).enroll([reference], settings=tta("references")).product
     detector = Detector.open(bundle.path)
-    detector._road.energies._engine = Colour(16)
+    detector._pipeline.energies._engine = Colour(16)
     contract, bank = bundle.manifest.input, bundle.bank(product)
     pixels, placement = prepare(reference.rgb, contract)
     inside, wanted = inspected_pixels(contract, placement)
@@ -392,7 +392,7 @@ def test_evidence_in_a_view_points_at_its_place_in_the_reference(tmp_path: Path)
         query = warp(pixels, views[number], FILL)
         large = np.asarray(Image.fromarray(query).resize((width, height), Image.Resampling.NEAREST))
         result: Inspection = detector.inspect(large)
-        whole = seen_patches(contract, views[number], inside, wanted)
+        whole = visible_patches(contract, views[number], inside, wanted)
         for row, col in np.argwhere(whole).tolist():
             evidence = result.evidence(row, col)
             colour = query[16 * row : 16 * row + 16, 16 * col : 16 * col + 16].mean(axis=(0, 1))
@@ -455,7 +455,7 @@ def test_views_tiles_region_and_mask_together(tmp_path: Path, level: Level) -> N
     )
     good = [part(seed, 224, 160) for seed in (1, 2)]
     product = Teacher.open(bundle.path).enroll(good, settings=settings).product
-    canvas = bundle.manifest.input.canvas(product.tiles)
+    canvas = bundle.manifest.input.tiled(product.tiles)
     assert (canvas.cols, canvas.rows) == (7, 6)
     assert product.views == paired_views(0, canvas.width, canvas.height)
     bank = bundle.bank(product)
@@ -463,25 +463,25 @@ def test_views_tiles_region_and_mask_together(tmp_path: Path, level: Level) -> N
     pixels = inspected_pixels(canvas, where, product.region, ignore)
     for k, view in enumerate(all_views(product, 1)):
         mine = (bank.reference == 1) & (bank.view == k)
-        counted = seen_patches(canvas, view, *pixels)
-        found = np.zeros_like(counted)
+        scored = visible_patches(canvas, view, *pixels)
+        found = np.zeros_like(scored)
         found[bank.row[mine], bank.col[mine]] = True
-        np.testing.assert_array_equal(found, counted)
+        np.testing.assert_array_equal(found, scored)
     detector = Detector.open(bundle.path)
-    engine = Counting(detector._road.engine)
-    detector._road.energies._engine = engine
+    engine = Counting(detector._pipeline.engine)
+    detector._pipeline.energies._engine = engine
     bad = textured_picture(5, 224, 160)
     bad[100:130, 120:160] = (250, 20, 20)
     bad[:50, :70] = (250, 20, 20)  # under the mask
     result = detector.inspect(bad)
     assert sum(engine.batches) == 4 * (26 if level == "paper" else 1) and max(engine.batches) <= 8
     np.testing.assert_array_equal(
-        result.counted, inspected_patches(canvas, where, product.region, ignore)
+        result.scored, inspected_patches(canvas, where, product.region, ignore)
     )
-    assert not result.energy[~result.counted].any() and result.verdict == "anomalous"
+    assert not result.energy[~result.scored].any() and result.verdict == "anomalous"
     x0, y0, x1, y1 = result.regions[0].box
     assert x0 < 160 and x1 > 120 and y0 < 130 and y1 > 100
-    assert not result.counted[:2, :2].any()
+    assert not result.scored[:2, :2].any()
     assert detector.inspect(good[0].rgb).verdict == "good"
 
 

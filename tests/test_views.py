@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from anoco_edge.bundle.schema import Affine, Fit, InputContract, Region
+from anoco_edge.bundle.schema import Affine, Region
 from anoco_edge.errors import ScoringError
-from anoco_edge.maps import Map
-from anoco_edge.preprocess import Mask, inspected_patches, place
-from anoco_edge.views import (
+from anoco_edge.images.contract import Fit, InputContract
+from anoco_edge.images.preprocess import Mask, place
+from anoco_edge.pipeline.anomaly_map import Map
+from anoco_edge.pipeline.augmentation import (
     IDENTITY,
     OWN,
     PAIRED,
@@ -28,10 +29,11 @@ from anoco_edge.views import (
     entropy_weight,
     own_views,
     paired_views,
-    seen_patches,
+    visible_patches,
     warp,
     warp_back,
 )
+from anoco_edge.pipeline.patch_mask import inspected_patches
 
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT, STRIDE = 64, 48, 8
@@ -64,8 +66,8 @@ def grid(seed: int = 0) -> tuple[Map, Mask]:
     """Energies, and three quarters of the patches count; the others hold no number."""
     rng = np.random.default_rng(seed)
     shape = (HEIGHT // STRIDE, WIDTH // STRIDE)
-    counted = rng.random(shape) < 0.75
-    return np.where(counted, rng.exponential(size=shape), np.nan).astype(np.float32), counted
+    scored = rng.random(shape) < 0.75
+    return np.where(scored, rng.exponential(size=shape), np.nan).astype(np.float32), scored
 
 
 def apply(view: Affine, x: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -170,7 +172,7 @@ def test_the_identity_sees_what_is_inspected(fit: Fit, size: tuple[int, int]) ->
     direct = inspected_patches(made, at, region, ignore)
     assert direct.any() and not direct.all()
     for view, flipped in FLIPS:
-        np.testing.assert_array_equal(seen_patches(made, view, inside, wanted), direct[flipped])
+        np.testing.assert_array_equal(visible_patches(made, view, inside, wanted), direct[flipped])
 
 
 @every_view
@@ -179,7 +181,7 @@ def test_a_patch_counts_where_nothing_but_picture_reaches_it(view: Affine) -> No
     inside = np.zeros((HEIGHT, WIDTH), np.bool_)
     inside[5:, 3:61] = True
     canvas = np.where(inside, np.uint8(255), np.uint8(0))[..., None].repeat(3, axis=2)
-    seen = seen_patches(contract(), view, inside, inside)
+    seen = visible_patches(contract(), view, inside, inside)
     warped = warp(canvas, view, (0, 0, 0)).reshape(6, STRIDE, 8, STRIDE, 3)
     np.testing.assert_array_equal(seen, (warped == 255).all(axis=(1, 3, 4)))
     slow = slow_warp(inside.astype(np.float64), view, 0).reshape(6, STRIDE, 8, STRIDE)
@@ -192,9 +194,9 @@ def test_a_patch_counts_where_more_than_half_of_it_is_wanted(view: Affine) -> No
     everything = np.ones((HEIGHT, WIDTH), np.bool_)
     wanted = np.zeros((HEIGHT, WIDTH), np.bool_)
     wanted[12:40, 20:50] = True
-    whole = seen_patches(contract(), view, everything, everything)
+    whole = visible_patches(contract(), view, everything, everything)
     share = slow_warp(wanted.astype(np.float64), view, 0).reshape(6, STRIDE, 8, STRIDE)
-    seen = seen_patches(contract(), view, everything, wanted)
+    seen = visible_patches(contract(), view, everything, wanted)
     np.testing.assert_array_equal(seen, whole & (share.mean(axis=(1, 3)) > 0.5))
     assert 0 < seen.sum() < whole.sum()
 
@@ -215,19 +217,19 @@ def test_boxes_in_the_source() -> None:
 def test_the_identity_and_flips_bring_every_energy_back(
     view: Affine, flipped: tuple[slice, slice]
 ) -> None:
-    energy, counted = grid()
-    back, seen = warp_back(contract(), view, energy, counted)
+    energy, scored = grid()
+    back, seen = warp_back(contract(), view, energy, scored)
     assert back.dtype == np.float32
-    np.testing.assert_array_equal(seen, counted[flipped])
+    np.testing.assert_array_equal(seen, scored[flipped])
     np.testing.assert_array_equal(back, np.where(seen, energy[flipped], 0))
 
 
 @every_view
 def test_warping_back_is_bilinear_between_the_patches_that_count(view: Affine) -> None:
-    energy, counted = grid()
-    back, seen = warp_back(contract(), view, energy, counted)
-    patches = [(row, col) for row, col in np.argwhere(counted).tolist()]
-    for row, col in np.ndindex(*counted.shape):
+    energy, scored = grid()
+    back, seen = warp_back(contract(), view, energy, scored)
+    patches = [(row, col) for row, col in np.argwhere(scored).tolist()]
+    for row, col in np.ndindex(*scored.shape):
         x, y = forward(view, (col + 0.5) * STRIDE, (row + 0.5) * STRIDE)
         assert seen[row, col] == ((y // STRIDE, x // STRIDE) in patches)
         if not seen[row, col]:
@@ -242,12 +244,12 @@ def test_warping_back_is_bilinear_between_the_patches_that_count(view: Affine) -
 
 
 def test_neither_unseen_patches_nor_what_lies_beyond_have_a_value() -> None:
-    energy, counted = np.ones((6, 8), np.float32), np.ones((6, 8), np.bool_)
-    back, seen = warp_back(contract(), (1, 0, 3 * STRIDE, 0, 1, -2 * STRIDE), energy, counted)
+    energy, scored = np.ones((6, 8), np.float32), np.ones((6, 8), np.bool_)
+    back, seen = warp_back(contract(), (1, 0, 3 * STRIDE, 0, 1, -2 * STRIDE), energy, scored)
     assert np.argwhere(seen).min(axis=0).tolist() == [0, 3]
     assert np.argwhere(seen).max(axis=0).tolist() == [3, 7]
     np.testing.assert_array_equal(back, seen.astype(np.float32))
-    _, seen = warp_back(contract(), (1, 0, 1000, 0, 1, 1000), energy, counted)
+    _, seen = warp_back(contract(), (1, 0, 1000, 0, 1, 1000), energy, scored)
     assert not seen.any()
 
 
@@ -282,9 +284,9 @@ def flat_and_peak() -> tuple[Map, Map, Mask]:
 
 
 def test_a_view_that_points_at_something_outvotes_a_level_one() -> None:
-    flat, peak, counted = flat_and_peak()
+    flat, peak, scored = flat_and_peak()
     got = average(
-        contract(), [(IDENTITY, flat, counted), ((-1, 0, WIDTH, 0, 1, 0), peak, counted)], counted
+        contract(), [(IDENTITY, flat, scored), ((-1, 0, WIDTH, 0, 1, 0), peak, scored)], scored
     )
     assert got.dtype == np.float32
     assert got[1, 5] == pytest.approx((9 + 2 * math.exp(-10)) / (1 + math.exp(-10)))
@@ -292,21 +294,21 @@ def test_a_view_that_points_at_something_outvotes_a_level_one() -> None:
 
 
 def test_views_that_do_not_see_a_patch_have_no_say_there() -> None:
-    flat, peak, counted = flat_and_peak()
+    flat, peak, scored = flat_and_peak()
     beyond: Affine = (1, 0, 4 * STRIDE, 0, 1, 0)  # shows the right half only
-    got = average(contract(), [(IDENTITY, flat, counted), (beyond, peak, counted)], counted)
+    got = average(contract(), [(IDENTITY, flat, scored), (beyond, peak, scored)], scored)
     np.testing.assert_array_equal(got[:, :4], 2)
     assert got[1, 6] > 8.9 and got[2:, 4:].max() < 1e-3
 
 
 def test_each_patch_is_the_weighted_mean_of_the_views_that_see_it() -> None:
-    energy, counted = grid(0)
-    views = [(IDENTITY, energy, counted), *((v, *grid(i)) for i, v in enumerate(VIEWS, 1))]
-    got = average(contract(), views, counted)
+    energy, scored = grid(0)
+    views = [(IDENTITY, energy, scored), *((v, *grid(i)) for i, v in enumerate(VIEWS, 1))]
+    got = average(contract(), views, scored)
     trust = np.array([entropy_weight(energy[valid]) for _, energy, valid in views])
     backs, seen = map(np.array, zip(*(warp_back(contract(), *v) for v in views), strict=True))
     assert len(set(trust)) == len(views) and not seen.all()
-    for row, col in np.argwhere(counted).tolist():
+    for row, col in np.argwhere(scored).tolist():
         sees = seen[:, row, col]
         wanted = np.average(backs[sees, row, col], weights=trust[sees])
         assert got[row, col] == pytest.approx(wanted, rel=1e-5)
@@ -315,35 +317,35 @@ def test_each_patch_is_the_weighted_mean_of_the_views_that_see_it() -> None:
 @given(st.integers(0, 10_000), st.integers(0, PAIRED), st.sampled_from([1e-30, 1.0, 1e30]))
 @settings(derandomize=True, deadline=None, max_examples=40)
 def test_an_average_lies_between_its_views(seed: int, count: int, scale: float) -> None:
-    first, counted = grid(seed)
-    views = [(IDENTITY, first, counted)]
+    first, scored = grid(seed)
+    views = [(IDENTITY, first, scored)]
     views += [(v, *grid(seed + i)) for i, v in enumerate(VIEWS[:count], 1)]
     views = [(view, energy * np.float32(scale), valid) for view, energy, valid in views]
-    got = average(contract(), views, counted)
+    got = average(contract(), views, scored)
     backs = [warp_back(contract(), *view) for view in views]
     low = np.min([np.where(seen, back, np.inf) for back, seen in backs], axis=0)
     high = np.max([np.where(seen, back, -np.inf) for back, seen in backs], axis=0)
-    assert (low[counted] <= got[counted]).all() and (got[counted] <= high[counted]).all()
-    assert not got[~counted].any()
+    assert (low[scored] <= got[scored]).all() and (got[scored] <= high[scored]).all()
+    assert not got[~scored].any()
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0])
 def test_what_is_no_energy_never_becomes_a_score(bad: float) -> None:
-    flat, peak, counted = flat_and_peak()
+    flat, peak, scored = flat_and_peak()
     peak[3, 3] = bad
     with pytest.raises(ScoringError, match="NaN, infinity or negative"):
-        average(contract(), [(IDENTITY, flat, counted), (VIEWS[0], peak, counted)], counted)
+        average(contract(), [(IDENTITY, flat, scored), (VIEWS[0], peak, scored)], scored)
     with pytest.raises(ScoringError):
-        warp_back(contract(), VIEWS[0], peak, counted)
+        warp_back(contract(), VIEWS[0], peak, scored)
     with pytest.raises(ScoringError):
         entropy_weight(peak)
 
 
 def test_a_patch_that_no_view_sees_is_an_error_not_a_zero() -> None:
-    flat, _, counted = flat_and_peak()
+    flat, _, scored = flat_and_peak()
     beyond: Affine = (1, 0, 4 * STRIDE, 0, 1, 0)
     with pytest.raises(ScoringError, match="24 patches are seen by no view; the first view"):
-        average(contract(), [(beyond, flat, counted)], counted)
+        average(contract(), [(beyond, flat, scored)], scored)
 
 
 # From pixels and back: an engine whose energy of a patch is its mean brightness
@@ -375,10 +377,10 @@ def test_every_paired_view_brings_the_energies_of_a_smooth_scene_back() -> None:
     direct = engine(pixels, FINE)
     for view in paired_views(0, 160, 128):
         energy = engine(warp(pixels, view, FILL), FINE)
-        counted = seen_patches(made, view, everything, everything)
-        back, seen = warp_back(made, view, energy, counted)
+        scored = visible_patches(made, view, everything, everything)
+        back, seen = warp_back(made, view, energy, scored)
         # Next to patches that do not count there is no interpolation but repetition.
-        ring = np.pad(counted, 1)
+        ring = np.pad(scored, 1)
         around = np.all([ring[i : i + 32, j : j + 40] for i in range(3) for j in range(3)], axis=0)
         _, inner = warp_back(made, view, energy, around)
         assert inner.sum() > 0.6 * inner.size and (seen | ~inner).all()
@@ -391,9 +393,9 @@ def test_every_paired_view_brings_the_energies_of_a_smooth_scene_back() -> None:
 @pytest.mark.parametrize("view", [view for view, _ in FLIPS])
 def test_a_flipped_picture_gives_the_very_same_energies(view: Affine) -> None:
     everything = np.ones((HEIGHT, WIDTH), np.bool_)
-    counted = seen_patches(contract(), view, everything, everything)
-    assert counted.all()
+    scored = visible_patches(contract(), view, everything, everything)
+    assert scored.all()
     energy = engine(warp(picture(), view, FILL), STRIDE)
-    back, seen = warp_back(contract(), view, energy, counted)
+    back, seen = warp_back(contract(), view, energy, scored)
     assert seen.all()
     np.testing.assert_array_equal(back, engine(picture(), STRIDE))

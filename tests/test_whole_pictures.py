@@ -13,8 +13,8 @@ import pytest
 from PIL import Image, ImageFile, TiffImagePlugin
 
 from anoco_edge.errors import PictureError
-from anoco_edge.jpeg_check import MAX_SCANS, check_jpeg
-from anoco_edge.pictures import MAX_PIXELS, decode_picture, read_picture
+from anoco_edge.images.decode import MAX_PIXELS, decode_picture, read_picture
+from anoco_edge.images.jpeg_check import MAX_SCANS, check_jpeg
 
 EOI = b"\xff\xd9"
 RNG = np.random.default_rng(3)
@@ -267,7 +267,7 @@ def test_pictures_in_bands_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         ),
     }
     whole = {kind: decode_picture(data, kind) for kind, data in kinds.items()}
-    monkeypatch.setattr("anoco_edge.pictures._BAND_PIXELS", 320 * 7)
+    monkeypatch.setattr("anoco_edge.images.decode._BAND_PIXELS", 320 * 7)
     for kind, data in kinds.items():
         assert np.array_equal(decode_picture(data, kind), whole[kind]), kind
     assert whole["turned"].shape == (320, 240, 3)

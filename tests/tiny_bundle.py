@@ -9,8 +9,8 @@ from PIL import Image
 
 from anoco_edge.bundle import Bundle, InputContract, create_bundle
 from anoco_edge.bundle.schema import Backbone, Weights
+from anoco_edge.engines.selftest import selftest_energies
 from anoco_edge.scoring.onnx_scorer import scoring_model
-from anoco_edge.selftest import selftest_energies
 
 STRIDE = 16
 

@@ -2,8 +2,9 @@
 
 from anoco_edge.bundle.bank import Bank
 from anoco_edge.bundle.creation import create_bundle
-from anoco_edge.bundle.schema import InputContract, Manifest, Product, Reference, Region, Threshold
+from anoco_edge.bundle.schema import Manifest, Product, Reference, Region, Threshold
 from anoco_edge.bundle.store import Bundle, find_bundle
+from anoco_edge.images.contract import InputContract
 
 __all__ = [
     "Bank",

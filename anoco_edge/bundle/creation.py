@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anoco_edge.bundle.checksum import sha256_bytes, sha256_file
-from anoco_edge.bundle.disk import writing
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.parity_report import ParityReport
-from anoco_edge.bundle.schema import Backbone, FileRecord, InputContract, Manifest, Plan
+from anoco_edge.bundle.schema import Backbone, FileRecord, Manifest, Plan
 from anoco_edge.bundle.store import Bundle, now
 from anoco_edge.errors import AnocoError, StorageError, UsageError
+from anoco_edge.images.contract import InputContract
+from anoco_edge.storage.atomic_files import writing
 from anoco_edge.storage.durability import NOT_DURABLE
+from anoco_edge.storage.hashes import sha256_bytes, sha256_file
 from anoco_edge.storage.staging import Staging, staging
 
 

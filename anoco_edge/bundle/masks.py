@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anoco_edge.errors import BundleError, PictureError
-from anoco_edge.pictures import check_size, decode_picture
+from anoco_edge.images.decode import check_size, decode_picture
 
 Mask = NDArray[np.bool_]
 

@@ -1,4 +1,4 @@
-"""Opening, checking and creating bundles. See DESIGN section 4 for the layout."""
+"""DetectorConfig, checking and creating bundles. See DESIGN section 4 for the layout."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from typing import BinaryIO
 
 from anoco_edge.bundle.bank import Bank
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.bundle.checksum import sha256_bytes, sha256_stream
-from anoco_edge.bundle.disk import LOCK
 from anoco_edge.bundle.documents import MOST_BYTES, Model, changed, parse_json, read_document
 from anoco_edge.bundle.graph_file import check_graph
 from anoco_edge.bundle.schema import (
@@ -24,6 +22,8 @@ from anoco_edge.bundle.schema import (
 )
 from anoco_edge.errors import BundleError, StorageError, UsageError
 from anoco_edge.storage.beneath import Directory, read_below
+from anoco_edge.storage.hashes import sha256_bytes, sha256_stream
+from anoco_edge.storage.locks import LOCK
 from anoco_edge.storage.staging import complete_replacement, sweep_stagings
 
 SUFFIX = ".anoco"
@@ -203,7 +203,7 @@ class Bundle:
                 f"a patch, the backbone gives {self.manifest.input.dim}",
                 hint="enrol the references again",
             )
-        contract, path = self.manifest.input.canvas(product.tiles), folder / product.bank.path
+        contract, path = self.manifest.input.tiled(product.tiles), folder / product.bank.path
         own_views = min((len(r.views) for r in product.references), default=0)
         for column, end, what in (
             (bank.reference, len(product.references), "references"),
@@ -220,7 +220,7 @@ class Bundle:
         if product.baseline is None:
             return None
         folder, record = self.product_folder(product.name), product.baseline.file
-        contract = self.manifest.input.canvas(product.tiles)
+        contract = self.manifest.input.tiled(product.tiles)
         return BaselineGrid.from_bytes(
             self.read(record, folder),
             product.baseline.sigmas,

@@ -78,7 +78,7 @@ def _leave(message: str, code: int) -> None:
         _flush()
     except OSError:  # nobody reads it, or its disk is full: say why all the same
         _drop_output()
-    from anoco_edge.plain_text import plain_text
+    from anoco_edge.text.plain_text import plain_text
 
     sys.stderr.write(f"anoco-edge: {plain_text(message)}\n")
     sys.exit(code)

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from anoco_edge import __version__
-from anoco_edge.cli import (
+from anoco_edge.cli.commands import (
     bench,
     build,
     calibrate,
@@ -25,11 +25,9 @@ from anoco_edge.cli import (
     product,
     references,
 )
-from anoco_edge.cli import (
-    eval as eval_,
-)
+from anoco_edge.cli.commands import eval as eval_
 from anoco_edge.cli.options import check_number
-from anoco_edge.plain_text import plain_text
+from anoco_edge.text.plain_text import plain_text
 
 
 class _Commands(TyperGroup):

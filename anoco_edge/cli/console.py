@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from anoco_edge.plain_text import plain_json, plain_text
+from anoco_edge.text.plain_text import plain_json, plain_text
 
 
 class PlainConsole(Console):

@@ -59,7 +59,7 @@ def open_bundle(
 def _exported(backbone: str, options: dict[str, Any]) -> Bundle:
     """From the cache folder, where it is exported to unless the very same is there."""
     from anoco_edge.bundle import Bundle
-    from anoco_edge.cli.export import export_bundle
+    from anoco_edge.cli.commands.export import export_bundle
     from anoco_edge.errors import BundleError
 
     name = f"{backbone}-{_recipe_digest(backbone, options)[:16]}.anoco"
@@ -75,7 +75,7 @@ def _exported(backbone: str, options: dict[str, Any]) -> Bundle:
 
 def _recipe_digest(backbone: str, options: dict[str, Any]) -> str:
     """Of all that decides the graph: recipe, options, weights, and the versions of the tools."""
-    from anoco_edge.bundle.checksum import sha256_bytes
+    from anoco_edge.storage.hashes import sha256_bytes
 
     try:
         from anoco_edge_export import load_recipe
@@ -92,7 +92,7 @@ def _recipe_digest(backbone: str, options: dict[str, Any]) -> str:
 
 def _weights_digests(backbone: str, source: str | None) -> list[str]:
     """Of the weights file, and of what lies beside it and may choose a variant of the model."""
-    from anoco_edge.bundle.checksum import sha256_file
+    from anoco_edge.storage.hashes import sha256_file
     from anoco_edge_export.checkpoint import find_checkpoint
     from anoco_edge_export.hub import kept_file
 
@@ -112,7 +112,7 @@ def open_cached_engine(
 ) -> tuple[CachedEngine, str]:
     """The engine behind its cache, and what was chosen and why."""
     from anoco_edge.engines import EngineSettings, choose_engine, open_engine
-    from anoco_edge.selftest import check_engine
+    from anoco_edge.engines.selftest import check_engine
     from anoco_edge_calibration.evaluation.feature_cache import CachedEngine, cache_key
 
     chosen, why = choose_engine(name, bundle)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anoco_edge.cli.console import counted, err, note, out, progress, warn
-from anoco_edge.cli.drift import announcer
-from anoco_edge.cli.verdicts import (
+from anoco_edge.cli.views.drift import announcer
+from anoco_edge.cli.views.verdicts import (
     SHOWN_ROWS,
     remark_threshold,
     say_kept,
@@ -22,14 +22,14 @@ from anoco_edge.cli.verdicts import (
     show_summary,
     write_report,
 )
-from anoco_edge.plain_text import plain_json
+from anoco_edge.text.plain_text import plain_json
 
 if TYPE_CHECKING:
-    from anoco_edge.detector import Opening
+    from anoco_edge.detector import DetectorConfig
     from anoco_edge.fleet.inspecting import FleetRun
     from anoco_edge.fleet.journal import Journal
     from anoco_edge.results import SavePolicy, Summary
-    from anoco_edge.results.folder import Row
+    from anoco_edge.sinks.folder import Row
 
 OnOption = Annotated[
     str | None,
@@ -79,7 +79,7 @@ class Fleet:
 
     def infer(
         self,
-        opening: Opening,
+        config: DetectorConfig,
         inputs: Sequence[str],
         limit: int | None,
         out: Path,
@@ -93,16 +93,16 @@ class Fleet:
         from anoco_edge.fleet.inspecting import FleetRun, shown, write_rows
         from anoco_edge.fleet.journal import Journal
         from anoco_edge.results.earlier_runs import keep_earlier_run, lock_folder
-        from anoco_edge.results.folder import writing_results
+        from anoco_edge.sinks.folder import writing_results
         from anoco_edge.sources.files import find_pictures
 
         check_address(self.on)
         started = time.perf_counter()
         paths = find_pictures(inputs, "a video is read in one piece: leave --on out")[:limit]
-        run = FleetRun.plan(opening, paths, out, save, keep, batch)
-        subject = run.subject
-        remark_threshold(subject)
-        watch = DriftWatch.of(subject.product, subject.threshold) if self.drift else None
+        run = FleetRun.plan(config, paths, out, save, keep, batch)
+        snapshot = run.snapshot
+        remark_threshold(snapshot)
+        watch = DriftWatch.of(snapshot.product, snapshot.threshold) if self.drift else None
         rows = _Rows(len(paths), announcer(watch))
         with Journal(out, run.identity()) as journal:
             lock_folder(out, journal)
@@ -115,11 +115,11 @@ class Fleet:
             if self.json:
                 _emit(summary, out / "results.jsonl")
             else:
-                show_rows(rows.kept, subject.threshold_kind)
-                show_summary(summary, live=False, kind=subject.threshold_kind)
+                show_rows(rows.kept, snapshot.threshold_kind)
+                show_summary(summary, live=False, kind=snapshot.threshold_kind)
             name = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
-            title = f"{subject.bundle.name}: {name}"
-            report = write_report(folder, subject, summary, watch, title, shown(journal))
+            title = f"{snapshot.bundle.name}: {name}"
+            report = write_report(folder, snapshot, summary, watch, title, shown(journal))
             journal.remove()
         note(f"report: {report}")
         return summary
@@ -133,7 +133,7 @@ class Fleet:
             note(f"an unfinished run goes on: {done:,} of {total:,} pictures are done")
         if done == total:
             return
-        threads, gpu = run.opening.settings.threads, needs_gpu(run.opening.engine)
+        threads, gpu = run.config.settings.threads, needs_gpu(run.config.engine)
         try:
             with (
                 open_cluster(self.on, workers=self.workers, threads=threads, gpu=gpu) as cluster,

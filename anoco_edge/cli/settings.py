@@ -11,7 +11,7 @@ import typer
 
 from anoco_edge.cli.options import parse_region, parse_size
 from anoco_edge.errors import UsageError
-from anoco_edge.regular_file import read_regular
+from anoco_edge.storage.regular_file import read_regular
 from anoco_edge.teaching import Settings, TileSettings
 
 RoiOption = Annotated[

@@ -93,7 +93,7 @@ class Scene:
         return np.asarray(distance + rough * radius * wobble, np.float32)
 
     def to_pixels(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Canvas pixels of points given in the part's coordinates."""
+        """Tiling pixels of points given in the part's coordinates."""
         c, s = math.cos(self.angle) * self.scale, math.sin(self.angle) * self.scale
         turned = points @ np.array([[c, s], [-s, c]])
         return np.asarray((turned + np.array(self.shift) + 0.5) * self.n - 0.5)

@@ -40,7 +40,7 @@ _DIRECTIONS: tuple[tuple[State, float], ...] = (("higher", 1.0), ("lower", -1.0)
 
 
 @dataclass(frozen=True)
-class Warned:
+class DriftWarning:
     """Scores of good parts have moved."""
 
     state: State
@@ -73,7 +73,7 @@ class DriftWatch:
     >>> watch = DriftWatch(rng.random(60), threshold=2.0)
     >>> for number in range(200):  # from the hundredth part on everything scores higher
     ...     score = rng.random() + (0.5 if number >= 100 else 0.0)
-    ...     state = watch.see({"id": number, "verdict": "good", "score": score})
+    ...     state = watch.update({"id": number, "verdict": "good", "score": score})
     >>> state["state"], watch.warned.since
     ('higher', 100)
     """
@@ -96,7 +96,7 @@ class DriftWatch:
         self._limit = limit(len(below))
         self.watched = 0
         self.warnings = 0
-        self.warned: Warned | None = None
+        self.warned: DriftWarning | None = None
         """The latest one."""
         self.reset()
 
@@ -117,7 +117,7 @@ class DriftWatch:
         self._began: dict[State, int] = {}
         self._age = 0
 
-    def see(self, row: dict[str, Any]) -> dict[str, Any]:
+    def update(self, row: dict[str, Any]) -> dict[str, Any]:
         """One row of a run; gives its `drift` field: the state, and how near a warning is (1)."""
         if row["verdict"] == "good" and row["score"] < self._threshold:
             if self.state == "blind":
@@ -147,7 +147,7 @@ class DriftWatch:
 
     def _warn(self, number: int, since: int) -> None:
         self.warnings += 1
-        self.warned = Warned(self.state, number, since)
+        self.warned = DriftWarning(self.state, number, since)
 
     def _follow(self, number: int, score: float) -> None:
         self.watched += 1

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.device_array import DeviceArray
 from anoco_edge.errors import BundleError, EngineError, UsageError, missing
+from anoco_edge.scoring.device_array import DeviceArray
 
 __all__ = [
     "ENGINES",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings, check_features, engine_failed
 from anoco_edge.machine import cpu_model, package_version
-from anoco_edge.onnx_session import open_session
+from anoco_edge.scoring.onnx_session import open_session
 
 _LARGE = 16_000_000  # bytes; transformers and wide CNNs are above, the small CNNs below
 

@@ -19,13 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, InputContract
-from anoco_edge.device_array import DeviceArray
-from anoco_edge.engines.launching import Launches
+from anoco_edge.engines.cuda_graphs import GraphLauncher
 from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
-from anoco_edge.plans.builder import refusal
 from anoco_edge.plans.cache import Fingerprint, PlanRecord, find_plan, read_plan
 from anoco_edge.plans.device import DeviceMemory, current_device, open_memory
-from anoco_edge.plans.flavours import (
+from anoco_edge.plans.tensorrt_builder import refusal
+from anoco_edge.plans.tensorrt_modules import (
     FLAVOURS,
     Flavour,
     check_installed,
@@ -33,6 +32,7 @@ from anoco_edge.plans.flavours import (
     load_module,
     title,
 )
+from anoco_edge.scoring.device_array import DeviceArray
 
 if TYPE_CHECKING:
     from anoco_edge.engines import EngineSettings
@@ -91,7 +91,7 @@ class TensorRtEngine:
         self._pixels_here = self._memory.allocate_host(self.max_batch * picture)
         self._features_here = self._memory.allocate_host(self.max_batch * self._plan.bytes_out)
         self._plan.bind(self._pixels, self._features)
-        self._launches = Launches(self._plan, self._memory)
+        self._launches = GraphLauncher(self._plan, self._memory)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -245,13 +245,13 @@ class _Plan:
 
     def _there(self, value: Any) -> Any:
         if value is None:
-            error = refusal(self._who, self._label, self._log.refusals)
-            self._log.refusals.clear()
+            error = refusal(self._who, self._label, self._log.errors_logged)
+            self._log.errors_logged.clear()
             raise error if error.exit_code == 3 else BundleError(error.what, hint=error.hint)
         return value
 
     def _must(self, done: bool, call: str) -> None:
-        why = self._log.refusals.first() or "it gave no reason"
-        self._log.refusals.clear()  # what it said of this call is not the next one's fault
+        why = self._log.errors_logged.first() or "it gave no reason"
+        self._log.errors_logged.clear()  # what it said of this call is not the next one's fault
         if not done:
             raise EngineError(f"{self._who} failed at {call}: {why}", hint="see anoco-edge doctor")

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.detector import Opening
+from anoco_edge.detector import DetectorConfig
 from anoco_edge.drift import DriftWatch
 from anoco_edge.errors import BundleError
 from anoco_edge.fleet.cluster import Cluster
 from anoco_edge.fleet.journal import Journal, fingerprint
 from anoco_edge.fleet.pool import ATTEMPTS, Job, Pool, Task
-from anoco_edge.report.page import thumbnail
-from anoco_edge.results.folder import (
+from anoco_edge.pipeline.base import ProductSnapshot
+from anoco_edge.results.report_page import thumbnail
+from anoco_edge.results.runner import Summary, failed_row, inspect_group
+from anoco_edge.sinks.folder import (
     ResultFolder,
     Row,
     SavePolicy,
@@ -32,8 +34,6 @@ from anoco_edge.results.folder import (
     overlay_name,
     writing_results,
 )
-from anoco_edge.results.run import Summary, failed_row, inspect_group
-from anoco_edge.road import Subject
 from anoco_edge.sources.files import picture_frame
 
 GROUPS = 4  # runs of the backbone a task: enough that sending it costs nothing beside them
@@ -44,11 +44,11 @@ Pictures = tuple[int, list[str]]  # the number of the first, and their paths
 class Inspector:
     """What a worker does: opens the detector, then inspects the pictures of each task."""
 
-    def __init__(self, opening: Opening, product: str, batch: int, save: SavePolicy) -> None:
-        self._detector = opening.detector()
+    def __init__(self, config: DetectorConfig, product: str, batch: int, save: SavePolicy) -> None:
+        self._detector = config.detector()
         if self._detector.product.checksum != product:
             raise BundleError(
-                f"{opening.bundle} holds another {self._detector.product.name!r} there than here",
+                f"{config.bundle} holds another {self._detector.product.name!r} there than here",
                 hint="let all machines see the same bundle",
             )
         self._batch = batch
@@ -72,8 +72,8 @@ class Inspector:
 class FleetRun:
     """A folder of pictures, what inspects them, and where the results go."""
 
-    opening: Opening
-    subject: Subject
+    config: DetectorConfig
+    snapshot: ProductSnapshot
     paths: Sequence[str]
     out: Path
     save: SavePolicy
@@ -82,20 +82,25 @@ class FleetRun:
 
     @staticmethod
     def plan(
-        opening: Opening, paths: Sequence[str], out: Path, save: SavePolicy, keep: int, batch: int
+        config: DetectorConfig,
+        paths: Sequence[str],
+        out: Path,
+        save: SavePolicy,
+        keep: int,
+        batch: int,
     ) -> FleetRun:
         """A worker has one thread where none were asked for: there are many workers."""
-        settings = replace(opening.settings, threads=opening.settings.threads or 1)
-        opening = replace(opening, settings=settings)
-        subject = Subject.of(Bundle.open(opening.bundle), opening.product, opening.threshold)
-        return FleetRun(opening, subject, paths, out, save, keep, batch)
+        settings = replace(config.settings, threads=config.settings.threads or 1)
+        config = replace(config, settings=settings)
+        snapshot = ProductSnapshot.of(Bundle.open(config.bundle), config.product, config.threshold)
+        return FleetRun(config, snapshot, paths, out, save, keep, batch)
 
     def identity(self) -> dict[str, Any]:
         """What tells it from other runs: only the same command again may go on with it."""
         return {
-            **asdict(self.opening),
-            "bundle": self.subject.bundle.manifest.checksum,
-            "product": self.subject.product.checksum,
+            **asdict(self.config),
+            "bundle": self.snapshot.bundle.manifest.checksum,
+            "product": self.snapshot.product.checksum,
             "pictures": f"{len(self.paths)}, {fingerprint(self.paths)}",
             "save": self.save,
             "batch": self.batch,
@@ -103,7 +108,7 @@ class FleetRun:
 
     def job(self) -> Job:
         """For the workers."""
-        given = {"opening": self.opening, "product": self.subject.product.checksum}
+        given = {"config": self.config, "product": self.snapshot.product.checksum}
         given |= {"batch": self.batch, "save": self.save}
         return Job(__name__, Inspector.__name__, given)
 
@@ -159,7 +164,7 @@ def write_rows(
     summary = Summary()
     folder = ResultFolder(run.out, save=run.save, keep=run.keep, continues=True)
     for row, _ in _rows(journal):
-        row["drift"] = watch.see(row) if watch else None
+        row["drift"] = watch.update(row) if watch else None
         folder.put(row)
         summary.count(row)
         on_row(row)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import StorageError, UsageError
-from anoco_edge.results.folder import writing_results
-from anoco_edge.results.lines import WholeLines
-from anoco_edge.sources.closing import Closing
+from anoco_edge.results.atomic_lines import WholeLines
+from anoco_edge.sinks.folder import writing_results
+from anoco_edge.sources.base import Closing
 
 NAME = "unfinished.jsonl"  # sources/files.py knows it too
 

@@ -1,7 +1,7 @@
 """The NVIDIA GPU of this machine: what it is, and memory on it.
 
 Through cuda-python, or through pycuda where only that is installed; each is one adapter beside
-this file. Arrays of other libraries need neither: see `anoco_edge.device_array`.
+this file. Arrays of other libraries need neither: see `anoco_edge.scoring.device_array`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a run leaves behind: results.jsonl, results.csv, overlays and report.html in one folder."""
 
-from anoco_edge.results.folder import ResultFolder, SavePolicy
-from anoco_edge.results.run import Summary, inspect_source
+from anoco_edge.results.runner import Summary, inspect_source
+from anoco_edge.sinks.folder import ResultFolder, SavePolicy
 
 __all__ = ["ResultFolder", "SavePolicy", "Summary", "inspect_source"]

@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from anoco_edge.bundle.disk import sync_folder
 from anoco_edge.errors import StorageError
+from anoco_edge.storage.atomic_files import sync_folder
 
 RUNS = "runs"
 UNFINISHED = "unfinished.jsonl"  # the journal of a run with many workers

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from anoco_edge.device_array import DeviceArray, OnDevice, device_array, on_device
 from anoco_edge.errors import UsageError
+from anoco_edge.scoring.device_array import DeviceArray, OnDevice, device_array, on_device
 from anoco_edge.scoring.pooling import POOLINGS, pool
 from anoco_edge.scoring.types import (
     METRICS,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.device_array import DeviceArray, OnDevice, device_array
 from anoco_edge.errors import EngineError, EnvironmentMissingError, ScoringError, UsageError
 from anoco_edge.native import interface
 from anoco_edge.native.library import destroy_with, last_error, load_library
+from anoco_edge.scoring.device_array import DeviceArray, OnDevice, device_array
 from anoco_edge.scoring.types import METRICS, Floats, Parameters, References, Scores, check_query
 
 MEMORY_MB = 256

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import EngineError
 from anoco_edge.machine import cores
-from anoco_edge.onnx_session import open_session
+from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge.scoring.types import Floats, Parameters, References, Scores, check_query
 
 Rows = NDArray[np.intp]

@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args, runtime_checkabl
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.device_array import DeviceArray
 from anoco_edge.errors import ScoringError, UsageError
+from anoco_edge.scoring.device_array import DeviceArray
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Metric: TypeAlias = Literal["product", "l2", "cosine"]

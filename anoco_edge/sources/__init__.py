@@ -101,7 +101,7 @@ def open_source(
     (2, ['part9.png', 'part10.png'])
     """
     from anoco_edge.sources import files, stream
-    from anoco_edge.sources.address import mask_address
+    from anoco_edge.text.address import mask_address
 
     if isinstance(inputs, str):
         inputs = [inputs]

@@ -28,7 +28,7 @@ from anoco_edge.errors import (
     UsageError,
     missing,
 )
-from anoco_edge.pictures import MAX_PIXELS, decode_picture
+from anoco_edge.images.decode import MAX_PIXELS, decode_picture
 from anoco_edge.sources.nal_units import NalCheck
 from anoco_edge.sources.reader import Received, StreamEndedError
 

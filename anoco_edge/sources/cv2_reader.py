@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, PictureError, missing
-from anoco_edge.pictures import check_rgb, decode_picture
+from anoco_edge.images.decode import check_rgb, decode_picture
 from anoco_edge.sources.jpeg_end import START, jpeg_end
 from anoco_edge.sources.reader import Received, StreamEndedError
 

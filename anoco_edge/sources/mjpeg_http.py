@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, PictureError, UsageError
-from anoco_edge.pictures import decode_picture
+from anoco_edge.images.decode import decode_picture
 from anoco_edge.sources.jpeg_end import START, jpeg_end
 from anoco_edge.sources.multipart import MultipartReader, Part, boundary_of
 from anoco_edge.sources.reader import Received, StreamEndedError

@@ -1,4 +1,4 @@
-"""Opening cameras, streams and videos; a live source gives its newest frame."""
+"""DetectorConfig cameras, streams and videos; a live source gives its newest frame."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from anoco_edge.errors import (
     SourceError,
     UsageError,
 )
-from anoco_edge.pictures import check_rgb
+from anoco_edge.images.decode import check_rgb
 from anoco_edge.sources import Frame, av_reader, mjpeg_http
-from anoco_edge.sources.address import mask_address
-from anoco_edge.sources.closing import Closing
+from anoco_edge.sources.base import Closing
 from anoco_edge.sources.cv2_reader import Cv2Reader, has_backend, load_cv2, quiet
 from anoco_edge.sources.reader import FrameReader, OneSize, Received, StreamEndedError
+from anoco_edge.text.address import mask_address
 
 _ADDRESS = re.compile(r"^(https?|rtsps?|rtmps?|rtp|udp|tcp|srt)://", re.IGNORECASE)
 _JOIN_SECONDS = 2.0
@@ -224,7 +224,7 @@ def open_video(path: str) -> av_reader.AvReader:
         mode = place.stat().st_mode
     except (OSError, ValueError) as exc:
         raise PictureError(f"{path} cannot be opened: {exc}", hint="check the path") from None
-    # Opening a pipe would wait for ever for somebody who writes to it.
+    # DetectorConfig a pipe would wait for ever for somebody who writes to it.
     if not stat.S_ISREG(mode):
         raise PictureError(f"{path} is not a regular file", hint="name a video file")
     if not os.access(place, os.R_OK):

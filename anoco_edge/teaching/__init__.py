@@ -5,15 +5,15 @@ together, under the product's lock. Whatever goes wrong before the commit change
 """
 
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, TileSettings
-from anoco_edge.teaching.pictures import NewPicture, unused_name
-from anoco_edge.teaching.teacher import Taught, Teacher
+from anoco_edge.teaching.new_pictures import NewPicture, unused_name
+from anoco_edge.teaching.teacher import ProductChange, Teacher
 
 __all__ = [
     "NO_CHANGE",
     "Draft",
     "NewPicture",
+    "ProductChange",
     "Settings",
-    "Taught",
     "Teacher",
     "TileSettings",
     "unused_name",

@@ -13,14 +13,15 @@ from pydantic import ValidationError
 
 from anoco_edge.bundle import Bank, Bundle, Product, Reference
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.masks import decode_mask
-from anoco_edge.bundle.schema import Coreset, FileRecord, InputContract, Region, Threshold, Tiles
+from anoco_edge.bundle.schema import Coreset, FileRecord, Region, Threshold
 from anoco_edge.bundle.store import now
-from anoco_edge.canvas import plan_tiles
 from anoco_edge.errors import PictureError, UsageError
-from anoco_edge.geometry import Geometry, read_mask, region_from_pixels
-from anoco_edge.views import own_views, paired_views
+from anoco_edge.images.contract import InputContract, Tiles
+from anoco_edge.pipeline.augmentation import own_views, paired_views
+from anoco_edge.pipeline.patch_mask import PatchMask, read_mask, region_from_pixels
+from anoco_edge.pipeline.tiling import plan_tiles
+from anoco_edge.storage.hashes import sha256_bytes
 
 Points = Sequence[tuple[float, float]]
 
@@ -61,7 +62,7 @@ class Draft:
 
     product: Product
     bank: Bank | None
-    geometry: Geometry
+    patch_mask: PatchMask
     files: Mapping[str, bytes] = field(repr=False)
     baseline: BaselineGrid | None = None
     notes: tuple[str, ...] = ()
@@ -128,7 +129,7 @@ def _plain_mask(data: bytes) -> bytes:
 
 def with_views(product: Product, window: InputContract) -> Product:
     """The same with the views that its test-time augmentation asks for."""
-    canvas, seed = window.canvas(product.tiles), product.tta_seed
+    canvas, seed = window.tiled(product.tiles), product.tta_seed
     size = (canvas.width, canvas.height)
     augmented = product.tta != "none"
     references = tuple(
@@ -157,11 +158,11 @@ def tiles_for(
     return plan_tiles(window, picture, grid=asked.grid, size=asked.size, overlap=asked.overlap)
 
 
-def draft_geometry(bundle: Bundle, draft: Product, files: Mapping[str, bytes]) -> Geometry:
+def draft_geometry(bundle: Bundle, draft: Product, files: Mapping[str, bytes]) -> PatchMask:
     """Region and mask of a draft, whose mask may not be on disk yet."""
-    canvas = bundle.manifest.input.canvas(draft.tiles)
+    canvas = bundle.manifest.input.tiled(draft.tiles)
     if draft.mask is None:
-        return Geometry(canvas, draft, None)
+        return PatchMask(canvas, draft, None)
     folder = bundle.product_folder(draft.name)
     new = draft.mask.path in files
     data = files[draft.mask.path] if new else bundle.read(draft.mask, folder)
@@ -179,10 +180,10 @@ def draft_geometry(bundle: Bundle, draft: Product, files: Mapping[str, bytes]) -
             "the mask ignores nothing: no pixel of it is white",
             hint="paint what is to be left out white (255) and the rest black",
         )
-    geometry = Geometry(canvas, draft, mask)
+    patch_mask = PatchMask(canvas, draft, mask)
     # An older mask may outlive the references it was drawn on, but not their shape.
-    geometry.check_size(width, height, "the mask")
-    return geometry
+    patch_mask.check_size(width, height, "the mask")
+    return patch_mask
 
 
 def _region(points: Points, references: Sequence[Reference]) -> Region | None:

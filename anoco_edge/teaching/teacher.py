@@ -9,43 +9,43 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.bundle import Bank, Bundle, Product, Reference, Threshold
-from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.bundle.disk import locked
 from anoco_edge.bundle.generations import commit, next_generation
 from anoco_edge.bundle.schema import Calibration, CalibrationPicture, FileRecord
 from anoco_edge.bundle.store import DEFAULT_PRODUCT
 from anoco_edge.engines import Engine, EngineSettings, open_engine
+from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import PictureError, UsageError
-from anoco_edge.geometry import Geometry
-from anoco_edge.pictures import decode_picture
-from anoco_edge.selftest import check_engine
-from anoco_edge.teaching.banks import CHOSEN_BY, BankBuilder, Pixels
+from anoco_edge.images.decode import decode_picture
+from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.storage.hashes import sha256_bytes
+from anoco_edge.storage.locks import locked
+from anoco_edge.teaching.bank_builder import CHOSEN_BY, BankBuilder, Pixels
 from anoco_edge.teaching.burst_detection import SIDE, PartMatcher, thumbnail
-from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
-from anoco_edge.teaching.examiner import Examiner, Judge
-from anoco_edge.teaching.held_out import (
-    Findings,
-    ask_calibration,
-    examine_pictures,
-    kept_files,
-)
-from anoco_edge.teaching.pictures import NewPicture, new_ones
-from anoco_edge.teaching.thresholds import (
+from anoco_edge.teaching.calibrated_threshold import (
     MEASURED_BY,
     SCORED_BY,
-    Settled,
+    ThresholdUpdate,
     calibrated,
     plan_calibration,
     settle,
     threshold_of,
     without_references,
 )
+from anoco_edge.teaching.calibration_set import (
+    Findings,
+    ask_calibration,
+    examine_pictures,
+    kept_files,
+)
+from anoco_edge.teaching.draft_scorer import DraftScorer, Judge
+from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
+from anoco_edge.teaching.new_pictures import NewPicture, new_ones
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Taught:
+class ProductChange:
     """What a change did, or would do."""
 
     product: Product
@@ -61,9 +61,9 @@ class Taught:
         before: Product | None,
         added: tuple[str, ...] = (),
         duplicates: tuple[str, ...] = (),
-    ) -> Taught:
+    ) -> ProductChange:
         """The change that a draft makes, or has made."""
-        return Taught(draft.product, before, added, duplicates, draft.notes, draft)
+        return ProductChange(draft.product, before, added, duplicates, draft.notes, draft)
 
 
 class Teacher:
@@ -123,7 +123,7 @@ class Teacher:
         settings: Settings = NO_CHANGE,
         *,
         commit: bool = True,
-    ) -> Taught:
+    ) -> ProductChange:
         """Add references; pictures that are references already are refused by name."""
         if not pictures:
             raise UsageError("there are no reference pictures", hint="give pictures of good parts")
@@ -138,11 +138,11 @@ class Teacher:
             references = [*(old.references if old else ()), *(p.reference for p in fresh)]
             change = f"enroll {len(fresh)}"
             draft = self._change(name, old, references, fresh, settings, change, commit)
-        return Taught.by(draft, old, tuple(p.name for p in fresh), tuple(duplicates))
+        return ProductChange.by(draft, old, tuple(p.name for p in fresh), tuple(duplicates))
 
     def remove(
         self, names: Sequence[str], product: str | None = None, *, commit: bool = True
-    ) -> Taught:
+    ) -> ProductChange:
         """Take references away by name."""
         name = self.bundle.product(product).name  # before the lock, which would make its folder
         with self._lock(name, commit):
@@ -156,11 +156,11 @@ class Teacher:
             left = [r for r in old.references if r.name not in set(names)]
             change = f"remove {len(names)}"
             draft = self._change(name, old, left, [], NO_CHANGE, change, commit)
-        return Taught.by(draft, old)
+        return ProductChange.by(draft, old)
 
     def configure(
         self, settings: Settings, product: str | None = None, *, commit: bool = True
-    ) -> Taught:
+    ) -> ProductChange:
         """Change settings; bank and threshold follow."""
         name = self.bundle.product(product).name  # before the lock, which would make its folder
         if settings == NO_CHANGE:
@@ -169,7 +169,7 @@ class Teacher:
             old = self.bundle.product(name)
             references = list(old.references)
             draft = self._change(name, old, references, [], settings, "product set", commit)
-        return Taught.by(draft, old)
+        return ProductChange.by(draft, old)
 
     def calibrate(
         self,
@@ -182,7 +182,7 @@ class Teacher:
         keep: bool = True,
         sigmas: float | None = None,
         commit: bool = True,
-    ) -> Taught:
+    ) -> ProductChange:
         """Set the threshold from good parts that are not references; without any, from the
         references against each other.
 
@@ -201,8 +201,8 @@ class Teacher:
             draft, files = draft_product(
                 window, name, old, old.references, NO_CHANGE, generation=number, change=change
             )
-            geometry = draft_geometry(self.bundle, draft, files)
-            matcher = self._matcher(draft, geometry, {})
+            patch_mask = draft_geometry(self.bundle, draft, files)
+            matcher = self._matcher(draft, patch_mask, {})
             asked = ask_calibration(
                 old,
                 matcher,
@@ -213,7 +213,7 @@ class Teacher:
                 accept_fewer=accept_fewer,
                 sigmas=sigmas,
             )
-            plan = plan_calibration(draft, geometry, asked)
+            plan = plan_calibration(draft, patch_mask, asked)
             given = {p.pixels: p for p in pictures}
             thumbnails = [given[p.pixels].thumbnail for p in asked.pictures]
             findings = examine_pictures(draft, matcher, asked, thumbnails)
@@ -222,13 +222,13 @@ class Teacher:
                 self._progress(picture.name)
                 return given[picture.pixels].rgb
 
-            examiner = self._examiner(draft, geometry, bank, {})
-            settled = calibrated(examiner, plan, load, findings)
-            files |= kept_files(settled.calibration, pictures)
-            made = self._made(draft, bank, geometry, files, settled, {"bank": old.bank})
+            draft_scorer = self._examiner(draft, patch_mask, bank, {})
+            update = calibrated(draft_scorer, plan, load, findings)
+            files |= kept_files(update.calibration, pictures)
+            made = self._made(draft, bank, patch_mask, files, update, {"bank": old.bank})
             if commit:
                 made = self._commit(made)
-        return Taught.by(made, old)
+        return ProductChange.by(made, old)
 
     def draft(
         self,
@@ -249,18 +249,18 @@ class Teacher:
         draft, files = draft_product(
             window, name, like, references, settings, generation=1, change="draft"
         )
-        geometry = draft_geometry(self.bundle, draft, files)
+        patch_mask = draft_geometry(self.bundle, draft, files)
         for reference in references:
-            geometry.check_size(reference.width, reference.height, reference.name)
-        bank, found = self._bank(draft, None, geometry, {p.pixels: p for p in fresh})
-        return Draft(draft.model_copy(update=found), bank, geometry, files)
+            patch_mask.check_size(reference.width, reference.height, reference.name)
+        bank, found = self._bank(draft, None, patch_mask, {p.pixels: p for p in fresh})
+        return Draft(draft.model_copy(update=found), bank, patch_mask, files)
 
     def judge(self, draft: Draft) -> Judge:
         """Gives the score and the verdict that a picture would get."""
         if draft.bank is None:
             raise UsageError(f"product {draft.product.name!r} would have no references")
-        examiner = self._examiner(draft.product, draft.geometry, draft.bank, {})
-        return examiner.judge(draft.baseline)
+        draft_scorer = self._examiner(draft.product, draft.patch_mask, draft.bank, {})
+        return draft_scorer.judge(draft.baseline)
 
     # ---- one generation
 
@@ -286,28 +286,28 @@ class Teacher:
         )
         new = {p.pixels: p for p in fresh}
         files |= {p.reference.file.path: p.data for p in fresh}
-        geometry = draft_geometry(self.bundle, draft, files)
+        patch_mask = draft_geometry(self.bundle, draft, files)
         for reference in references:
-            geometry.check_size(reference.width, reference.height, reference.name)
+            patch_mask.check_size(reference.width, reference.height, reference.name)
         if not references:
-            settled = without_references(draft)
-            made = self._made(draft, None, geometry, files, settled, {"dropped_patches": 0})
+            update = without_references(draft)
+            made = self._made(draft, None, patch_mask, files, update, {"dropped_patches": 0})
         else:
-            bank, found = self._bank(draft, old, geometry, new)
+            bank, found = self._bank(draft, old, patch_mask, new)
             data = bank.to_bytes()
             path = f"bank-{draft.generation}.safetensors"
             found["bank"] = FileRecord(path=path, sha256=sha256_bytes(data), size=len(data))
             files[path] = data
             draft = draft.model_copy(update=found)
-            settled = self._settled(draft, old, settings, bank, geometry, new)
-            made = self._made(draft, bank, geometry, files, settled, {})
+            update = self._threshold_update(draft, old, settings, bank, patch_mask, new)
+            made = self._made(draft, bank, patch_mask, files, update, {})
         return self._commit(made) if commit else made
 
     def _bank(
         self,
         draft: Product,
         old: Product | None,
-        geometry: Geometry,
+        patch_mask: PatchMask,
         new: Mapping[str, NewPicture],
     ) -> tuple[Bank, dict[str, Any]]:
         """Patches already in the old bank are taken from there, unless the setting that chose or
@@ -322,22 +322,22 @@ class Teacher:
             self.engine,
             self.bundle.manifest.input,
             draft,
-            geometry,
+            patch_mask,
             lambda reference: self._pixels(draft, reference, new),
             self._progress,
             self._thinning,
         )
         return builder.build(kept)
 
-    def _settled(
+    def _threshold_update(
         self,
         draft: Product,
         old: Product | None,
         settings: Settings,
         bank: Bank,
-        geometry: Geometry,
+        patch_mask: PatchMask,
         new: Mapping[str, NewPicture],
-    ) -> Settled:
+    ) -> ThresholdUpdate:
         if settings.threshold:
             # The value was checked by the draft. What was found about the calibration pictures
             # must outlive a threshold by hand: the calibrated one may come back.
@@ -353,15 +353,15 @@ class Teacher:
                 f"the threshold {draft.threshold.value:g} was set by hand for other scores",
                 hint="give --threshold too; 0 computes it anew",
             )
-        examiner = self._examiner(draft, geometry, bank, new)
+        draft_scorer = self._examiner(draft, patch_mask, bank, new)
         if old is not None and _scores_alike(old, draft):
             grid, calibration = self.bundle.baseline(old), draft.calibration
             if settings.threshold != 0:
-                return Settled(draft.threshold, calibration, draft.baseline, grid)
+                return ThresholdUpdate(draft.threshold, calibration, draft.baseline, grid)
             if calibration is not None and calibration.pictures:
                 findings = Findings.kept(old.threshold.evidence)
-                threshold = threshold_of(examiner, calibration, findings)
-                return Settled(threshold, calibration, draft.baseline, grid)
+                threshold = threshold_of(draft_scorer, calibration, findings)
+                return ThresholdUpdate(threshold, calibration, draft.baseline, grid)
         self._progress("threshold")
         folder = self.bundle.product_folder(draft.name)
 
@@ -374,7 +374,7 @@ class Teacher:
             return decode_picture(self.bundle.read(picture.file, folder), picture.name)
 
         def matcher() -> PartMatcher:
-            return self._matcher(draft, geometry, new, shifts=False)
+            return self._matcher(draft, patch_mask, new, shifts=False)
 
         def examine(calibration: Calibration) -> Findings:
             thumbnails = [
@@ -382,31 +382,31 @@ class Teacher:
                 for p in calibration.pictures
                 if p.file is not None
             ]
-            known = self._matcher(draft, geometry, new)
+            known = self._matcher(draft, patch_mask, new)
             return examine_pictures(draft, known, calibration, thumbnails)
 
-        return settle(examiner, load, load_picture, matcher, examine)
+        return settle(draft_scorer, load, load_picture, matcher, examine)
 
     def _matcher(
         self,
         draft: Product,
-        geometry: Geometry,
+        patch_mask: PatchMask,
         new: Mapping[str, NewPicture],
         *,
         shifts: bool = True,
     ) -> PartMatcher:
         """Compares pictures with the draft's references."""
         references = (self._pixels(draft, r, new) for r in draft.references)
-        return PartMatcher(references, geometry.cells(SIDE), shifts=shifts)
+        return PartMatcher(references, patch_mask.cells(SIDE), shifts=shifts)
 
     def _examiner(
-        self, draft: Product, geometry: Geometry, bank: Bank, new: Mapping[str, NewPicture]
-    ) -> Examiner:
-        return Examiner(
+        self, draft: Product, patch_mask: PatchMask, bank: Bank, new: Mapping[str, NewPicture]
+    ) -> DraftScorer:
+        return DraftScorer(
             self.engine,
             self.bundle.manifest.input,
             draft,
-            geometry,
+            patch_mask,
             bank,
             self._scorer,
             lambda reference: self._pixels(draft, reference, new),
@@ -416,14 +416,14 @@ class Teacher:
         self,
         draft: Product,
         bank: Bank | None,
-        geometry: Geometry,
+        patch_mask: PatchMask,
         files: Mapping[str, bytes],
-        settled: Settled,
+        update: ThresholdUpdate,
         fields: Mapping[str, Any],
     ) -> Draft:
-        product = draft.model_copy(update={**settled.fields(), **fields})
-        everything = {**files, **settled.files}
-        return Draft(product, bank, geometry, everything, settled.grid, settled.notes)
+        product = draft.model_copy(update={**update.fields(), **fields})
+        everything = {**files, **update.files}
+        return Draft(product, bank, patch_mask, everything, update.grid, update.notes)
 
     def _commit(self, draft: Draft) -> Draft:
         """As it was written, checksum and all."""

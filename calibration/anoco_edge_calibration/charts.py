@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from anoco_edge.conformal import checked_scores
 from anoco_edge.errors import UsageError
-from anoco_edge.plain_text import html_text
+from anoco_edge.text.plain_text import html_text
 
 # The colors of Okabe and Ito can be told apart with any kind of color vision.
 GOOD, DEFECT, THRESHOLD = "#0072b2", "#e69f00", "#8b0000"

@@ -18,7 +18,7 @@ from typing import Any
 
 from anoco_edge import AnocoError, Detector
 from anoco_edge.errors import EnvironmentMissingError, PictureError
-from anoco_edge.pictures import decode_picture
+from anoco_edge.images.decode import decode_picture
 
 MOST_BYTES = 64_000_000
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anoco_edge.errors import UsageError
-from anoco_edge.regular_file import read_regular
+from anoco_edge.storage.regular_file import read_regular
 from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import Recipe
 

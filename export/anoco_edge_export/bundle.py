@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anoco_edge.bundle import Bundle, create_bundle
-from anoco_edge.bundle.disk import writing
 from anoco_edge.bundle.schema import Plan
 from anoco_edge.errors import UsageError
-from anoco_edge.plans.builder import BuiltPlan, Progress, backbone_profile, build_plan
-from anoco_edge.plans.flavours import load_module
+from anoco_edge.plans.tensorrt_builder import BuiltPlan, Progress, backbone_profile, build_plan
+from anoco_edge.plans.tensorrt_modules import load_module
 from anoco_edge.scoring.onnx_scorer import scoring_model
+from anoco_edge.storage.atomic_files import writing
 from anoco_edge.storage.staging import Staging, staging
 from anoco_edge_export.export import DEFAULTS, ExportedBackbone, check_input_size, export_backbone
 from anoco_edge_export.options import ExportOptions

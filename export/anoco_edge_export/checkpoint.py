@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from anoco_edge.errors import UsageError
-from anoco_edge.regular_file import open_regular
+from anoco_edge.storage.regular_file import open_regular
 from anoco_edge_export.families import StateDict
 from anoco_edge_export.lazy_import import lazy_import
 

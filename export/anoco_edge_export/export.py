@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge import __version__
-from anoco_edge.bundle.disk import writing
 from anoco_edge.bundle.parity_report import Fp16Report, Int8Report, ParityReport
-from anoco_edge.bundle.schema import Backbone, Fit, InputContract
+from anoco_edge.bundle.schema import Backbone
 from anoco_edge.errors import UsageError
-from anoco_edge.pictures import check_rgb
-from anoco_edge.preprocess import prepare
+from anoco_edge.images.contract import Fit, InputContract
+from anoco_edge.images.decode import check_rgb
+from anoco_edge.images.preprocess import prepare
+from anoco_edge.storage.atomic_files import writing
 from anoco_edge_export.backbone import exported_backbone, filled_model, set_size
 from anoco_edge_export.cost import check_memory
 from anoco_edge_export.fp16 import convert_to_fp16

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.bundle.disk import writing
 from anoco_edge.bundle.parity_report import Int8Report, PictureRecord, RangeStability
+from anoco_edge.engines.selftest import ENERGY_LIMIT, selftest_energies
 from anoco_edge.errors import ParityError
-from anoco_edge.onnx_session import open_session
-from anoco_edge.selftest import ENERGY_LIMIT, selftest_energies
+from anoco_edge.scoring.onnx_session import open_session
+from anoco_edge.storage.atomic_files import writing
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge_export.fp16 import convert_to_fp16
 from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_graph import INPUT, OUTPUT, run_onnx, save_graph

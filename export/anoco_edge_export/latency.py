@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import typer
 
 from anoco_edge.engines import EngineSettings, open_engine
+from anoco_edge.engines.selftest import check_engine
 from anoco_edge.machine import cores, machine
-from anoco_edge.selftest import check_engine
 from anoco_edge_export.backbone import filled_model, official_backbone, run_torch, set_size
 from anoco_edge_export.bundle import export_bundle
 from anoco_edge_export.lazy_import import lazy_import

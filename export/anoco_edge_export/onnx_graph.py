@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import BundleError, ParityError
-from anoco_edge.onnx_session import open_session
+from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 

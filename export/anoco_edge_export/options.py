@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.bundle.schema import Fit
+from anoco_edge.images.contract import Fit
 from anoco_edge_export.range_collector import RangeCollector
 from anoco_edge_export.recipe import Precision, TapNorm
 

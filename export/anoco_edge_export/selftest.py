@@ -13,7 +13,7 @@ def selftest_file(pixels: NDArray[np.uint8], features: NDArray[np.float32]) -> b
 
     A device computes the same energies again when it runs the self-test.
     """
-    from anoco_edge.selftest import selftest_energies
+    from anoco_edge.engines.selftest import selftest_energies
 
     tensors = {
         "pixels": np.ascontiguousarray(pixels[None]),

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from anoco_edge import __version__
 from anoco_edge.bundle import Bundle, InputContract, Product
-from anoco_edge.bundle.disk import sync_folder, writing
 from anoco_edge.errors import BundleError, UsageError
-from anoco_edge.geometry import Geometry
-from anoco_edge.onnx_session import open_session
-from anoco_edge.preprocess import Placement, place
+from anoco_edge.images.preprocess import Placement, place
+from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.scoring import Parameters
 from anoco_edge.scoring.onnx_scorer import directions
+from anoco_edge.scoring.onnx_session import open_session
+from anoco_edge.storage.atomic_files import sync_folder, writing
 from anoco_edge.storage.durability import committed
 from anoco_edge.storage.staging import staging
 from anoco_edge_export.lazy_import import lazy_import
@@ -130,7 +130,7 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
     references = bundle.bank(product).references
     _check_bank(references.features.shape)
     contract = bundle.manifest.input
-    scored = Geometry.of(bundle, product).counted(_placement(contract, product))
+    scored = PatchMask.of(bundle, product).scored(_placement(contract, product))
     settings = Parameters(product.lam, product.metric, product.floor)
 
     model = _backbone(bundle)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from anoco_edge.bundle import InputContract
-from anoco_edge.bundle.disk import writing
 from anoco_edge.errors import StorageError, UsageError
+from anoco_edge.storage.atomic_files import writing
 from anoco_edge.storage.staging import staging
 from anoco_edge_export.onnx_graph import DATA_SUFFIX
 

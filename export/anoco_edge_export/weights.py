@@ -11,9 +11,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from anoco_edge.bundle.checksum import sha256_file
 from anoco_edge.bundle.schema import Weights
 from anoco_edge.errors import EnvironmentMissingError, UsageError, missing
+from anoco_edge.storage.hashes import sha256_file
 from anoco_edge_export.activation import fitting_architecture
 from anoco_edge_export.backbone import create_model
 from anoco_edge_export.checkpoint import find_checkpoint, read_checkpoint

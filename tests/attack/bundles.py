@@ -18,9 +18,9 @@ import numpy as np
 from golden.make_golden import GOLDEN, contents
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.cli.info import info
+from anoco_edge.cli.commands.info import info
 from anoco_edge.errors import AnocoError
+from anoco_edge.storage.hashes import sha256_bytes
 from tests.attack import odd_files, odd_json
 from tests.attack.campaign import Case, Plan
 from tests.attack.native_reader import MOST_MEMORY, PATIENCE, NativeMissingError, NativeReader

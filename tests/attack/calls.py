@@ -86,7 +86,7 @@ def store_plan(content: str) -> None:
     """The end of `anoco-edge build`: the plan and its record go into the cache."""
     from anoco_edge.bundle import InputContract
     from anoco_edge.plans import cache
-    from anoco_edge.plans.builder import BuiltPlan, backbone_profile
+    from anoco_edge.plans.tensorrt_builder import BuiltPlan, backbone_profile
 
     contract = InputContract(width=64, height=64, stride=16, rows=4, cols=4, dim=8)
     here = cache.Fingerprint(version="10.3.0", gpu="Orin", capability="sm87", driver="540.4.0")

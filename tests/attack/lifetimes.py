@@ -153,7 +153,7 @@ class Native:
 
         from anoco_edge.native import interface
         from anoco_edge.native.library import check, load_library
-        from anoco_edge.native.road import find_openvino
+        from anoco_edge.pipeline.native import find_openvino
         from tests.attack.calls import register_backend
 
         self.library, self.interface = load_library(), interface

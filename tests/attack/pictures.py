@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from anoco_edge.errors import PictureError
-from anoco_edge.pictures import decode_picture
+from anoco_edge.images.decode import decode_picture
 from tests.attack.campaign import Case, Plan
 
 MOST_SECONDS = 20.0

@@ -115,7 +115,7 @@ def flips(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def _mjpeg(plan: Plan, rng: np.random.Generator) -> Iterator[Case]:
-    from anoco_edge.pictures import decode_picture
+    from anoco_edge.images.decode import decode_picture
 
     bodies = [jpeg(rgb) for rgb in pictures(8)]
     clean = [decode_picture(body, "clean") for body in bodies]

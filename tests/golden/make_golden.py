@@ -15,10 +15,10 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import SCHEMA_VERSION
-from anoco_edge.selftest import _stored
+from anoco_edge.engines.selftest import _stored
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings
 
@@ -92,7 +92,7 @@ def product_contents(bundle: Bundle, name: str) -> dict[str, Any]:
     baseline = bundle.baseline(product)
     return {
         "product": product_fields(product),
-        "canvas": bundle.manifest.input.canvas(product.tiles).model_dump(mode="json"),
+        "canvas": bundle.manifest.input.tiled(product.tiles).model_dump(mode="json"),
         "bank": bank_contents(bundle, product) if product.bank else None,
         "mask": None
         if mask is None

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from anoco_edge.errors import PictureError
-from anoco_edge.pictures import read_picture
-from anoco_edge.preprocess import Mask
+from anoco_edge.images.decode import read_picture
+from anoco_edge.images.preprocess import Mask
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from anoco_edge.bench.tables import facts
-from anoco_edge.bundle.disk import write_atomic, writing
-from anoco_edge.plain_text import html_text
+from anoco_edge.diagnostics.bench.tables import facts
+from anoco_edge.storage.atomic_files import write_atomic, writing
+from anoco_edge.text.plain_text import html_text
 from anoco_edge_calibration.charts import PALETTE, Series, line_chart
 from anoco_edge_calibration.evaluation.gallery import CategoryGallery, GalleryPicture
 from anoco_edge_calibration.evaluation.metrics import Curve, pr_curve, roc_curve

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.engines import Engine
 from anoco_edge.errors import StorageError
+from anoco_edge.storage.atomic_files import write_atomic, writing
+from anoco_edge.storage.hashes import sha256_bytes
 
 Pixels = NDArray[np.uint8]
 Features = NDArray[np.float32]

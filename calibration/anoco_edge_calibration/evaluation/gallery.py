@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from anoco_edge.bundle.schema import InputContract
-from anoco_edge.drawing.overlay import CONTOUR, HALO, PATCH, heat
 from anoco_edge.errors import AnocoError, PictureError
-from anoco_edge.maps import MapMaker, enlarge
-from anoco_edge.pictures import read_picture
-from anoco_edge.preprocess import Mask, patch_box
+from anoco_edge.images.contract import InputContract
+from anoco_edge.images.decode import read_picture
+from anoco_edge.images.preprocess import Mask, patch_box
+from anoco_edge.pipeline.anomaly_map import MapMaker, enlarge
+from anoco_edge.reporting.overlay import CONTOUR, HALO, PATCH, heat
 from anoco_edge_calibration.evaluation.dataset import read_defect_mask
 from anoco_edge_calibration.evaluation.scorers import ANOCO
 from anoco_edge_calibration.evaluation.tables import Shots
@@ -76,7 +76,7 @@ class Gallery:
         wanted = (variant_run.variant, variant_run.shots) == (self._variant, self._shots)
         if not wanted or category in self.worst:
             return
-        contract = variant_run.reader.canvas.contract
+        contract = variant_run.reader.tiling.contract
         found = sorted(variant_run.found, key=lambda one: one.score)
         defects = [one for one in found if one.picture.defect is not None]
         good = [one for one in found if one.picture.defect is None]
@@ -137,7 +137,7 @@ def draw_panels(found: ScoredPicture, contract: InputContract, to_map: MapMaker)
     size = (max(round(width * scale), 1), max(round(height * scale), 1))
     plain = Image.fromarray(rgb).resize(size, Image.Resampling.BILINEAR)
     small = replace(found.placement, picture_width=size[0], picture_height=size[1])
-    energies = enlarge(to_map(found.energy, found.counted), small)
+    energies = enlarge(to_map(found.energy, found.scored), small)
     hot = Image.fromarray(heat(np.asarray(plain), energies, None))
     if found.picture.mask is not None:
         with suppress(PictureError):  # the evaluation has reported this mask already

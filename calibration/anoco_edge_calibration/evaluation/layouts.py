@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from anoco_edge.errors import UsageError
-from anoco_edge.pictures import PICTURE_SUFFIXES
-from anoco_edge.regular_file import open_regular, read_regular
+from anoco_edge.images.decode import PICTURE_SUFFIXES
 from anoco_edge.sources.files import natural_key
+from anoco_edge.storage.regular_file import open_regular, read_regular
 from anoco_edge_calibration.evaluation.dataset import Category, DataSet, TestPicture
 
 CategoryReader = Callable[[], Category]

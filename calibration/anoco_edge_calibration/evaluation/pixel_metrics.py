@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import ScoringError, StorageError, UsageError
-from anoco_edge.maps import Map
-from anoco_edge.preprocess import Mask
+from anoco_edge.images.preprocess import Mask
+from anoco_edge.pipeline.anomaly_map import Map
 
 Records = NDArray[np.unsignedinteger[Any]]
 Counts = NDArray[np.int64]

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.bank import Bank
-from anoco_edge.bundle.checksum import sha256_bytes
-from anoco_edge.energy import EnergyReader, PictureEnergy, Seen
 from anoco_edge.engines import Engine
 from anoco_edge.errors import (
     AnocoError,
@@ -27,11 +25,13 @@ from anoco_edge.errors import (
     ScoringError,
     StorageError,
 )
-from anoco_edge.geometry import Geometry
+from anoco_edge.images.decode import read_picture
+from anoco_edge.images.preprocess import Mask, Pixels, Placement
 from anoco_edge.machine import cores
-from anoco_edge.maps import Map, MapMaker, enlarge
-from anoco_edge.pictures import read_picture
-from anoco_edge.preprocess import Mask, Pixels, Placement
+from anoco_edge.pipeline.anomaly_map import Map, MapMaker, enlarge
+from anoco_edge.pipeline.energy import EnergyReader, PatchFeatures, PictureEnergy
+from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
 from anoco_edge_calibration.evaluation.dataset import Category, TestPicture, read_defect_mask
 from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max
@@ -156,7 +156,7 @@ class ScoredPicture:
     picture: TestPicture
     score: float
     energy: Map
-    counted: Mask
+    scored: Mask
     placement: Placement
     peak: Peak
 
@@ -169,7 +169,7 @@ class VariantRun:
     shots: Shots
     seed: int
     product: Product
-    geometry: Geometry
+    patch_mask: PatchMask
     reader: EnergyReader
     references: Sequence[str]
     origin: NDArray[np.int32]
@@ -180,14 +180,14 @@ class VariantRun:
 
     def peak(self, found: PictureEnergy) -> Peak:
         """Return where the energy of a picture is highest, among the patches that were scored."""
-        inspected = np.where(found.counted, found.energy, -1)
+        inspected = np.where(found.scored, found.energy, -1)
         row, col = map(int, np.unravel_index(int(np.argmax(inspected)), inspected.shape))
         reference = self.references[int(self.origin[found.anchor[row, col]])]
         return Peak(row, col, reference, float(found.similarity[row, col]))
 
     def keep(self, picture: TestPicture, found: PictureEnergy) -> None:
         """Keep what the pixel figures and the report need of a scored picture."""
-        grids = (found.energy, found.counted, found.placement)
+        grids = (found.energy, found.scored, found.placement)
         self.found.append(ScoredPicture(picture, found.score, *grids, self.peak(found)))
 
 
@@ -257,14 +257,14 @@ class _UnitMeasurement:
         bank, window = built.references, setup.bundle.manifest.input
         product = variant.product(draft.product)
         scorer = variant.scorer(bank, neighbor_cache, product, setup.scorer, setup.threads)
-        reader = EnergyReader(setup.engine, window, product, draft.geometry, scorer)
-        canvas = reader.canvas.contract
+        reader = EnergyReader(setup.engine, window, product, draft.patch_mask, scorer)
+        canvas = reader.tiling.contract
         grids = len(self._category.test) * canvas.rows * canvas.cols
         size = 4 * (bank.features.size + grids)
         names = [reference.name for reference in product.references]
         origin = built.reference
         return VariantRun(
-            variant, shots, seed, product, draft.geometry, reader, names, origin, size
+            variant, shots, seed, product, draft.patch_mask, reader, names, origin, size
         )
 
     def _measure(self, variant_runs: Sequence[VariantRun]) -> None:
@@ -318,15 +318,15 @@ class _UnitMeasurement:
         self, variant_runs: Sequence[VariantRun], read: Sequence[tuple[TestPicture, Pixels]]
     ) -> None:
         """Score picture by picture, so that scorers of one bank share a `NeighborCache`."""
-        seen: dict[str, list[Seen]] = {}
+        features: dict[str, list[PatchFeatures]] = {}
         for variant_run in variant_runs:
-            if (canvas := _canvas(variant_run)) not in seen:
-                seen[canvas] = variant_run.reader.see([rgb for _, rgb in read])
+            if (key := _tiling_key(variant_run)) not in features:
+                features[key] = variant_run.reader.extract([rgb for _, rgb in read])
         for number, (picture, rgb) in enumerate(read):
             for variant_run in variant_runs:
                 try:
-                    variant_run.geometry.check_size(rgb.shape[1], rgb.shape[0], str(picture.path))
-                    found = variant_run.reader.score(seen[_canvas(variant_run)][number])
+                    variant_run.patch_mask.check_size(rgb.shape[1], rgb.shape[0], str(picture.path))
+                    found = variant_run.reader.score(features[_tiling_key(variant_run)][number])
                     if not math.isfinite(found.score):
                         raise ScoringError(f"{variant_run.variant.name} gives no number")
                 except AnocoError as error:
@@ -351,14 +351,14 @@ class _UnitMeasurement:
         found = [f for f in variant_run.found if f.picture not in self._unmasked]
         if not any(f.picture.defect for f in found):
             return dict.fromkeys(PIXEL_METRICS)
-        to_map = MapMaker(variant_run.reader.canvas.contract)
+        to_map = MapMaker(variant_run.reader.tiling.contract)
         with PixelMetrics() as metrics:
             for one in found:
                 mask = None
                 if one.picture.mask is not None:
                     size = (one.placement.picture_width, one.placement.picture_height)
                     mask = read_defect_mask(one.picture.mask, size)
-                metrics.add(enlarge(to_map(one.energy, one.counted), one.placement), mask)
+                metrics.add(enlarge(to_map(one.energy, one.scored), one.placement), mask)
                 self._step(self._category.name)
             result = metrics.result()
         return dict(zip(PIXEL_METRICS, (result.auroc, result.pro, result.f1_max), strict=True))
@@ -393,7 +393,7 @@ def _bank(draft: Draft) -> Bank:
     return draft.bank
 
 
-def _canvas(variant_run: VariantRun) -> str:
+def _tiling_key(variant_run: VariantRun) -> str:
     """Return a key that is equal for variant runs whose pictures are prepared in the same way."""
     tiles = variant_run.product.tiles
     return "" if tiles is None else tiles.model_dump_json()

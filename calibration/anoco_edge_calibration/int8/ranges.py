@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import missing
-from anoco_edge.onnx_session import open_session
+from anoco_edge.scoring.onnx_session import open_session
 
 METHOD = "percentile"
 PERCENTILE = 99.999

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from anoco_edge.bundle.disk import write_atomic, writing
 from anoco_edge.conformal import Conformal, group_maxima, percent, score_range
-from anoco_edge.plain_text import html_text
+from anoco_edge.storage.atomic_files import write_atomic, writing
+from anoco_edge.text.plain_text import html_text
 from anoco_edge_calibration.charts import Chart, histogram_chart
 from anoco_edge_calibration.thresholds.tradeoff import Tradeoff, tradeoff, tradeoff_chart
 

@@ -1,4 +1,4 @@
-// What the engine sees of a picture: one input, or tiles of a larger canvas (anoco_edge/canvas.py).
+// What the engine sees of a picture: one input, or tiles of a larger canvas (anoco_edge/pipeline/tiling.py).
 //
 // Where tiles overlap, the cut between two runs through the middle: each patch is taken from the
 // tile that has more of its surroundings.

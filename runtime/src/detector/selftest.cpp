@@ -16,7 +16,7 @@ struct Limits {
   double cosine, norm, energy;
 };
 
-// As anoco_edge/selftest.py has them, by the precision of the graph.
+// As anoco_edge/engines/selftest.py has them, by the precision of the graph.
 Limits limits(const std::string& precision) {
   if (precision == "fp16") return {0.999, 1e-2, 5e-2};
   if (precision == "int8") return {0.97, 5e-2, 0.25};

@@ -1,4 +1,4 @@
-// From the grid of energies to the anomaly map: bilinear, then Gaussian 7x7, as anoco_edge/maps.py.
+// From the grid of energies to the anomaly map: bilinear, then Gaussian 7x7, as anoco_edge/pipeline/anomaly_map.py.
 #pragma once
 
 #include <cstdint>

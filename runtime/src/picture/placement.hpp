@@ -1,4 +1,4 @@
-// Where a picture lies in the model's input (or canvas), as anoco_edge/preprocess.py places it.
+// Where a picture lies in the model's input (or canvas), as anoco_edge/images/preprocess.py places it.
 #pragma once
 
 #include <cstdint>

@@ -28,10 +28,10 @@ class Preparer {
   static int64_t bytes(const InputContract& contract, int64_t max_width, int64_t max_height);
 
   bool fits(int64_t width, int64_t height) const;
-  // contract.height x contract.width x 3 bytes of RGB, bit for bit what anoco_edge.preprocess
+  // contract.height x contract.width x 3 bytes of RGB, bit for bit what anoco_edge.images.preprocess
   // gives. The picture must fit.
   Placement prepare(const anoco_image& image, uint8_t* out);
-  // A map of the canvas at the picture's size, as anoco_edge.maps.enlarge gives it.
+  // A map of the canvas at the picture's size, as anoco_edge.pipeline.anomaly_map.enlarge gives it.
   void enlarge(const float* map, const Placement& placement, float* out);
 
  private:

@@ -1,4 +1,4 @@
-// Where a part is not good, as anoco_edge/regions.py finds it.
+// Where a part is not good, as anoco_edge/pipeline/regions.py finds it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which pictures are inspected, by their size: as anoco_edge/pictures.py has it.
+// Which pictures are inspected, by their size: as anoco_edge/images/decode.py has it.
 #pragma once
 
 #include <algorithm>

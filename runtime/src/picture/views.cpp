@@ -11,7 +11,7 @@
 namespace anoco {
 namespace {
 
-constexpr double kTemperature = 0.1;  // of the entropy weights, see anoco_edge/views.py
+constexpr double kTemperature = 0.1;  // of the entropy weights, see anoco_edge/pipeline/augmentation.py
 
 // Where a pixel of the source is in the view.
 Affine inverse(const Affine& view) {

@@ -1,4 +1,4 @@
-// Views of a picture (test-time augmentation), as anoco_edge/views.py warps and averages them.
+// Views of a picture (test-time augmentation), as anoco_edge/pipeline/augmentation.py warps and averages them.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // Small turns, shifts and changes of light of the only reference, as a fixture and a lamp would
-// cause them: anoco_edge/threshold.py's gentle_views, bit for bit.
+// cause them: anoco_edge/teaching/provisional_threshold.py's gentle_views, bit for bit.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The patches of a product's references while it is taught: what becomes the bank, as
-// anoco_edge/teaching/banks.py builds it.
+// anoco_edge/teaching/bank_builder.py builds it.
 #pragma once
 
 #include <cstdint>

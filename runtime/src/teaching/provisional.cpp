@@ -13,7 +13,7 @@
 namespace anoco {
 namespace {
 
-constexpr double kMargin = 1.2;       // measured: see anoco_edge/threshold.py
+constexpr double kMargin = 1.2;       // measured: see anoco_edge/teaching/provisional_threshold.py
 constexpr double kRounding = 1e-12;   // energies are squares: of nothing, (1e-7)^2 is left
 constexpr int64_t kMostHeldOut = 32;  // the cost grows with their number times the bank
 constexpr int64_t kMemory = 48'000'000;

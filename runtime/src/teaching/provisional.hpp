@@ -1,4 +1,4 @@
-// The threshold that enrolment sets until a calibration replaces it, as anoco_edge/threshold.py
+// The threshold that enrolment sets until a calibration replaces it, as anoco_edge/teaching/provisional_threshold.py
 // explains it: from the references alone, without a promise.
 #pragma once
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from anoco_edge.coreset import thin
 from anoco_edge.scoring.types import Floats, Scores
+from anoco_edge.teaching.coreset import thin
 from anoco_edge_calibration.evaluation.scorers.knn import distance_scores
 from anoco_edge_calibration.evaluation.scorers.neighbor_cache import NeighborCache
 from anoco_edge_calibration.evaluation.scorers.search import Search

@@ -1,0 +1,1 @@
+"""The commands of anoco-edge, one module each."""

@@ -1,0 +1,198 @@
+"""anoco-edge enroll: pictures of good parts become references."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from anoco_edge.bundle import Bundle
+from anoco_edge.cli.console import note, progress, warn
+from anoco_edge.cli.options import (
+    BundleArgument,
+    DeviceOption,
+    EngineOption,
+    JsonOption,
+    ProductOption,
+    ScorerOption,
+    example,
+)
+from anoco_edge.cli.settings import (
+    AnySizeOption,
+    BankOption,
+    FloorOption,
+    LambdaOption,
+    MaskOption,
+    MaxPatchesOption,
+    MetricOption,
+    MinAreaOption,
+    OverlapOption,
+    PoolingOption,
+    RoiOption,
+    TileSizeOption,
+    TilesOption,
+    TtaOption,
+    TtaSeedOption,
+    YesOption,
+    read_settings,
+)
+from anoco_edge.cli.views.cost import accept_cost
+from anoco_edge.cli.views.preview import effects_of
+from anoco_edge.cli.views.product_change import tell
+from anoco_edge.cli.views.randomness import warn_if_random
+from anoco_edge.engines import EngineSettings
+from anoco_edge.errors import UsageError
+from anoco_edge.teaching import NewPicture, Teacher
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=example("anoco-edge enroll line.anoco good/*.png --roi 40,40,560,400"))(
+        enroll
+    )
+
+
+def enroll(
+    bundle: BundleArgument,
+    pictures: Annotated[
+        list[str] | None, typer.Argument(help="Pictures, folders or globs of good parts.")
+    ] = None,
+    product: ProductOption = None,
+    from_results: Annotated[
+        Path | None, typer.Option(help="results.jsonl of a run: 'this reject was good'.")
+    ] = None,
+    id_: Annotated[
+        list[int] | None, typer.Option("--id", help="Which pictures of that run, by id.")
+    ] = None,
+    roi: RoiOption = None,
+    mask: MaskOption = None,
+    min_area: MinAreaOption = None,
+    any_size: AnySizeOption = None,
+    pooling: PoolingOption = None,
+    metric: MetricOption = None,
+    lam: LambdaOption = None,
+    floor: FloorOption = None,
+    bank_dtype: BankOption = None,
+    tta: TtaOption = None,
+    tta_seed: TtaSeedOption = None,
+    tiles: TilesOption = None,
+    tile_size: TileSizeOption = None,
+    overlap: OverlapOption = None,
+    max_patches: MaxPatchesOption = None,
+    yes: YesOption = False,
+    engine: EngineOption = "auto",
+    device: DeviceOption = "CPU",
+    scorer: ScorerOption = "auto",
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for another process that enrols.")
+    ] = 600.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change.")
+    ] = False,
+    past: Annotated[
+        Path | None,
+        typer.Option(help="With --dry-run: results.jsonl of a run, whose verdicts might flip."),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Teach a product with pictures of good parts.
+
+    Bank and threshold change together or not at all. Pictures that are references already are
+    refused. The threshold is provisional until it is calibrated; a calibrated one is computed anew.
+    """
+    if past is not None and not dry_run:
+        raise UsageError("--past is for --dry-run", hint="pass that, or leave it out")
+    settings = read_settings(
+        roi=roi,
+        mask=mask,
+        min_area=min_area,
+        any_size=any_size,
+        pooling=pooling,
+        metric=metric,
+        floor=floor,
+        bank_dtype=bank_dtype,
+        lam=lam,
+        tta=tta,
+        tta_seed=tta_seed,
+        tiles=tiles,
+        tile_size=tile_size,
+        overlap=overlap,
+        max_patches=max_patches,
+    )
+    paths = _chosen(pictures or [], from_results, id_ or [])
+    accept_cost(
+        bundle,
+        product,
+        settings,
+        len(paths),
+        first=paths[0],
+        engine=engine,
+        device=device,
+        yes=yes or dry_run,
+    )
+    with progress("enrolling", len(paths) * 2 + 1) as step:
+        new = []
+        for path in paths:
+            new.append(NewPicture.from_file(path))
+            step(Path(path).name)
+        teacher = Teacher.open(
+            bundle,
+            engine,
+            scorer,
+            settings=EngineSettings(device=device),
+            wait=wait,
+            progress=step,
+            on_wait=note,
+            thinning=partial(step.phase, "thinning the bank"),
+        )
+        change = teacher.enroll(new, product, settings, commit=not dry_run)
+        effects = effects_of(teacher, change, past) if dry_run else None
+    for name in change.duplicates:
+        warn(f"refused a picture that is there already: {name}")
+    warn_if_random(Bundle.open(bundle))
+    tell(change, bundle, effects, json_=json_)
+
+
+def _chosen(pictures: list[str], results: Path | None, ids: list[int]) -> list[str]:
+    if results is not None:
+        if pictures:
+            raise UsageError("pictures and --from-results together", hint="give one or the other")
+        if not ids:
+            raise UsageError("--from-results needs --id", hint="the id column of the report")
+        return [_picture_of(results, number) for number in ids]
+    if ids:
+        raise UsageError("--id needs --from-results", hint="give the run's results.jsonl")
+    if not pictures:
+        raise UsageError("there are no reference pictures", hint="give pictures of good parts")
+    from anoco_edge.sources.files import find_pictures
+
+    return find_pictures(pictures, "teach from it with: anoco-edge infer --teach K")
+
+
+def _picture_of(results: Path, number: int) -> str:
+    from anoco_edge.sinks.folder import read_results
+
+    if not results.is_file():
+        raise UsageError(f"there is no {results}", hint="it lies in the --out folder of infer")
+    for row in read_results(results):
+        if row["id"] == number:
+            if row.get("error"):
+                raise UsageError(
+                    f"id {number} could not be inspected: {row['error']}",
+                    hint="enrol pictures that can",
+                )
+            if "picture" not in row:
+                raise UsageError(
+                    f"the frame of id {number} was not kept",
+                    hint="run infer with --save all, or enrol the picture itself",
+                )
+            path = results.parent / row["picture"]  # an absolute path stays what it is
+            if not path.is_file():
+                raise UsageError(
+                    f"{path}, the picture of id {number}, is no longer there",
+                    hint="newer overlays replaced it (--keep), or it was moved",
+                )
+            return str(path)
+    raise UsageError(f"{results} has no id {number}", hint="ids are its first column")

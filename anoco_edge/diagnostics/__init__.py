@@ -1,0 +1,1 @@
+"""Looking at the machine: what is installed, how fast it runs, what a device computes."""

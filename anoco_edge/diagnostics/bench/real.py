@@ -1,0 +1,113 @@
+"""Real features for the scorers' bench: a bundle's backbone on pictures, brought to any size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from anoco_edge.bundle import Bundle
+from anoco_edge.diagnostics.bench.features import Features, Size
+from anoco_edge.engines import EngineSettings, open_engine
+from anoco_edge.errors import UsageError
+from anoco_edge.images.decode import read_picture
+from anoco_edge.images.preprocess import prepare
+
+_SEED = 21
+
+
+class RealFeatures:
+    """References from the first pictures, queries evenly from those that follow.
+
+    Backbones whose weights can be had here have fewer numbers a patch than DINOv3-L's 1024. Patches
+    get as many of their neighbours beside them as fit, 3 x 3 or 5 x 5, and are then lifted by a
+    seeded map with orthonormal rows, which keeps every length and every angle.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        pictures: Sequence[Path],
+        engine: str = "auto",
+        settings: EngineSettings | None = None,
+    ) -> None:
+        self._contract = bundle.manifest.input
+        self._pictures = pictures
+        self._engine = open_engine(engine, bundle, settings or EngineSettings())
+        self._grids: dict[int, Features] = {}
+        self._backbone = bundle.manifest.backbone.id
+
+    def __call__(self, size: Size) -> tuple[Features, Features]:
+        """Queries and references of this size."""
+        each = self._contract.rows * self._contract.cols
+        first = math.ceil(size.references / each)  # picture with queries
+        if first >= len(self._pictures) or size.queries > each * (len(self._pictures) - first):
+            raise UsageError(
+                f"{len(self._pictures)} pictures of {each} patches are too few for {size}: it "
+                f"takes {first} for references and {math.ceil(size.queries / each)} for queries",
+                hint="give more --pictures, or a smaller size",
+            )
+        rest = range(first, len(self._pictures))
+        # A few from every picture, as far as there are many.
+        some = rest[:: max(1, len(rest) * each // (8 * size.queries))]
+        references = self._patches(range(first), size.dim)[: size.references]
+        queries = self._patches(some, size.dim)
+        chosen = np.linspace(0, len(queries) - 1, size.queries).astype(np.int64)
+        return np.ascontiguousarray(queries[chosen]), np.ascontiguousarray(references)
+
+    def describe(self, dim: int) -> str:
+        """What a patch of `dim` numbers is made of."""
+        beside, own = self._beside(dim), self._contract.dim
+        width = beside * beside * own
+        lifted = "" if width == dim else f", lifted to {dim}"
+        return f"{self._backbone}, {beside} x {beside} patches of {own} side by side{lifted}"
+
+    def _beside(self, dim: int) -> int:
+        """The side of the neighbourhood: the largest odd one that fits."""
+        fits = math.isqrt(dim // self._contract.dim)
+        if fits < 1:
+            raise UsageError(
+                f"the backbone has {self._contract.dim} numbers a patch, more than {dim}",
+                hint="give a larger size, or a bundle of a smaller backbone",
+            )
+        return fits - 1 + fits % 2
+
+    def _patches(self, pictures: Sequence[int], dim: int) -> Features:
+        side = self._beside(dim)
+        rows = np.concatenate([side_by_side(self._grid(k), side) for k in pictures])
+        return rows if rows.shape[1] == dim else rows @ orthonormal(rows.shape[1], dim)
+
+    def _grid(self, picture: int) -> Features:
+        if picture not in self._grids:
+            pixels, _ = prepare(read_picture(self._pictures[picture]), self._contract)
+            features = self._engine.features(pixels[None])[0].astype(np.float32)
+            shape = (self._contract.rows, self._contract.cols, -1)
+            self._grids[picture] = features.reshape(shape)
+        return self._grids[picture]
+
+
+def side_by_side(grid: Features, side: int) -> Features:
+    """Each patch of a grid with its side x side neighbourhood; the border is repeated.
+
+    >>> side_by_side(np.arange(4, dtype=np.float32).reshape(2, 2, 1), 3)[0].tolist()
+    [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 2.0, 2.0, 3.0]
+    """
+    rows, cols, dim = grid.shape
+    around = side // 2
+    wide = np.pad(grid, ((around, around), (around, around), (0, 0)), mode="edge")
+    shifted = [wide[i : i + rows, j : j + cols] for i in range(side) for j in range(side)]
+    return np.concatenate(shifted, axis=2).reshape(rows * cols, side * side * dim)
+
+
+def orthonormal(rows: int, dim: int) -> Features:
+    """`rows` directions of length 1 at right angles to each other, the same ones each time.
+
+    >>> basis = orthonormal(3, 5)
+    >>> bool(np.allclose(basis @ basis.T, np.eye(3), atol=1e-6))
+    True
+    """
+    noise = np.random.default_rng(_SEED).standard_normal((dim, rows))
+    turned: Features = np.linalg.qr(noise)[0].T.astype(np.float32)
+    return turned

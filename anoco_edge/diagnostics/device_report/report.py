@@ -1,0 +1,174 @@
+"""The report itself, as it is written to JSON and to Markdown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from anoco_edge.diagnostics.bench.tables import facts
+from anoco_edge.diagnostics.device_report.state import DeviceState
+from anoco_edge.errors import UsageError
+from anoco_edge.storage.atomic_files import write_atomic, writing
+from anoco_edge.storage.regular_file import read_regular
+
+FORMAT = 1
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Agreement(_Model):
+    """Energies of a scorer held against the float64 reference on the same rounded inputs."""
+
+    features: str
+    size: str
+    operands: str
+    undecided: float
+    disagree: int
+
+
+class Report(_Model):
+    """What was measured, and in plain words what was not."""
+
+    format: int = FORMAT
+    created: str
+    anoco_edge: str
+    device: dict[str, Any]
+    simulated: bool
+    """On a simulated GPU: such a report shows that the code runs, and nothing about a device."""
+    bundle: dict[str, Any]
+    engine: str
+    scorer: str
+    runtime: str = "python"
+    plan: dict[str, Any] | None = None
+    selftest: dict[str, Any] | None = None
+    agreement: tuple[Agreement, ...] = ()
+    frames: dict[str, Any] | None = None
+    before: DeviceState
+    after: DeviceState
+    not_measured: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the device is called: its GPU, else its board, else its processor."""
+        for part in ("gpu", "board", "cpu"):
+            if self.device.get(part):
+                return str(self.device[part])
+        return "unknown device"
+
+    @property
+    def stem(self) -> str:
+        """For file names: the device, the backbone and the day."""
+        words = f"{self.name} {self.bundle['backbone']} {self.created[:10]}".lower()
+        return "-".join(re.findall(r"[a-z0-9]+", words))
+
+
+def write_report(report: Report, folder: Path) -> tuple[Path, Path]:
+    """The JSON and the Markdown file."""
+    data, page = folder / f"{report.stem}.json", folder / f"{report.stem}.md"
+    with writing(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(data, (report.model_dump_json(indent=1) + "\n").encode())
+        write_atomic(page, render(report).encode())
+    return data, page
+
+
+def read_report(path: Path) -> Report:
+    """A report that somebody sent in."""
+    try:
+        return Report.model_validate_json(read_regular(path))
+    except (OSError, ValidationError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(
+            f"{path} is not a device report: {reason}",
+            hint="give the JSON that device-report wrote",
+        ) from None
+
+
+def render(report: Report) -> str:
+    """The same for people."""
+    lines = [f"# {report.name}", ""]
+    if report.simulated:
+        lines += ["**Simulated GPU: these figures say nothing about a device.**", ""]
+    lines += [
+        f"anoco-edge {report.anoco_edge}, {report.created}; {report.bundle['backbone']} "
+        f"{report.bundle['precision']} at {report.bundle['input']}; engine `{report.engine}`, "
+        f"scorer `{report.scorer}`, runtime `{report.runtime}`.",
+        "",
+        *_problems(report),
+        *_stages(report),
+        *_checks(report),
+        *_state(report),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _problems(report: Report) -> list[str]:
+    lines = []
+    if report.problems:
+        lines += ["**Failed:**", "", *(f"- {text}" for text in report.problems), ""]
+    if report.not_measured:
+        lines += ["**Not measured:**", "", *(f"- {text}" for text in report.not_measured), ""]
+    return lines
+
+
+def _stages(report: Report) -> list[str]:
+    if report.frames is None:
+        return []
+    columns = ("p50", "p90", "p95", "p99")
+    lines = ["## A frame, in milliseconds", "", f"| stage | {' | '.join(columns)} |"]
+    lines.append("|---|" + "---:|" * len(columns))
+    for stage, times in report.frames["stages"].items():
+        lines.append(f"| {stage} | " + " | ".join(f"{times[c]:.2f}" for c in columns) + " |")
+    settings, memory = report.frames["settings"], report.frames["memory"]
+    return [
+        *lines,
+        "",
+        f"{report.frames['throughput']:.1f} frames a second; {settings['frames']} frames of "
+        f"{settings['pictures']}, bank of {settings['bank']}; {memory['peak_mb']:.0f} MB at most.",
+        "",
+        *([f"- {settings['remarks']}", ""] if settings.get("remarks") else []),
+    ]
+
+
+def _checks(report: Report) -> list[str]:
+    lines = ["## Does it compute what it must?", ""]
+    if report.plan is not None:
+        plan = report.plan
+        lines.append(
+            f"- plan: {plan['size'] / 1e6:.1f} MB, built in {plan['seconds']:.1f} s by "
+            f"{plan['engine']} {plan['version']}"
+        )
+    if report.selftest is not None:
+        test = report.selftest
+        lines.append(
+            f"- self-test of the backbone: worst cosine {test['min_cosine']:.6f}, norms off by "
+            f"{test['norm_error']:.2%}, energies off by {test['energy_error']:.2%}"
+        )
+    lines += [
+        f"- scoring {row.size} ({row.features}, {row.operands}): {row.disagree} rows disagree "
+        f"with the reference, {100 * row.undecided:.2f} % too close to call"
+        for row in report.agreement
+    ]
+    return [*lines, ""] if len(lines) > 2 else []
+
+
+def _state(report: Report) -> list[str]:
+    lines = ["## The device", "", "| | before | after |", "|---|---|---|"]
+    before, after = report.before, report.after
+    if before.power_mode:
+        lines.append(f"| power mode | {before.power_mode} | {after.power_mode} |")
+    for name, clock in before.clocks.items():
+        lines.append(f"| clock of {name} | {clock} | {after.clocks.get(name, '')} |")
+    for name, value in before.temperatures.items():
+        lines.append(f"| {name} | {value} °C | {after.temperatures.get(name, '')} °C |")
+    for name, text in before.gpu.items():
+        lines.append(f"| {name} | {text} | {after.gpu.get(name, '')} |")
+    free = (f"{state.available_mb:.0f} MB" for state in (before, after))
+    lines.append(f"| memory available | {' | '.join(free)} |")
+    return [*lines, "", *(f"- {fact}" for fact in facts(report.device))]

@@ -1,0 +1,88 @@
+"""From the grid of patch energies to the anomaly map (DESIGN: bilinear, then Gaussian 7x7)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from anoco_edge.images.contract import InputContract
+from anoco_edge.images.preprocess import Mask, Placement
+
+Map = NDArray[np.float32]
+KERNEL, SIGMA = 7, 0.8  # the paper's supplement
+
+
+class MapMaker:
+    """Upsampling and smoothing are linear and separable, so both are one matrix an axis."""
+
+    def __init__(self, contract: InputContract) -> None:
+        self._stride = contract.stride
+        self._down = axis_matrix(contract.rows, contract.height)
+        self._across = axis_matrix(contract.cols, contract.width)
+
+    def __call__(self, energy: Map, scored: Mask) -> Map:
+        """The map at the model's input size; zero on patches that do not count.
+
+        A patch that does not count has no energy: its neighbours are averaged without it.
+        """
+        if scored.all():
+            return self._apply(energy)
+        weight = self._apply(scored.astype(np.float32))
+        raised = self._apply(np.where(scored, energy, 0).astype(np.float32))
+        smooth = np.divide(raised, weight, out=np.zeros_like(raised), where=weight > 0)
+        smooth[~np.kron(scored, np.ones((self._stride, self._stride), np.bool_))] = 0
+        return smooth
+
+    def _apply(self, grid: Map) -> Map:
+        result: Map = self._down @ grid.astype(np.float32) @ self._across.T
+        return result
+
+
+def axis_matrix(patches: int, pixels: int) -> Map:
+    """Smoothing after interpolation along one axis, as a pixels x patches matrix.
+
+    Rows sum to one, so a flat grid gives a flat map:
+
+    >>> bool(np.allclose(axis_matrix(4, 64).sum(axis=1), 1))
+    True
+    """
+    offsets = [k - KERNEL // 2 for k in range(KERNEL)]
+    taps = np.exp([-(k**2) / (2 * SIGMA**2) for k in offsets])
+    taps /= taps.sum()
+    rough = _bilinear(patches, pixels)
+    smooth = sum(t * rough[_reflected(pixels, k)] for k, t in zip(offsets, taps, strict=True))
+    return np.asarray(smooth, np.float32)
+
+
+def _bilinear(patches: int, pixels: int) -> NDArray[np.float64]:
+    """Half-pixel centres, edges clamped."""
+    centre = (np.arange(pixels) + 0.5) * patches / pixels - 0.5
+    centre = centre.clip(0, patches - 1)
+    low = np.floor(centre).astype(int).clip(0, max(patches - 2, 0))
+    share = centre - low
+    matrix = np.zeros((pixels, patches))
+    rows = np.arange(pixels)
+    matrix[rows, low] += 1 - share
+    matrix[rows, np.minimum(low + 1, patches - 1)] += share
+    return matrix
+
+
+def _reflected(pixels: int, offset: int) -> NDArray[np.intp]:
+    """The pixel at `offset` from each; at the border the edge pixel is not repeated (dcb|abcd|cba).
+
+    >>> _reflected(4, 2).tolist()
+    [2, 3, 2, 1]
+    """
+    period = max(2 * (pixels - 1), 1)
+    source = np.abs(np.arange(pixels) + offset) % period
+    return np.where(source >= pixels, period - source, source)
+
+
+def enlarge(input_map: Map, placement: Placement) -> Map:
+    """The map at the picture's own size."""
+    p = placement
+    inner = input_map[p.top : p.top + p.height, p.left : p.left + p.width]
+    size = (p.picture_width, p.picture_height)
+    scaled = Image.fromarray(np.ascontiguousarray(inner)).resize(size, Image.Resampling.BILINEAR)
+    return np.asarray(scaled, dtype=np.float32)

@@ -1,0 +1,102 @@
+"""What every pipeline from pictures to inspections has in common.
+
+`pipeline.python` runs an engine and a scorer of choice; `pipeline.native` runs everything inside
+libanoco_edge. `open_pipeline` opens either of them by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.bundle import Bank, Bundle, Product
+from anoco_edge.engines import EngineSettings
+from anoco_edge.engines.selftest import SelfTest
+from anoco_edge.errors import AnocoError, UsageError
+from anoco_edge.pipeline.evidence import EvidenceLookup
+from anoco_edge.pipeline.inspection import Inspection
+from anoco_edge.pipeline.patch_mask import PatchMask
+
+Pixels = NDArray[np.uint8]
+Runtime = Literal["python", "native"]
+RUNTIMES: tuple[Runtime, ...] = ("python", "native")
+
+
+@dataclass(frozen=True)
+class InputPicture:
+    """A decoded picture in contiguous memory.
+
+    `name` is empty for a picture that has none; `decode` is how long decoding took, in ms.
+    """
+
+    name: str
+    rgb: Pixels
+    decode: float
+
+
+@dataclass(frozen=True)
+class ProductSnapshot:
+    """One generation of a product as it was when it was opened, and the threshold that applies."""
+
+    bundle: Bundle
+    product: Product
+    bank: Bank
+    patch_mask: PatchMask
+    threshold: float | None
+    threshold_kind: str
+    evidence_source: EvidenceLookup
+
+    @staticmethod
+    def of(bundle: Bundle, name: str | None, threshold: float | None) -> ProductSnapshot:
+        """Read the product; a threshold given here replaces the product's own."""
+        # Outside this range the ratio of a score and the threshold overflows a 32-bit float.
+        if threshold is not None and not 1e-30 <= threshold <= 1e30:
+            raise UsageError(f"threshold is {threshold}", hint="it must be a number above 0")
+        product = bundle.product(name)
+        bank = bundle.bank(product)
+        return ProductSnapshot(
+            bundle,
+            product,
+            bank,
+            PatchMask.of(bundle, product),
+            product.threshold.value if threshold is None else threshold,
+            product.threshold.kind if threshold is None else "manual",
+            EvidenceLookup(bundle, product, bank),
+        )
+
+
+class Pipeline(Protocol):
+    """Turns pictures into inspections. Threads may share one.
+
+    `choices` names the engine and the scorer that run, each with the reason; `remarks` lists what
+    runs slower than it could.
+    """
+
+    choices: dict[str, tuple[str, str]]
+    selftest: SelfTest | None  # None: the native library runs its own when it opens
+
+    @property
+    def remarks(self) -> tuple[str, ...]: ...
+
+    def inspect(self, pictures: Sequence[InputPicture]) -> list[Inspection | AnocoError]:
+        """Inspect pictures; one that cannot be inspected gives its error in place of a result."""
+        ...
+
+
+def open_pipeline(
+    runtime: str, snapshot: ProductSnapshot, engine: str, scorer: str, settings: EngineSettings
+) -> Pipeline:
+    """Open the pipeline of the runtime that is named `python` or `native`."""
+    if runtime not in RUNTIMES:
+        raise UsageError(f"unknown runtime {runtime!r}", hint=f"use {' or '.join(RUNTIMES)}")
+    if runtime == "native":
+        from anoco_edge.pipeline.native import NativePipeline
+
+        return NativePipeline(snapshot, engine, scorer, settings)
+    from anoco_edge.pipeline.python import PythonPipeline
+
+    return PythonPipeline(snapshot, engine, scorer, settings)

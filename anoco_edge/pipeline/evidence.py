@@ -1,0 +1,39 @@
+"""Whom a patch was compared with: from a row of the bank to a place in a reference picture."""
+
+from __future__ import annotations
+
+from anoco_edge.bundle import Bank, Bundle, Product
+from anoco_edge.images.preprocess import Placement, patch_box, place
+from anoco_edge.pipeline.augmentation import IDENTITY, box_in_source
+from anoco_edge.pipeline.inspection import Evidence
+
+
+class EvidenceLookup:
+    """Finds the picture and the place behind a row of the bank."""
+
+    def __init__(self, bundle: Bundle, product: Product, bank: Bank) -> None:
+        self._contract = bundle.manifest.input.tiled(product.tiles)
+        self._folder = bundle.product_folder(product.name)
+        self._references = product.references
+        self._shared_views = product.views
+        self._bank = bank
+
+    def evidence(
+        self, anchor: int, similarity: float, row: int, col: int, placement: Placement
+    ) -> Evidence:
+        """Where the anchor of a query patch comes from."""
+        reference = self._references[int(self._bank.reference[anchor])]
+        there = place(self._contract, reference.width, reference.height)
+        view = (IDENTITY, *self._shared_views, *reference.views)[int(self._bank.view[anchor])]
+        r, c = int(self._bank.row[anchor]), int(self._bank.col[anchor])
+        return Evidence(
+            reference=reference.name,
+            file=self._folder / reference.file.path,
+            row=r,
+            col=c,
+            box=there.to_picture(box_in_source(view, patch_box(self._contract, r, c))),
+            similarity=similarity,
+            query_row=row,
+            query_col=col,
+            query_box=placement.to_picture(patch_box(self._contract, row, col)),
+        )

@@ -1,0 +1,152 @@
+"""What is known of one inspected picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.errors import UsageError
+from anoco_edge.images.preprocess import Box, Mask, Placement
+from anoco_edge.pipeline.anomaly_map import Map, enlarge
+from anoco_edge.pipeline.regions import FoundRegion
+
+Verdict = Literal["good", "anomalous", "uncalibrated"]
+Timings = dict[str, float]
+
+
+def verdict(threshold: float | None, regions: Sequence[FoundRegion]) -> Verdict:
+    """`uncalibrated` without a threshold; otherwise whether a region is left that counts.
+
+    >>> verdict(None, []), verdict(1.0, [])
+    ('uncalibrated', 'good')
+    """
+    if threshold is None:
+        return "uncalibrated"
+    return "anomalous" if regions else "good"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Which patch of which reference a query patch was compared with."""
+
+    reference: str
+    file: Path
+    row: int
+    col: int
+    box: Box
+    similarity: float
+    query_row: int
+    query_col: int
+    query_box: Box
+
+
+class EvidenceSource(Protocol):
+    """Knows where the patches of the bank come from."""
+
+    def evidence(
+        self, anchor: int, similarity: float, row: int, col: int, placement: Placement
+    ) -> Evidence: ...
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Score, verdict, where and why. Grids have one entry a patch, 0 where none was scored."""
+
+    source: str
+    product: str
+    generation: int
+    score: float
+    threshold: float | None
+    threshold_kind: str
+    energy: Map
+    scored: Mask
+    regions: tuple[FoundRegion, ...]
+    timings: Timings
+    placement: Placement = field(repr=False)
+    input_map: Map = field(repr=False)
+    outline: Mask | None = field(repr=False)
+    anchor: NDArray[np.int64] = field(repr=False)
+    similarity: NDArray[np.float32] = field(repr=False)
+    evidence_source: EvidenceSource = field(repr=False)
+
+    @property
+    def verdict(self) -> Verdict:
+        return verdict(self.threshold, self.regions)
+
+    @property
+    def ratio(self) -> float | None:
+        """Score over threshold; above 1 is over the threshold."""
+        return None if self.threshold is None else self.score / self.threshold
+
+    @property
+    def provisional(self) -> bool:
+        return self.threshold_kind == "provisional"
+
+    @cached_property
+    def map(self) -> Map:
+        """The anomaly map at the picture's size."""
+        return enlarge(self.input_map, self.placement)
+
+    @cached_property
+    def outline_at_picture(self) -> Mask | None:
+        """The regions as a mask at the picture's size."""
+        if self.outline is None:
+            return None
+        mask: Mask = enlarge(self.outline.astype(np.float32), self.placement) > 0.5
+        return mask
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """Row and column of the strongest patch, of those that were inspected."""
+        # All energies are zero where the picture is a reference: the first patch may not count.
+        inspected = np.where(self.scored, self.energy, -1)
+        row, col = np.unravel_index(int(np.argmax(inspected)), inspected.shape)
+        return int(row), int(col)
+
+    def evidence(self, row: int, col: int) -> Evidence:
+        """The reference patch that patch `row, col` was measured against."""
+        rows, cols = self.scored.shape
+        if not (0 <= row < rows and 0 <= col < cols):
+            raise UsageError(f"patch {row}, {col} is outside the grid of {rows} x {cols}")
+        if not self.scored[row, col]:
+            raise UsageError(f"patch {row}, {col} was not inspected (outside region or masked)")
+        anchor, similarity = int(self.anchor[row, col]), float(self.similarity[row, col])
+        return self.evidence_source.evidence(anchor, similarity, row, col, self.placement)
+
+    def to_row(self) -> dict[str, Any]:
+        """One object of results.jsonl."""
+        evidence = self.evidence(*self.peak)
+        return {
+            "source": self.source,
+            "product": self.product,
+            "generation": self.generation,
+            "score": self.score,
+            "threshold": self.threshold,
+            "threshold_kind": self.threshold_kind,
+            "ratio": self.ratio,
+            "verdict": self.verdict,
+            "regions": [
+                {
+                    "box": [round(v, 1) for v in r.box],
+                    "area": round(r.area, 1),
+                    "peak": r.peak,
+                    "patch": [r.row, r.col],
+                }
+                for r in self.regions
+            ],
+            "evidence": {
+                "patch": [evidence.query_row, evidence.query_col],
+                "box": [round(v, 1) for v in evidence.query_box],
+                "reference": evidence.reference,
+                "reference_patch": [evidence.row, evidence.col],
+                "reference_box": [round(v, 1) for v in evidence.box],
+                "similarity": evidence.similarity,
+            },
+            "timings": {k: round(v, 3) for k, v in self.timings.items()},
+        }

@@ -1,0 +1,304 @@
+"""Inspecting wholly in libanoco_edge: pixels in, everything an Inspection holds out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.engines import EngineSettings
+from anoco_edge.engines.selftest import SelfTest
+from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
+from anoco_edge.images.preprocess import Placement
+from anoco_edge.machine import cores
+from anoco_edge.native import interface
+from anoco_edge.native.library import VARIABLE, check, destroy_with, find_library, load_library
+from anoco_edge.pipeline.base import InputPicture, ProductSnapshot
+from anoco_edge.pipeline.inspection import Inspection, Timings
+from anoco_edge.pipeline.regions import FoundRegion
+
+OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
+TENSORRT_VARIABLE = "ANOCO_TENSORRT_LIBRARY"
+_SCORERS = {"native": b"cpu", "cuda": b"cuda"}
+"""As the library calls them."""
+
+
+def choose_parts(engine: str = "auto", scorer: str = "auto") -> dict[str, tuple[str, str]]:
+    """What the library runs, and why: OpenVINO or TensorRT, and its own scorer on the CPU or GPU.
+
+    >>> choose_parts(scorer="cuda")["scorer"]
+    ('cuda', 'asked for')
+    """
+    choices = {}
+    for part, asked, known in (
+        ("engine", engine, ("openvino", "tensorrt")),
+        # Where features are, scoring them costs least.
+        ("scorer", scorer, ("cuda", "native") if engine == "tensorrt" else ("native", "cuda")),
+    ):
+        if asked not in ("auto", *known):
+            raise UsageError(
+                f"{part} {asked!r} was asked for, the native runtime has {' and '.join(known)} "
+                "alone",
+                hint=f"leave --{part} out, or use --runtime python",
+            )
+        why = "the native runtime's first choice" if asked == "auto" else "asked for"
+        choices[part] = (known[0] if asked == "auto" else asked, why)
+    return choices
+
+
+def find_openvino() -> Path | None:
+    """OpenVINO's C library in its Python package, found without importing that; None leaves it to
+    the native library to look where the environment says, or the system."""
+    if os.environ.get(OPENVINO_VARIABLE):
+        return None
+    package = find_spec("openvino")
+    for place in (package and package.submodule_search_locations) or ():
+        for library in sorted(Path(place).glob("libs/libopenvino_c.so*")):
+            return library
+    return None
+
+
+def find_tensorrt() -> Path | None:
+    """TensorRT's libraries where pip put them; None leaves it to the native library to look where
+    the environment says, or the system, where JetPack has them."""
+    if os.environ.get(TENSORRT_VARIABLE):
+        return None
+    package = find_spec("tensorrt_libs")
+    places = (package and package.submodule_search_locations) or ()
+    return next((Path(place) for place in places), None)
+
+
+def load_runtime() -> ctypes.CDLL:
+    """The library, if it can inspect."""
+    library = load_library()
+    if not hasattr(library, "anoco_inspect"):
+        raise EnvironmentMissingError(
+            f"the native library {find_library()} has scorers only: it is older than this package",
+            hint=f"build it again, or correct {VARIABLE}",
+        )
+    return library
+
+
+def load_openvino() -> str:
+    """What the library would run the backbone with; an error where there is nothing."""
+    named = os.environ.get(OPENVINO_VARIABLE, "libopenvino_c.so")
+    try:
+        engine = ctypes.CDLL(str(find_openvino() or named))
+        version = _OpenVinoVersion()
+        engine.ov_get_openvino_version(ctypes.byref(version))
+    except (OSError, AttributeError) as error:
+        raise EnvironmentMissingError(
+            f"OpenVINO's C library is not installed: {error}",
+            hint=f"pip install 'anoco-edge[openvino]', or set {OPENVINO_VARIABLE}",
+        ) from None
+    return f"OpenVINO {version.build.decode()}"
+
+
+class _OpenVinoVersion(ctypes.Structure):
+    _fields_ = (("build", ctypes.c_char_p), ("description", ctypes.c_char_p))
+
+
+class NativePipeline:
+    """One native detector, and as many contexts as threads ever inspected at the same time."""
+
+    def __init__(
+        self, snapshot: ProductSnapshot, engine: str, scorer: str, settings: EngineSettings
+    ) -> None:
+        self.choices = choose_parts(engine, scorer)
+        self.selftest: SelfTest | None = None
+        self._snapshot = snapshot
+        self._library = load_runtime()
+        self._threads = settings.threads or cores()
+        self._listener = Listener()
+        self._detector = _open_detector(
+            self._library, snapshot, settings, self.choices, self._listener
+        )
+        self._opened_with = len(self._listener.warnings)
+        references = snapshot.product.references
+        self._size = (max(r.width for r in references), max(r.height for r in references))
+        self._idle = [self._new_context()]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the library warned of when it made contexts, which prepare the engine. Before that
+        it speaks of the product, as Python does itself."""
+        return tuple(dict.fromkeys(self._listener.warnings[self._opened_with :]))
+
+    def inspect(self, pictures: Sequence[InputPicture]) -> list[Inspection | AnocoError]:
+        """One after the other: a batch gains nothing on a processor."""
+        return [self._outcome(picture) for picture in pictures]
+
+    def _outcome(self, picture: InputPicture) -> Inspection | AnocoError:
+        height, width, _ = picture.rgb.shape
+        try:
+            with self._context(width, height) as context:
+                return context.inspect(picture, self._snapshot)
+        except AnocoError as error:
+            return error
+
+    @contextmanager
+    def _context(self, width: int, height: int) -> Iterator[_Context]:
+        """One that nobody uses, and large enough. Appending and popping are atomic."""
+        try:
+            context = self._idle.pop()
+        except IndexError:
+            context = None
+        if context is None or width > context.width or height > context.height:
+            self._size = (max(width, self._size[0]), max(height, self._size[1]))
+            context = self._new_context()
+        try:
+            yield context
+        finally:
+            self._idle.append(context)
+
+    def _new_context(self) -> _Context:
+        return _Context(self._library, self._detector, self._threads, *self._size)
+
+
+class Listener:
+    """Keeps the warnings that the library logs; it must live as long as what logs."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.function = interface.LOG(self._hear)
+
+    def _hear(self, _: int | None, level: int, text: bytes) -> None:
+        if level >= interface.LOG_WARNING:
+            self.warnings.append(text.decode(errors="replace"))
+
+
+class _Handle:
+    """What the library made, given back to it when nobody here holds it any longer."""
+
+    listener: Listener | None = None  # lives as long
+
+    def __init__(self, make: Callable[..., int], destroy: Callable[[Any], None], *given: Any):
+        self.value = ctypes.c_void_p()
+        self.status = make(*given, self.value)
+        if self.status == interface.OK:
+            # Not at exit: a thread that Python stops there may be in the middle of a picture.
+            destroy_with(self, destroy, self.value).atexit = False
+
+
+def _make(library: ctypes.CDLL, kind: str, verb: str, *given: Any) -> _Handle:
+    functions = (getattr(library, f"anoco_{kind}_{word}") for word in (verb, "destroy"))
+    handle = _Handle(*functions, *given)
+    check(library, handle.status)
+    return handle
+
+
+def _open_detector(
+    library: ctypes.CDLL,
+    snapshot: ProductSnapshot,
+    settings: EngineSettings,
+    choices: dict[str, tuple[str, str]],
+    listener: Listener,
+) -> _Handle:
+    (engine, _), (scorer, _) = choices["engine"], choices["scorer"]
+    if engine == "tensorrt" and settings.device != "CPU":
+        raise UsageError(
+            f"device {settings.device} was asked for, which tensorrt does not know",
+            hint="devices are openvino's: add --engine openvino",
+        )
+    bundle = _make(library, "bundle", "open", os.fsencode(snapshot.bundle.path))
+    theirs = find_openvino() if engine == "openvino" else find_tensorrt()
+    options = interface.DetectorOptions(
+        threads=settings.threads,
+        product=snapshot.product.name.encode(),
+        backend=engine.encode(),
+        device=settings.device.encode() if engine == "openvino" else None,
+        library=theirs and os.fsencode(theirs),
+        threshold=(snapshot.threshold or 0) if snapshot.threshold_kind == "manual" else 0,
+        allow_random=1,  # whoever made the snapshot decided that
+        scorer=_SCORERS[scorer],
+        log=listener.function,
+    )
+    detector = _make(library, "detector", "open", bundle.value, options)
+    detector.listener = listener
+    return detector
+
+
+class _Context:
+    """What one picture at a time is inspected with."""
+
+    def __init__(
+        self, library: ctypes.CDLL, detector: _Handle, threads: int, width: int, height: int
+    ) -> None:
+        self.width, self.height = width, height
+        self._library = library
+        options = interface.ContextOptions(threads=threads, max_width=width, max_height=height)
+        self._handle = _make(library, "context", "create", detector.value, options)
+
+    def inspect(self, picture: InputPicture, snapshot: ProductSnapshot) -> Inspection:
+        """Everything is copied: the next picture overwrites what the context holds."""
+        height, width, _ = picture.rgb.shape
+        data = picture.rgb.ctypes.data
+        image = interface.Image(format=interface.RGB, data=data, width=width, height=height)
+        found = interface.Result()
+        check(self._library, self._library.anoco_inspect(self._handle.value, image, found))
+        _check_generation(found, snapshot)
+        grid, canvas = (found.rows, found.cols), (found.map_height, found.map_width)
+        over = snapshot.threshold is not None and found.score > snapshot.threshold
+        return Inspection(
+            source=picture.name,
+            product=snapshot.product.name,
+            generation=found.generation,
+            score=found.score,
+            threshold=snapshot.threshold,
+            threshold_kind=snapshot.threshold_kind,
+            energy=_copy(found.energy, grid),
+            scored=_copy(found.counted, grid).astype(np.bool_),
+            regions=tuple(self._region(k) for k in range(found.region_count)),
+            timings=self._timings(picture.decode),
+            placement=Placement(
+                width,
+                height,
+                found.picture_left,
+                found.picture_top,
+                found.picture_width,
+                found.picture_height,
+            ),
+            input_map=_copy(found.map, canvas),
+            outline=_copy(found.outline, canvas).astype(np.bool_) if over else None,
+            anchor=_copy(found.anchor, grid),
+            similarity=_copy(found.similarity, grid),
+            evidence_source=snapshot.evidence_source,
+        )
+
+    def _region(self, number: int) -> FoundRegion:
+        it = interface.Region()
+        status = self._library.anoco_result_region(self._handle.value, number, it)
+        check(self._library, status)
+        return FoundRegion((it.x0, it.y0, it.x1, it.y1), it.area, it.peak, it.row, it.col)
+
+    def _timings(self, decode: float) -> Timings:
+        it = interface.Timings()
+        check(self._library, self._library.anoco_result_timings(self._handle.value, it))
+        return {
+            "decode": decode,
+            "preprocess": it.preprocess,
+            "backbone": it.backbone,
+            "scoring": it.scoring,
+            "map": it.map,
+            "total": decode + it.total,
+        }
+
+
+def _check_generation(found: interface.Result, snapshot: ProductSnapshot) -> None:
+    if found.generation != snapshot.product.generation:
+        raise BundleError(
+            f"product {snapshot.product.name!r} became generation {found.generation} while "
+            f"generation {snapshot.product.generation} was opened",
+            hint="open the detector again",
+        )
+
+
+def _copy(pointer: Any, shape: tuple[int, int]) -> NDArray[Any]:
+    return np.ctypeslib.as_array(pointer, shape).copy()

@@ -1,0 +1,92 @@
+"""Where a part is not good: patches over the threshold, grown to what hangs together with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.images.contract import InputContract
+from anoco_edge.images.preprocess import Box, Mask, Placement
+from anoco_edge.pipeline.anomaly_map import Map
+
+# A region starts where energy exceeds the threshold and spreads to neighbours (8-connected)
+# above this share of it, so that a defect is outlined whole and not only at its peak.
+GROW = 0.5
+
+
+@dataclass(frozen=True)
+class FoundRegion:
+    """One defect, in pixels of the picture; `row, col` is its strongest patch."""
+
+    box: Box
+    area: float
+    peak: float
+    row: int
+    col: int
+
+
+def find_regions(
+    energy: Map,
+    input_map: Map,
+    threshold: float,
+    contract: InputContract,
+    placement: Placement,
+    min_area: float = 0.0,
+) -> tuple[list[FoundRegion], Mask]:
+    """Regions of at least `min_area` picture pixels, strongest first, and their outline mask at
+    the model's input size."""
+    outline = np.zeros(input_map.shape, np.bool_)
+    regions = []
+    # Compared as the score is: rounded to float32, a threshold just below it would find nothing.
+    over = energy > np.float64(threshold)
+    for patches in _components(over, energy > GROW * threshold):
+        rows, cols = np.nonzero(patches)
+        strongest = int(np.argmax(energy[rows, cols]))
+        pixels = _pixels(patches, over, input_map, threshold, contract.stride)
+        area = float(pixels.sum()) * placement.area_scale
+        if area < min_area:
+            continue
+        ys, xs = np.nonzero(pixels)
+        box = (int(xs.min()), int(ys.min()), int(xs.max()) + 1, int(ys.max()) + 1)
+        row, col = int(rows[strongest]), int(cols[strongest])
+        regions.append(
+            FoundRegion(placement.to_picture(box), area, float(energy[row, col]), row, col)
+        )
+        outline |= pixels
+    regions.sort(key=lambda region: -region.peak)
+    return regions, outline
+
+
+def _pixels(patches: Mask, seeds: Mask, input_map: Map, threshold: float, stride: int) -> Mask:
+    """The region in pixels: where the map is high, and the seed patches whole if it is not
+    (smoothing may push a single hot patch below the level)."""
+    block = np.ones((stride, stride), np.bool_)
+    inside: Mask = np.kron(patches, block)
+    high = inside & (input_map > GROW * threshold)
+    return high if high.any() else np.kron(patches & seeds, block)
+
+
+def _components(seeds: Mask, spread: Mask) -> list[Mask]:
+    """8-connected components of `spread` that contain a seed. The grid is small: flood fill."""
+    left: NDArray[np.bool_] = (spread | seeds).copy()
+    found = []
+    for start in zip(*np.nonzero(seeds), strict=True):
+        if not left[start]:
+            continue
+        component = np.zeros_like(left)
+        stack = [(int(start[0]), int(start[1]))]
+        left[start] = False
+        while stack:
+            row, col = stack.pop()
+            component[row, col] = True
+            window = (slice(max(row - 1, 0), row + 2), slice(max(col - 1, 0), col + 2))
+            rows, cols = np.nonzero(left[window])
+            left[window] = False
+            stack += [
+                (int(r) + window[0].start, int(c) + window[1].start)
+                for r, c in zip(rows, cols, strict=True)
+            ]
+        found.append(component)
+    return found

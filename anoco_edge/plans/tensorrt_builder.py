@@ -1,0 +1,292 @@
+"""Building a plan from an ONNX graph: one piece of code for TensorRT and TensorRT-RTX.
+
+Precision lives in the graph: networks are strongly typed and TF32 is off. The RTX side builds
+without a GPU and is tested so; the TensorRT side has only met a double here, because it needs one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anoco_edge import machine
+from anoco_edge.bundle import InputContract
+from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
+from anoco_edge.plans.device import current_device
+from anoco_edge.plans.tensorrt_modules import ErrorLog, Flavour, collecting_log, load_module, title
+
+RTX_TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")
+
+Shape = tuple[int, ...]
+Profile = Mapping[str, tuple[Shape, Shape, Shape]]
+"""Smallest, usual and largest shape of each input that has a dynamic dimension."""
+Progress = Callable[[str, int, int], None]
+"""Called with a phase, its steps done and their number; from other threads too."""
+
+
+@dataclass(frozen=True)
+class BuiltPlan:
+    """A serialised engine as trtexec would load it, and what building it took."""
+
+    content: bytes
+    flavour: Flavour
+    version: str
+    targets: tuple[str, ...]
+    seconds: float
+    peak_memory_mb: float
+    timing_cache: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+
+def backbone_profile(contract: InputContract, batch: int = 1) -> Profile:
+    """Batches of 1 up to `batch` pictures.
+
+    >>> grid = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
+    >>> backbone_profile(grid, 4)["pixels"]
+    ((1, 16, 32, 3), (4, 16, 32, 3), (4, 16, 32, 3))
+    """
+    if batch < 1:
+        raise UsageError(f"a batch of {batch} pictures cannot be", hint="give 1 or more")
+    picture = (contract.height, contract.width, 3)
+    return {"pixels": ((1, *picture), (batch, *picture), (batch, *picture))}
+
+
+def parse_targets(text: str) -> tuple[str, ...]:
+    """GPU generations as typed, each once.
+
+    >>> parse_targets("sm86, SM89,sm86")
+    ('sm86', 'sm89')
+    """
+    targets = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    for target in targets:
+        if target not in RTX_TARGETS:
+            raise UsageError(
+                f"{target or text!r} is not a target of TensorRT-RTX",
+                hint=f"use {', '.join(RTX_TARGETS)}; plans for a Jetson are built on it with: "
+                "anoco-edge build BUNDLE --engine tensorrt",
+            )
+    return targets
+
+
+def build_plan(
+    model: bytes | Path,
+    profile: Profile,
+    *,
+    flavour: Flavour,
+    targets: Sequence[str] = (),
+    name: str = "the graph",
+    workspace_mb: int | None = None,
+    timing_cache: bytes = b"",
+    progress: Progress | None = None,
+) -> BuiltPlan:
+    """Parse and build; a graph with external data comes as a path, and `name` is for errors.
+
+    `targets` are for TensorRT-RTX only; TensorRT builds for the GPU that it finds. Ctrl-C ends
+    the build at its next step.
+    """
+    targets = parse_targets(",".join(targets)) if targets else ()
+    if targets and flavour == "tensorrt":
+        raise UsageError("TensorRT builds for the GPU that it runs on", hint="leave out --target")
+    trt = load_module(flavour)
+    if flavour == "tensorrt":
+        current_device()
+    machine.reset_peak()
+    start = time.perf_counter()
+    job = _Job(trt, flavour, name)
+    job.parse(model)
+    job.configure(profile, targets, workspace_mb)
+    timing = job.attach(timing_cache)
+    content = job.build(progress)
+    return BuiltPlan(
+        content=content,
+        flavour=flavour,
+        version=str(trt.__version__),
+        targets=targets,
+        seconds=time.perf_counter() - start,
+        peak_memory_mb=machine.peak_mb(),
+        timing_cache=bytes(timing.serialize()) if timing is not None else b"",
+    )
+
+
+class _Job:
+    """One network on its way to a plan. The objects refer to each other, so they live together."""
+
+    def __init__(self, trt: Any, flavour: Flavour, name: str) -> None:
+        self._trt, self._flavour, self._name = trt, flavour, name
+        self._log = collecting_log(trt)
+        try:
+            self._builder = trt.Builder(self._log)
+        except (TypeError, RuntimeError) as error:  # pybind's words for "it returned null"
+            why = self._log.errors_logged.first() or str(error)
+            raise EnvironmentMissingError(
+                f"{title(flavour)} cannot build here: {why}",
+                hint="check the driver and the GPU with: anoco-edge doctor",
+            ) from None
+        # TensorRT 10 has to be told; in 11 and in RTX there is no other mode.
+        typed = getattr(getattr(trt, "NetworkDefinitionCreationFlag", None), "STRONGLY_TYPED", None)
+        self._network = self._builder.create_network(0 if typed is None else 1 << int(typed))
+        self._config = self._builder.create_builder_config()
+
+    def parse(self, model: bytes | Path) -> None:
+        # The network's weights may still lie in the parser and the bytes: both stay until the end.
+        self._model, self._parser = model, self._trt.OnnxParser(self._network, self._log)
+        parser = self._parser
+        if isinstance(model, Path):  # beside which lies the external data
+            parsed = parser.parse_from_file(str(model))
+        else:
+            parsed = parser.parse(model)
+        if parsed:
+            return
+        first = parser.get_error(0) if parser.num_errors else None
+        node = f"{first.node_operator()} {first.node_name()!r}" if first else ""
+        raise self._refused(first.desc() if first else "", node if node.strip(" '") else "")
+
+    def configure(self, profile: Profile, targets: Sequence[str], workspace_mb: int | None) -> None:
+        trt, config = self._trt, self._config
+        config.clear_flag(trt.BuilderFlag.TF32)  # it changes 0.5 to 1.3 % of neighbour sets
+        if workspace_mb is not None:
+            config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace_mb << 20)
+        if targets:
+            config.num_compute_capabilities = len(targets)
+            for k, target in enumerate(targets):
+                config.set_compute_capability(getattr(trt.ComputeCapability, target.upper()), k)
+        self._check_inputs(profile)
+        shapes = self._builder.create_optimization_profile()
+        for tensor, (least, usual, most) in profile.items():
+            shapes.set_shape(tensor, least, usual, most)
+        if config.add_optimization_profile(shapes) < 0:
+            raise self._refused(f"the shapes {dict(profile)} are out of order")
+
+    def attach(self, content: bytes) -> Any:
+        """The timing cache, filled from earlier builds; RTX measures nothing and has none."""
+        if self._flavour == "tensorrt-rtx" or not hasattr(self._config, "create_timing_cache"):
+            return None
+        cache = self._config.create_timing_cache(content)
+        if cache is None or not self._config.set_timing_cache(cache, False):
+            cache = self._config.create_timing_cache(b"")  # of another version: start afresh
+            self._config.set_timing_cache(cache, False)
+        self._log.errors_logged.clear()
+        return cache
+
+    def build(self, progress: Progress | None) -> bytes:
+        monitor = _monitor(self._trt, progress)
+        if monitor is not None:
+            self._config.progress_monitor = monitor
+        # In a thread, so that this one is free to notice Ctrl-C while the builder is in C++.
+        with ThreadPoolExecutor(1, thread_name_prefix="anoco-build") as pool:
+            try:
+                plan = pool.submit(
+                    self._builder.build_serialized_network, self._network, self._config
+                ).result()
+            except KeyboardInterrupt:
+                if monitor is not None:
+                    monitor.watch.cancel()
+                raise
+        if monitor is not None and monitor.watch.failure is not None:
+            raise monitor.watch.failure
+        if plan is None:
+            raise self._refused()
+        return bytes(plan)
+
+    def _check_inputs(self, profile: Profile) -> None:
+        inputs = [self._network.get_input(k) for k in range(self._network.num_inputs)]
+        dynamic = {tensor.name for tensor in inputs if -1 in tuple(tensor.shape)}
+        if dynamic - set(profile) or set(profile) - {tensor.name for tensor in inputs}:
+            raise UsageError(
+                f"{self._name} has dynamic inputs {sorted(dynamic)}, shapes were given for "
+                f"{sorted(profile)}"
+            )
+
+    def _refused(self, why: str = "", node: str = "") -> AnocoError:
+        return refusal(
+            f"{title(self._flavour)} {self._trt.__version__}",
+            self._name + (f" at {node}" if node else ""),
+            self._log.errors_logged,
+            why,
+        )
+
+
+def refusal(who: str, what: str, errors_logged: ErrorLog, why: str = "") -> AnocoError:
+    """One error for what a builder said, by whose fault it is: the machine's or the graph's."""
+    if errors_logged.mention("out of memory", "outofmemory", "bad_alloc", "memory allocation"):
+        return EnvironmentMissingError(
+            f"{who} ran out of memory building {what}: {errors_logged.first()}",
+            hint="stop what else uses the memory, or build with a smaller --batch",
+        )
+    if not why and errors_logged.mention("cuda runtime", "cudaerror", "cuda initialization"):
+        return EnvironmentMissingError(
+            f"{who} cannot use the GPU: {errors_logged.first()}",
+            hint="check the driver with: anoco-edge doctor",
+        )
+    if errors_logged.mention("fp32 gemm is not supported"):
+        return AnocoError(
+            f"{who} has no FP32 matrix products for sm75, and {what} needs some",
+            hint="leave sm75 out, or export with --precision fp16 "
+            "--islands embedding,softmax,layernorm,residual,output",
+        )
+    return AnocoError(
+        f"{who} refuses {what}: {why or errors_logged.first() or 'it gave no reason'}",
+        hint="use another engine, or export it in another way",
+    )
+
+
+class _Watch:
+    """What a monitor saw; asked by the builder's threads whether to go on."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.failure: BaseException | None = None
+        self._progress = progress
+        self._totals: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def start(self, phase: str, total: int) -> None:
+        self._totals[phase] = total
+        self._tell(phase, 0)
+
+    def step(self, phase: str, step: int) -> bool:
+        self._tell(phase, step + 1)
+        return not self._cancelled
+
+    def _tell(self, phase: str, step: int) -> None:
+        if self._progress is None or self._cancelled:
+            return
+        try:
+            with self._lock:
+                self._progress(phase, step, self._totals.get(phase, step))
+        except BaseException as error:  # noqa: BLE001 (it must not pass through C++: told later)
+            self.failure = error
+            self.cancel()
+
+
+def _monitor(trt: Any, progress: Progress | None) -> Any:
+    """TensorRT's own kind of object around a `_Watch`; None where it knows none."""
+    if not hasattr(trt, "IProgressMonitor"):
+        return None
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)  # pybind wants its own called, not super()'s
+            self.watch = _Watch(progress)
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+            self.watch.start(phase_name, num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            return self.watch.step(phase_name, step)
+
+        def phase_finish(self, phase_name: str) -> None:
+            pass
+
+    return Monitor()

@@ -1,0 +1,1 @@
+"""Where results go: a folder, the console, the service manager, behind one protocol."""

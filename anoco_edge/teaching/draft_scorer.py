@@ -1,0 +1,123 @@
+"""Scores of good pictures against a bank that is not committed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.bundle import Bank, InputContract, Product
+from anoco_edge.bundle.baseline import BaselineGrid
+from anoco_edge.engines import Engine
+from anoco_edge.errors import AnocoError, UsageError
+from anoco_edge.images.preprocess import prepare
+from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
+from anoco_edge.pipeline.inspection import Verdict, verdict
+from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.pipeline.postprocess import PostProcessor
+from anoco_edge.pipeline.tiling import Tiling
+from anoco_edge.scoring import Parameters, Scorer, open_scorer, pool
+from anoco_edge.scoring.types import Floats, References
+from anoco_edge.teaching.bank_builder import Load
+
+Pixels = NDArray[np.uint8]
+Judge = Callable[[Pixels, str], tuple[float, Verdict]]  # of a picture and its name
+
+
+class DraftScorer:
+    """Scores pictures as the draft would."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        window: InputContract,
+        draft: Product,
+        patch_mask: PatchMask,
+        bank: Bank,
+        scorer: str,
+        load: Load,
+    ) -> None:
+        self.draft = draft
+        self.bank = bank
+        self.patch_mask = patch_mask
+        self._engine = engine
+        self._window = window
+        self._scorer = scorer
+        self._load = load
+
+    def energies(
+        self, pictures: Iterable[Pixels], baseline: BaselineGrid | None = None
+    ) -> Iterator[PictureEnergy]:
+        """One at a time: pictures of a line camera are large."""
+        yield from _read(self.reader(baseline), pictures)
+
+    def reader(self, baseline: BaselineGrid | None = None) -> EnergyReader:
+        """Reads pictures against the whole bank."""
+        return self._reader(self.bank.references, baseline)
+
+    def leave_one_out(self, references: Iterable[int]) -> Iterator[float]:
+        """Each of these references against all the others."""
+        for number in references:
+            own = self.bank.reference == number
+            if own.all():
+                raise UsageError(
+                    f"in a bank of {len(self.bank)} patches only "
+                    f"{self.draft.references[number].name} of {len(self.draft.references)} "
+                    "references is left",
+                    hint="keep more patches (--max-patches), or all of them (0)",
+                )
+            rest = References(self.bank.references.features[~own], self.bank.references.norms[~own])
+            if self.draft.coreset is None and self.draft.tta != "paper":
+                # What is scored lies in the bank already.
+                query = self.bank.references.features[own & (self.bank.view == 0)]
+                yield pool(self._open(rest).score(query).energy, self.draft.pooling)
+            else:
+                yield from self._scores(rest, [self._load(self.draft.references[number])])
+
+    def variations(self, pictures: Iterable[Pixels]) -> Iterator[float]:
+        """Pictures like the only reference."""
+        yield from self._scores(self.bank.references, pictures)
+
+    def _scores(self, bank: References, pictures: Iterable[Pixels]) -> Iterator[float]:
+        """With one view a picture, without patches of zero norm, which the bank leaves out too."""
+        if self.draft.tta == "paper":
+            yield from (found.score for found in _read(self._reader(bank, None), pictures))
+            return
+        scorer, canvas = self._open(bank), Tiling(self._window, self.draft.tiles)
+        for rgb in pictures:
+            pixels, placement = prepare(rgb, canvas.contract)
+            scored = self.patch_mask.scored(placement)
+            found: Floats = canvas.features(self._engine, pixels[None])[0]
+            found = found[scored.reshape(-1)]
+            yield pool(scorer.score(found[found.any(axis=1)]).energy, self.draft.pooling)
+
+    def judge(self, baseline: BaselineGrid | None) -> Judge:
+        """As the detector would: a picture of another shape is refused, a small region passes."""
+        reader, threshold = self.reader(baseline), self.draft.threshold.value
+        postprocessor = PostProcessor(reader.tiling.contract, threshold, self.draft.min_area)
+
+        def judged(rgb: Pixels, name: str) -> tuple[float, Verdict]:
+            self.patch_mask.check_size(rgb.shape[1], rgb.shape[0], name)
+            (found,) = _read(reader, [rgb])
+            return found.score, verdict(threshold, postprocessor.process(found).regions)
+
+        return judged
+
+    def _reader(self, bank: References, baseline: BaselineGrid | None) -> EnergyReader:
+        scorer = self._open(bank)
+        return EnergyReader(
+            self._engine, self._window, self.draft, self.patch_mask, scorer, baseline
+        )
+
+    def _open(self, bank: References) -> Scorer:
+        draft = self.draft
+        return open_scorer(self._scorer, bank, Parameters(draft.lam, draft.metric, draft.floor))
+
+
+def _read(reader: EnergyReader, pictures: Iterable[Pixels]) -> Iterator[PictureEnergy]:
+    for rgb in pictures:
+        (found,) = reader.read([rgb])
+        if isinstance(found, AnocoError):
+            raise found
+        yield found

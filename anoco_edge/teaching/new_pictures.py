@@ -1,0 +1,113 @@
+"""Pictures of good parts on their way into a bundle."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from anoco_edge.bundle import Reference
+from anoco_edge.bundle.schema import FileRecord
+from anoco_edge.images.decode import PICTURE_SUFFIXES, decode_picture, read_picture
+from anoco_edge.storage.hashes import sha256_bytes
+from anoco_edge.storage.regular_file import read_regular
+from anoco_edge.teaching.burst_detection import Thumbnail, thumbnail
+from anoco_edge.text.plain_text import utf8_text
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class NewPicture:
+    """A picture of a good part. Its pixels are decoded when they are needed: hundreds of pictures
+    of a line camera do not fit into memory."""
+
+    name: str
+    data: bytes = field(repr=False)
+    suffix: str
+    pixels: str
+    """Hash of the decoded pixels: the same picture in another file is the same."""
+    width: int
+    height: int
+    thumbnail: Thumbnail = field(repr=False, compare=False)
+
+    @staticmethod
+    def from_file(path: str | Path) -> NewPicture:
+        """The file as it is; its bytes are kept in the bundle."""
+        path = Path(path)
+        try:
+            data = read_regular(path)
+        except (OSError, ValueError):
+            read_picture(path)  # says in one line what is wrong with it
+            raise
+        # Decoded from the very bytes that are kept: a camera may be writing the next picture.
+        rgb = decode_picture(data, str(path))
+        return NewPicture._of(path.name, data, path.suffix.lower(), rgb)
+
+    @staticmethod
+    def from_array(name: str, rgb: Pixels) -> NewPicture:
+        """A frame of a camera or video, kept as PNG."""
+        buffer = io.BytesIO()
+        Image.fromarray(rgb).save(buffer, "PNG")
+        return NewPicture._of(name, buffer.getvalue(), ".png", rgb)
+
+    @staticmethod
+    def _of(name: str, data: bytes, suffix: str, rgb: Pixels) -> NewPicture:
+        height, width = rgb.shape[:2]
+        own = suffix if suffix in PICTURE_SUFFIXES else ""  # the content decides, not the name
+        digest = sha256_bytes(rgb.tobytes())
+        return NewPicture(utf8_text(name), data, own, digest, width, height, thumbnail(rgb))
+
+    @property
+    def rgb(self) -> Pixels:
+        return decode_picture(self.data, self.name)
+
+    def file(self, folder: str) -> FileRecord:
+        """Where the picture goes below the product's folder."""
+        digest = sha256_bytes(self.data)
+        path = f"{folder}/{digest[:16]}{self.suffix}"
+        return FileRecord(path=path, sha256=digest, size=len(self.data))
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(
+            name=self.name,
+            file=self.file("references"),
+            pixels=self.pixels,
+            width=self.width,
+            height=self.height,
+        )
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Pictures of two folders may be called alike; references are told apart by their names.
+
+    >>> unused_name("part.png", ["part.png", "part-2.png"])
+    'part-3.png'
+    """
+    path, number, free = Path(name), 1, name
+    while free in taken:
+        number += 1
+        free = f"{path.stem}-{number}{path.suffix}"
+    return free
+
+
+def new_ones(
+    pictures: Sequence[NewPicture], references: Sequence[Reference]
+) -> tuple[list[NewPicture], list[str]]:
+    """Those that are not references yet, each with a name of its own, and a word on the others."""
+    known = {r.pixels: r.name for r in references}
+    fresh, duplicates = [], []
+    for picture in pictures:
+        if picture.pixels in known:
+            duplicates.append(f"{picture.name} (same as {known[picture.pixels]})")
+        else:
+            own = unused_name(picture.name, known.values())
+            known[picture.pixels] = own
+            fresh.append(replace(picture, name=own))
+    return fresh, duplicates

@@ -1,0 +1,1 @@
+"""Text from outside, made safe to show: control characters escaped, passwords masked."""
