@@ -170,9 +170,8 @@ def _features() -> NDArray[np.float32]:
 
 def test_gate_names_the_patch_and_the_limit(limits: ParityLimits) -> None:
     names, good = ["a", "b"], _features()
-    assert (
-        compare_features(good, good.copy(), limits, names, 20)["measured"]["energy_spearman"] == 1.0
-    )
+    figures, _ = compare_features(good, good.copy(), limits, names, 20)
+    assert figures.energy_spearman == 1.0
     turned, longer, wild = good.copy(), good.copy(), good.copy()
     turned[1, 47] = turned[1, 47, ::-1]
     with pytest.raises(DiffersError, match=r"min cosine is .* at b row 2 column 7"):

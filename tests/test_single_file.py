@@ -133,11 +133,11 @@ def assert_same(got: dict[str, Any], detector: Detector, pictures: list[Pixels])
         expected = detector.inspect(rgb)
         open_, allowed = undecided(detector, rgb)
         close = np.abs(got["energy"][k] - expected.energy) <= allowed
-        assert (close | open_)[expected.counted].all(), k
-        assert (got["energy"][k][~expected.counted] == 0).all()
-        if not open_[expected.counted].any():
+        assert (close | open_)[expected.scored].all(), k
+        assert (got["energy"][k][~expected.scored] == 0).all()
+        if not open_[expected.scored].any():
             whole += 1
-            most = allowed[expected.counted].max()
+            most = allowed[expected.scored].max()
             assert abs(got["score"][k] - expected.score) <= most, k
             slack = 1e-4 * expected.input_map + most
             assert (np.abs(got["map"][k] - expected.input_map) <= slack).all(), k
@@ -158,9 +158,9 @@ def test_it_says_what_the_detector_says(name: str, bundle: Bundle, pictures: lis
     assert all(v.dtype == np.float32 and len(v) == len(pictures) for v in got.values())
     # The references themselves are undecided: their own patch and its equals lie at s = 1.
     assert assert_same(got, detector, pictures) >= len(pictures) - 4
-    counted = detector.inspect(pictures[0]).counted
-    assert (counted.sum() < 5) == (name == "three")
-    assert counted.all() == (name in ("plain", "top5", "cosine"))
+    scored = detector.inspect(pictures[0]).scored
+    assert (scored.sum() < 5) == (name == "three")
+    assert scored.all() == (name in ("plain", "top5", "cosine"))
 
 
 @pytest.mark.parametrize("name", ["plain", "region"])
@@ -277,7 +277,7 @@ def test_a_patch_that_cannot_be_scored_gives_nan_and_spoils_no_other_picture(
     content = model.SerializeToString()
     got = run(content, bundle, [pictures[6], white, pictures[7]])
     assert np.isnan(got["score"]).tolist() == [False, True, False]
-    assert (np.isnan(got["energy"][1]) == Detector(bundle, "region").inspect(white).counted).all()
+    assert (np.isnan(got["energy"][1]) == Detector(bundle, "region").inspect(white).scored).all()
     assert not np.isnan(got["energy"][[0, 2]]).any()
 
 
@@ -304,7 +304,7 @@ def test_letterbox_takes_the_place_that_all_references_share(
     content = single(boxed)
     some = [rgb[:, 20:100] for rgb in pictures[12:18]]
     detector = Detector(boxed)
-    assert not detector.inspect(some[0]).counted.all()
+    assert not detector.inspect(some[0]).scored.all()
     assert assert_same(run(content, boxed, some), detector, some) == len(some)
     said = {p.key: p.value for p in onnx.load_from_string(content).metadata_props}
     assert said["anoco_edge.placement"] == "16,0,64,64"
