@@ -74,7 +74,7 @@ def remake(bundle: Bundle, path: Path, files: dict[str, bytes], **changes: Any) 
 
 def assert_same(one: Inspection, other: Inspection, *, names: bool = False) -> None:
     for field in dataclasses.fields(Inspection):
-        if field.name in ("timings", "evidence_source") or (field.name == "source" and not names):
+        if field.name in ("timings", "evidence_lookup") or (field.name == "source" and not names):
             continue
         left, right = getattr(one, field.name), getattr(other, field.name)
         if isinstance(left, np.ndarray):

@@ -743,7 +743,7 @@ def test_what_the_library_warns_of_is_heard(stretched: Path) -> None:
     # On a processor it warns of products alone; that an engine is not captured comes the same way.
     detector = Detector.open(stretched, "uncalibrated", runtime="native")
     assert isinstance(detector._pipeline, NativePipeline)
-    listener = detector._pipeline._listener
+    listener = detector._pipeline._log
     assert listener.warnings == ["product uncalibrated has no threshold: no part will be judged"]
     assert detector.remarks == (), "of the product Python speaks itself"
     for level, text in ((interface.LOG_WARNING, b"slow"), (interface.LOG_WARNING - 1, b"fine")):
