@@ -6,14 +6,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `from tiny_bundle import ...`
-
 from doubles.fake_cuda import FakeCuda, install_cuda
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
 from doubles.simulated import SimulatedGpu, simulated_gpu

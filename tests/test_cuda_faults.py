@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from native_build import RUNTIME
+from paths import GOLDEN
 
 pytestmark = pytest.mark.xdist_group("native")
 
-BUNDLE = RUNTIME.parent / "tests" / "golden" / "v1" / "everything_anoco"
+BUNDLE = GOLDEN / "v1" / "everything_anoco"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import scorer_cases
+from agreement import assert_agrees
 from numpy.typing import NDArray
+from scorer_cases import HardCases, everything_near, scattered
 
 from anoco_edge.diagnostics.bench.features import Size, clustered
 from anoco_edge.diagnostics.bench.scoring import bench_scoring
@@ -32,9 +35,6 @@ from anoco_edge.scoring import (
 )
 from anoco_edge.scoring.cuda import CudaScorer
 from anoco_edge.scoring.device_array import DeviceArray
-from tests import scorer_cases
-from tests.agreement import assert_agrees
-from tests.scorer_cases import HardCases, everything_near, scattered
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_simulated_driver")]
 

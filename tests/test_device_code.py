@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
-from tests.native_build import RUNTIME
+from paths import RUNTIME
 
 pytestmark = pytest.mark.xdist_group("native")
 

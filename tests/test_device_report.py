@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import ROOT, fails, ok, run_cli
+from command_line import fails, ok, run_cli
+from paths import ROOT
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.diagnostics.device_report import device_table, read_report, read_state

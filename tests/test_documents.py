@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import fails, ok
-from golden.make_golden import GOLDEN
+from make_golden import CURRENT
+from paths import RUNTIME
 from safetensors.numpy import save
 
 from anoco_edge.bundle import Bundle, InputContract, Product
@@ -33,14 +34,13 @@ from tests.attack.odd_json import reseal, with_fragment, with_key
 from tests.test_bundle import record
 from tests.test_bundle import reseal as edit
 
-RUNTIME = Path(__file__).parents[1] / "runtime"
 PART = {"name": "part", "generation": 1, "changed": "today", "change": "made"}
 
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     """A copy of a golden bundle with one product."""
-    return Path(shutil.copytree(GOLDEN / "plain_anoco", tmp_path / "plain.anoco"))
+    return Path(shutil.copytree(CURRENT / "plain_anoco", tmp_path / "plain.anoco"))
 
 
 # ---- JSON

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from paths import EXAMPLES
 from PIL import Image
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.teaching import NewPicture, Teacher
-
-EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def test_watch_folder(

@@ -29,6 +29,7 @@ from command_line import (
     rows_of,
     start,
 )
+from paths import SUPPORT
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
@@ -193,7 +194,7 @@ def page_pictures(folder: Path) -> list[str]:
 
 @pytest.mark.full
 def test_work_that_ends_every_worker_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # workers import fleet_job
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))  # workers import fleet_job
     said: list[str] = []
     heard: list[int] = []
     texts = ["a", "b", "poison", "c", "d", "e"]

@@ -21,6 +21,7 @@ from graph_corpus import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paths import ROOT, SUPPORT
 from tiny_bundle import tiny_backbone
 
 CORPUS = list(corpus())
@@ -96,9 +97,8 @@ def test_weights_of_gigabytes_are_skipped_not_read(tmp_path: Path) -> None:
         "print(graph_corpus.python_verdict(graph_corpus.Path(sys.argv[3]), 'graph'))\n"
         "assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000"
     )
-    folders = (str(Path(__file__).parents[1]), str(Path(__file__).parent))
     done = subprocess.run(
-        [sys.executable, "-c", program, *folders, path], capture_output=True, text=True
+        [sys.executable, "-c", program, ROOT, SUPPORT, path], capture_output=True, text=True
     )
     assert done.stdout == "accepted\n", done.stderr
 

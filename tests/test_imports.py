@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import PATIENCE, ROOT, environment
+from command_line import PATIENCE, environment
+from paths import ROOT
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 HEAVY = {"torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "cv2", "av"}

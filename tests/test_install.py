@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
-ROOT = Path(__file__).parent.parent
 LIMIT_MB = 400
 
 

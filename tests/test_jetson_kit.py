@@ -12,8 +12,8 @@ import pytest
 from command_line import fails, run_cli
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from paths import ROOT
 
-ROOT = Path(__file__).parent.parent
 KIT = ROOT / "examples/jetson"
 WARNINGS = ("-Wall", "-Wextra", "-pedantic", "-Werror")
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from paths import PACKAGES, python_path
 from scipy import ndimage  # type: ignore[import-untyped]
 from sklearn import metrics as sklearn_metrics
 from sklearn.metrics import roc_auc_score
@@ -25,7 +26,6 @@ from anoco_edge.errors import ScoringError, StorageError, UsageError
 from anoco_edge_calibration.metrics import aupr, auroc, f1_max, pr_curve, roc_curve
 from anoco_edge_calibration.pixel_metrics import HELD, PixelMetrics, PixelResult, label_regions
 
-ROOT = Path(__file__).parents[1]
 Mask = NDArray[np.bool_]
 Picture = tuple[NDArray[np.float32], Mask | None]
 few = settings(derandomize=True, deadline=None, max_examples=40)
@@ -366,7 +366,7 @@ def run(program: str, *arguments: object) -> Any:
         [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'calibration'}"},
+        env={**os.environ, "PYTHONPATH": python_path(*PACKAGES)},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from native_build import RUNTIME
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from paths import RUNTIME
 from tiny_bundle import textured_picture
 
 from anoco_edge.bundle import Bundle

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden.make_golden import GOLDEN, contents, hashed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from make_golden import CURRENT, contents, hashed
 from native_build import ctest
 from PIL import Image
 from safetensors.numpy import save
@@ -119,14 +119,14 @@ def test_nothing_that_once_broke_a_reader_does_so_again(native_build: Path) -> N
 
 @pytest.mark.parametrize("name", ["plain", "everything", "views"])
 def test_golden_bundles_say_what_they_always_said(read: Read, name: str) -> None:
-    expected = json.loads((GOLDEN / f"{name}.json").read_text())
-    path = GOLDEN / f"{name}_anoco"
+    expected = json.loads((CURRENT / f"{name}.json").read_text())
+    path = CURRENT / f"{name}_anoco"
     assert contents(path) == expected
     assert json.loads(read("bundle", path)) == expected
 
 
 def test_golden_bundles_are_whole() -> None:
-    bundles = sorted(GOLDEN.glob("*_anoco"))
+    bundles = sorted(CURRENT.glob("*_anoco"))
     assert len(bundles) == 3
     for path in bundles:
         assert list(Bundle.open(path).verify())
@@ -705,7 +705,7 @@ def library(native_library: Path) -> ctypes.CDLL:
 
 def test_a_bundle_is_opened_listed_and_described(library: ctypes.CDLL) -> None:
     bundle = ctypes.c_void_p()
-    path = str(GOLDEN / "everything_anoco").encode()
+    path = str(CURRENT / "everything_anoco").encode()
     assert library.anoco_bundle_open(path, ctypes.byref(bundle)) == 0
     assert library.anoco_bundle_product_count(bundle) == 2
     names = [library.anoco_bundle_product(bundle, k) for k in (-1, 0, 1, 2)]

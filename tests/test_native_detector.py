@@ -21,8 +21,9 @@ import pytest
 from command_line import fails, ok
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_build import RUNTIME, build
+from native_build import build
 from numpy.typing import NDArray
+from paths import RUNTIME
 from PIL import Image
 from test_tta import bundle_at
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from command_line import PATIENCE, environment
 from numpy.typing import NDArray
+from paths import EXAMPLES
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
 
@@ -27,7 +28,6 @@ from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 pytestmark = pytest.mark.xdist_group("native")
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 WARNINGS = ("-Wall", "-Wextra", "-pedantic", "-Werror")
 Pixels = NDArray[np.uint8]
 

@@ -9,10 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from native_build import build, ctest
+from paths import RUNTIME
 
 from anoco_edge import __version__
 from anoco_edge.native.library import load_library
-from tests.native_build import RUNTIME, build, ctest
 
 pytestmark = pytest.mark.xdist_group("native")
 

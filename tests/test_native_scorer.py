@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agreement import assert_agrees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scorer_cases import EVERY_METRIC, Features, HardCases
 
 from anoco_edge.diagnostics.bench.features import Size, clustered, crowd, isotropic
 from anoco_edge.diagnostics.bench.scoring import bench_scoring
@@ -37,8 +39,6 @@ from anoco_edge.scoring import (
     score_patches,
 )
 from anoco_edge.scoring.native import NativeScorer
-from tests.agreement import assert_agrees
-from tests.scorer_cases import EVERY_METRIC, Features, HardCases
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 from command_line import PATIENCE, environment
 from exported_families import CASES, export_case
 from old_runtime import NotAvailableError, OldRuntime, expect, make_old_runtime, run_graphs
+from paths import PACKAGES, SUPPORT, TESTS, python_path
 from tiny_bundle import make_tiny_bundle, textured_picture, tiny_backbone, write_good_pictures
 
 from anoco_edge.scoring.onnx_scorer import scoring_model
@@ -170,20 +170,19 @@ def test_what_was_not_executed_is_printed_by_name(tmp_path: Path) -> None:
     Without a temporary folder of its own it would clear away gigabytes of earlier runs as it ends.
     """
     own = ["-p", "no:cacheprovider", "--basetemp", tmp_path / "temporary"]
-    (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text())
+    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"
         "def test_partly(record_property):\n    record_property('not executed', 'the GPU')\n"
         "def test_wholly():\n    pass\n"
         "def test_never():\n    pytest.skip('there is no camera')\n"
     )
-    here = os.pathsep.join([environment()["PYTHONPATH"], str(Path(__file__).parent)])
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "1", *own, tmp_path / "test_it.py"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**environment(), "PYTHONPATH": here},
+        env={**environment(), "PYTHONPATH": python_path(*PACKAGES, SUPPORT)},
         timeout=PATIENCE,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

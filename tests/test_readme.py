@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from numpy.typing import NDArray
+from paths import ROOT
 from PIL import Image
 
 from anoco_edge.demo.render import render
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 NO_CAMERA = 3  # exit code where no camera is plugged in
 

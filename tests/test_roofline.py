@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from command_line import ROOT
+from paths import ROOT
 
 from anoco_edge_export.recipe import load_recipe
 

@@ -9,14 +9,14 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from agreement import assert_agrees
 from command_line import PATIENCE
+from scorer_cases import EVERY_METRIC, Features, HardCases, both, scattered
 
 from anoco_edge.machine import cores
 from anoco_edge.scoring import Metric, Parameters, References, Scores, open_scorer, score_patches
 from anoco_edge.scoring.onnx_scorer import MEMORY_MB, OnnxScorer, scoring_model
 from anoco_edge_export.scoring_graph import retrieval_graph, scoring_graph, solve_graph
-from tests.agreement import assert_agrees
-from tests.scorer_cases import EVERY_METRIC, Features, HardCases, both, scattered
 
 
 class TestHardCases(HardCases):

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from command_line import network_camera, ok, run_cli, run_process
+from paths import ROOT
 
 from anoco_edge.sinks.service_manager import ServiceManager
 
-ROOT = Path(__file__).parent.parent
 UNIT = ROOT / "examples/jetson/anoco-edge.service"
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.xdist_group("native")
 
 _TRIAL = """

@@ -23,9 +23,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from paths import PACKAGES, ROOT, SUPPORT, python_path
+
 from tests.attack.campaign import Case, Plan
 
-ROOT = Path(__file__).parents[2]
 NATIVE = True  # the tests build the library for it
 PATIENCE = 90  # seconds, for a busy machine
 THREADS = 3
@@ -50,10 +51,9 @@ def cases(plan: Plan) -> Iterator[Case]:
 
 @contextmanager
 def _forker(folder: Path) -> Iterator[Callable[[str, int], str]]:
-    roots = [ROOT, ROOT / "tests", ROOT / "export", ROOT / "calibration"]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([*map(str, roots), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": python_path(*PACKAGES, SUPPORT, os.environ.get("PYTHONPATH", "")),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "PYTHONFAULTHANDLER": "1",
     }

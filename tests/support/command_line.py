@@ -19,10 +19,10 @@ from unittest import mock
 
 import cv2
 import numpy as np
+from paths import PACKAGES, python_path
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
-ROOT = Path(__file__).parent.parent
 PATIENCE = 240.0  # seconds, for a machine that is busy with other things; a few are usual
 
 
@@ -81,8 +81,7 @@ def fails(code: int, *args: object) -> str:
 
 def environment() -> dict[str, str]:
     """For processes that shall import this tree."""
-    roots = [ROOT, ROOT / "export", ROOT / "calibration"]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))}
+    return {**os.environ, "PYTHONPATH": python_path(*PACKAGES)}
 
 
 def start(*args: object, **options: Any) -> subprocess.Popen[str]:

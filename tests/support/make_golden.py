@@ -1,6 +1,6 @@
 """Makes the golden bundles of the current schema version. Never for one that is there already.
 
-PYTHONPATH=.:tests python tests/golden/make_golden.py
+PYTHONPATH=.:tests/support python tests/support/make_golden.py
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from paths import GOLDEN
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
 
@@ -22,7 +23,8 @@ from anoco_edge.engines.selftest import _stored
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings
 
-GOLDEN = Path(__file__).parent / f"v{SCHEMA_VERSION}"
+CURRENT = GOLDEN / f"v{SCHEMA_VERSION}"
+"""The bundles of the current schema version."""
 WIDTH, HEIGHT = 48, 40
 
 
@@ -145,15 +147,15 @@ def hashed(array: np.ndarray) -> str:
 
 
 def main() -> None:
-    GOLDEN.mkdir()  # fails where they are already
+    CURRENT.mkdir()  # fails where they are already
     for make in (make_plain, make_everything, make_views):
         name = make.__name__.removeprefix("make_")
-        path = GOLDEN / f"{name}_anoco"  # *.anoco is ignored by git
+        path = CURRENT / f"{name}_anoco"  # *.anoco is ignored by git
         make(path)
         for lock in path.glob("products/*/.lock"):
             lock.unlink()
         text = json.dumps(contents(path), indent=1, ensure_ascii=False)
-        (GOLDEN / f"{name}.json").write_text(text + "\n")
+        (CURRENT / f"{name}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-RUNTIME = Path(__file__).parents[1] / "runtime"
+from paths import RUNTIME
 
 
 def build(folder: Path, *options: str, target: str = "all") -> Path:

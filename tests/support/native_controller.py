@@ -24,7 +24,6 @@ from anoco_edge.pipeline.native import find_openvino
 from anoco_edge.teaching import NewPicture, Teacher
 
 Pixels = NDArray[np.uint8]
-ROOT = Path(__file__).parents[1]
 
 
 class EnrollOptions(interface.Struct):

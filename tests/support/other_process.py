@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from paths import ROOT, SUPPORT, python_path
 
 from anoco_edge.storage.atomic_files import LOCK
-
-ROOT = Path(__file__).parents[1]
 
 # An AnocoError is one line on stderr and its exit code, as the command line does it; anything else
 # would be a traceback, which `finish` looks for.
@@ -46,7 +45,7 @@ def run_apart(
     """Run `body` (of a function of `path`) in another process, after the imports of `prelude`."""
     indented = textwrap.indent(textwrap.dedent(body), "    ").strip()
     program = _PROGRAM.replace("PRELUDE", prelude).replace("BODY", indented)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    environment = {**os.environ, "PYTHONPATH": python_path(ROOT, SUPPORT)}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return subprocess.Popen(
         [*wrapper, sys.executable, "-c", program, str(path)],

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
+from agreement import assert_agrees
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anoco_edge.scoring import Metric, Scores, score_patches
-from tests.agreement import assert_agrees
 
 Features = NDArray[np.float32]
 Bank = NDArray[np.floating[Any]]
