@@ -18,6 +18,11 @@ from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import Bundle
 
+# A failed assert in these helpers shows its values, as one in a test file does.
+pytest.register_assert_rewrite(
+    "agreement", "command_line", "native_controller", "other_process", "product_kinds"
+)
+
 # A shell ignores Ctrl-C for what it runs in the background, and our programs would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -11,18 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bundle_edits import PRODUCT, edit_document, files_with_content, rewrite_bank, write_and_record
 from PIL import Image
-from safetensors.numpy import load, save
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle, create_bundle, find_bundle
-from anoco_edge.bundle.checksum import seal, sha256_bytes
-from anoco_edge.bundle.schema import FileRecord
+from anoco_edge.bundle.checksum import seal
 from anoco_edge.detector import Detector
 from anoco_edge.errors import BundleError, StorageError, UsageError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-
-PRODUCT = Path("products/part")
 
 
 @pytest.fixture(scope="module")
@@ -47,37 +44,8 @@ def taught(master: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(master, tmp_path / "tiny.anoco"))
 
 
-def contents(path: Path) -> list[Path]:
-    """Every file with content, relative to the bundle."""
-    files = (p for p in path.rglob("*") if p.is_file() and p.stat().st_size)
-    return sorted(p.relative_to(path) for p in files)
-
-
 def verify(path: Path) -> list[Path]:
     return list(Bundle.open(path).verify())
-
-
-def reseal(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Edit a document as someone would who knows how its checksum is made."""
-    document = json.loads(path.read_bytes())
-    change(document)
-    path.write_bytes(seal(document))
-
-
-def record(path: Path, data: bytes) -> dict[str, Any]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return FileRecord(path=path.name, sha256=sha256_bytes(data), size=len(data)).model_dump()
-
-
-def rewrite_bank(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
-    """Another bank with correct hashes and seals, so that only its numbers can give it away."""
-    bank = path / PRODUCT / "bank-2.safetensors"
-    tensors = load(bank.read_bytes())
-    change(tensors)
-    new = record(bank, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}))
-    for name in ("product.json", "history/product-2.json"):
-        reseal(path / PRODUCT / name, lambda d: d.update(bank=new))
 
 
 # ---- one byte, one file
@@ -85,7 +53,7 @@ def rewrite_bank(path: Path, change: Callable[[dict[str, np.ndarray]], None]) ->
 
 def test_an_untouched_bundle_verifies_every_file_it_has(taught: Path) -> None:
     checked = {p.relative_to(taught) for p in verify(taught)}
-    assert checked == set(contents(taught))
+    assert checked == set(files_with_content(taught))
     names = {p.name for p in checked}
     assert {"manifest.json", "product.json", "product-1.json", "product-2.json"} <= names
     assert {"bank-1.safetensors", "bank-2.safetensors", "backbone.onnx", "NOTICE"} <= names
@@ -96,7 +64,7 @@ def test_an_untouched_bundle_verifies_every_file_it_has(taught: Path) -> None:
 
 def flips(path: Path) -> Iterator[tuple[Path, int, int]]:
     """The first, middle and last byte of each file, then anything anywhere."""
-    files = contents(path)
+    files = files_with_content(path)
     for name in files:
         size = (path / name).stat().st_size
         yield from ((name, at, 0x01) for at in (0, size // 2, size - 1))
@@ -123,7 +91,7 @@ def test_any_changed_byte_is_found_and_the_file_named(taught: Path) -> None:
 
 
 def test_a_file_cut_short_is_found(taught: Path) -> None:
-    for name in contents(taught):
+    for name in files_with_content(taught):
         right = (taught / name).read_bytes()
         for kept in (0, len(right) // 2, len(right) - 1):
             (taught / name).write_bytes(right[:kept])
@@ -133,7 +101,7 @@ def test_a_file_cut_short_is_found(taught: Path) -> None:
 
 
 def test_a_missing_file_is_found(taught: Path) -> None:
-    for name in contents(taught):
+    for name in files_with_content(taught):
         if name.name == "product-1.json":
             continue  # an older generation may be gone: that is what prune does
         right = (taught / name).read_bytes()
@@ -169,13 +137,13 @@ def test_a_changed_byte_is_found_when_serving_too(taught: Path) -> None:
 @pytest.mark.parametrize("outside", ["../x", "LICENSES/../../x", "/etc/hostname", "a\\..\\x", ""])
 def test_a_path_that_leaves_the_bundle_is_refused(taught: Path, outside: str) -> None:
     (taught.parent / "x").write_bytes(b"")
-    reseal(taught / "manifest.json", lambda d: d["files"][0].update(path=outside))
+    edit_document(taught / "manifest.json", lambda d: d["files"][0].update(path=outside))
     with pytest.raises(BundleError, match=r"manifest.json.*points outside the bundle"):
         Bundle.open(taught)
 
 
 def test_a_product_may_not_point_outside_either(taught: Path) -> None:
-    reseal(taught / PRODUCT / "product.json", lambda d: d["bank"].update(path="../../../x"))
+    edit_document(taught / PRODUCT / "product.json", lambda d: d["bank"].update(path="../../../x"))
     with pytest.raises(BundleError, match=r"product.json.*points outside the bundle"):
         Bundle.open(taught).product()
 
@@ -201,7 +169,7 @@ def test_a_link_that_leads_nowhere_is_refused(taught: Path) -> None:
 )
 def test_a_newer_schema_says_update(taught: Path, name: str) -> None:
     # A newer schema has fields unknown here: the version is what the message must be about.
-    reseal(taught / name, lambda d: d.update(schema_version=2, invented="later"))
+    edit_document(taught / name, lambda d: d.update(schema_version=2, invented="later"))
     with pytest.raises(BundleError, match=r"has schema version 2, this program knows 1") as caught:
         verify(taught)
     assert caught.value.hint == "update anoco-edge"
@@ -336,8 +304,8 @@ def test_norms_are_computed_from_the_features_never_believed(taught: Path) -> No
 
 
 def test_a_bank_that_is_no_safetensors_file_is_refused(taught: Path) -> None:
-    new = record(taught / PRODUCT / "bank-2.safetensors", b"\x80\x04pickle?")
-    reseal(taught / PRODUCT / "product.json", lambda d: d.update(bank=new))
+    new = write_and_record(taught / PRODUCT / "bank-2.safetensors", b"\x80\x04pickle?")
+    edit_document(taught / PRODUCT / "product.json", lambda d: d.update(bank=new))
     with pytest.raises(BundleError, match="is not a reference bank"):
         Detector.open(taught)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import tree
+from other_process import commit_and_die
 from PIL import Image
-from test_storage_faults import commit_and_die
 from tiny_bundle import make_tiny_bundle, noisy_frame, textured_picture
 
 from anoco_edge.bundle import Bundle, Product

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import environment, ok, run_process
-from test_native_detector import PRODUCTS, assert_same, defective, good
-from test_tta import bundle_at
+from filled_bundle import make_filled_bundle
+from product_kinds import PRODUCTS, assert_same_inspection, defective_part, good_parts
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.detector import Detector
@@ -33,7 +33,7 @@ KINDS = ("plain", "mask", "tiles", "baseline", "paper-tiles", "any-size")
 def teach(path: Path) -> Path:
     teacher = Teacher.open(path)
     for name in KINDS:
-        teacher.enroll(good(0, 1), name, PRODUCTS[name])
+        teacher.enroll(good_parts(0, 1), name, PRODUCTS[name])
     others = [NewPicture.from_array(f"c{s}.png", textured_picture(s)) for s in range(100, 109)]
     teacher.calibrate(others, "baseline", false_reject=0.2, sigmas=1.5)
     return path
@@ -46,7 +46,9 @@ def stretched(tmp_path_factory: pytest.TempPathFactory, use_simulated_driver: Pa
 
 @pytest.fixture(scope="module")
 def boxed(tmp_path_factory: pytest.TempPathFactory, use_simulated_driver: Path) -> Path:
-    return teach(bundle_at(tmp_path_factory.mktemp("cuda") / "line.anoco", fit="letterbox").path)
+    return teach(
+        make_filled_bundle(tmp_path_factory.mktemp("cuda") / "line.anoco", fit="letterbox").path
+    )
 
 
 def both(path: Path, product: str) -> tuple[Detector, Detector]:
@@ -64,25 +66,25 @@ def test_every_product_is_inspected_as_on_the_cpu(
     request: pytest.FixtureRequest, fit: str, product: str
 ) -> None:
     on_device, on_cpu = both(request.getfixturevalue(fit), product)
-    pictures = [textured_picture(20), defective(31), np.full((80, 96, 3), 7, np.uint8)]
+    pictures = [textured_picture(20), defective_part(31), np.full((80, 96, 3), 7, np.uint8)]
     if product == "any-size":  # where letterboxed, other patches count each time
-        pictures += [defective(33, 130, 60), textured_picture(21, 60, 75), defective(34)]
+        pictures += [defective_part(33, 130, 60), textured_picture(21, 60, 75), defective_part(34)]
     for rgb in pictures:
-        assert_same(on_device.inspect(rgb), on_cpu.inspect(rgb))
+        assert_same_inspection(on_device.inspect(rgb), on_cpu.inspect(rgb))
 
 
 def test_what_is_refused_on_the_cpu_is_refused_here(stretched: Path) -> None:
     on_device, _ = both(stretched, "plain")
-    found = list(on_device.inspect_many([np.zeros((40, 200, 3), np.uint8), defective(31)], 2))
+    found = list(on_device.inspect_many([np.zeros((40, 200, 3), np.uint8), defective_part(31)], 2))
     assert isinstance(found[0], PictureError) and isinstance(found[1], Inspection)
 
 
 def test_pythons_own_road_scores_on_the_device(stretched: Path) -> None:
     on_device, expected = (
-        Detector.open(stretched, "mask", "onnxruntime", scorer).inspect(defective(31))
+        Detector.open(stretched, "mask", "onnxruntime", scorer).inspect(defective_part(31))
         for scorer in ("cuda", "native")
     )
-    assert_same(on_device, expected)
+    assert_same_inspection(on_device, expected)
 
 
 # The command line, in processes of their own where the environment differs.
@@ -91,7 +93,7 @@ def test_pythons_own_road_scores_on_the_device(stretched: Path) -> None:
 def test_infer_bench_and_doctor(stretched: Path, tmp_path: Path) -> None:
     from PIL import Image
 
-    Image.fromarray(defective(31)).save(tmp_path / "bad.png")
+    Image.fromarray(defective_part(31)).save(tmp_path / "bad.png")
     rows = {}
     for scorer in ("cuda", "native"):
         ran = ok(

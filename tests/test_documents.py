@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bundle_edits import edit_document, write_and_record
 from command_line import fails, ok
 from make_golden import CURRENT
 from paths import RUNTIME
@@ -31,8 +32,6 @@ from anoco_edge.errors import BundleError, StorageError, UsageError
 from anoco_edge.images.decode import MAX_PIXELS
 from anoco_edge.pipeline.tiling import plan_tiles
 from tests.attack.odd_json import reseal, with_fragment, with_key
-from tests.test_bundle import record
-from tests.test_bundle import reseal as edit
 
 PART = {"name": "part", "generation": 1, "changed": "today", "change": "made"}
 
@@ -266,8 +265,8 @@ def test_a_bank_of_another_type_is_refused_in_one_line(bundle: Path, dtype: str)
     data = bank.read_bytes()
     header = header_of(data)
     header["features"]["dtype"] = dtype
-    new = record(bank, with_header(data, json.dumps(header).encode()))
-    edit(folder / "product.json", lambda d: d.update(bank=new))
+    new = write_and_record(bank, with_header(data, json.dumps(header).encode()))
+    edit_document(folder / "product.json", lambda d: d.update(bank=new))
     line = fails(4, "references", "list", bundle)
     assert f"{bank.name} is not a reference bank" in line and dtype in line
 
@@ -290,7 +289,9 @@ def test_markup_in_a_manifest_is_shown_as_it_stands(bundle: Path) -> None:
         document["parity"] = {"against": "[/red]", "checks": [{"runtime": "[/red]"}]}
 
     say(bundle, change)
-    edit(bundle / "products/part/history/product-1.json", lambda d: d.update(change="[/red]"))
+    edit_document(
+        bundle / "products/part/history/product-1.json", lambda d: d.update(change="[/red]")
+    )
     assert ok("info", bundle).out.count("[/red]") >= 6
     assert "[/red]" in ok("references", "list", bundle).out
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import Ran, fails, rows_of, run_cli
+from engine_cases import ONE_INPUT
 from graph_corpus import changed, replace_files
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from PIL import Image
@@ -24,7 +25,6 @@ from anoco_edge.native import interface
 from anoco_edge.native.library import error_of
 
 WORDS = "Non-zero status code\nreturned while running Conv"
-PIXELS = textured_picture(3, 64, 64)[None]
 
 
 def fails_on_white(model: ModelProto) -> None:
@@ -94,7 +94,7 @@ def test_what_an_engine_raises_becomes_one_line(
 ) -> None:
     dying(0)
     with pytest.raises(EngineError, match=rf"{name}.* failed on a batch of 1: Non-zero") as caught:
-        open_engine(name, tiny_bundle).features(PIXELS)
+        open_engine(name, tiny_bundle).features(ONE_INPUT)
     assert "\n" not in str(caught.value) and "another engine" in caught.value.hint
     assert caught.value.exit_code == 1
 
@@ -204,7 +204,7 @@ def test_what_a_run_gives_is_checked_before_it_is_used(
     second._request = Other()
     for engine in (first, second):
         with pytest.raises(BundleError, match=words):
-            engine.features(PIXELS)
+            engine.features(ONE_INPUT)
 
 
 def test_a_native_engine_that_dies(here: Path, use_native: Path) -> None:

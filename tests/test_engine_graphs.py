@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from doubles.fake_cuda import FakeCuda
 from doubles.fake_tensorrt import FakeTensorRt
-from test_engine_tensorrt import opened, pictures
+from engine_cases import input_batch, open_tensorrt
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings
@@ -24,7 +24,7 @@ def test_each_batch_size_is_captured_once_after_a_plain_run(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt", batch=2)
-    engine, pixels = opened(tiny_bundle), pictures(4)
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(4)
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
     for first, count in ((0, 1), (1, 1), (0, 2), (2, 2), (3, 1), (1, 3)):
         chosen = slice(first, first + count)
@@ -44,8 +44,8 @@ def test_graphs_of_an_engine_that_is_dropped_go_too(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt")
-    engine = opened(tiny_bundle)
-    engine.features(pictures(1))
+    engine = open_tensorrt(tiny_bundle)
+    engine.features(input_batch(1))
     assert len(cuda.execs) == 1
     del engine
     gc.collect()
@@ -54,7 +54,7 @@ def test_graphs_of_an_engine_that_is_dropped_go_too(
 
 def test_few_sizes_are_kept(cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
     build_ahead(tiny_bundle, "tensorrt", batch=6)
-    engine, pixels = opened(tiny_bundle), pictures(6)
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(6)
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
     sizes = [*range(1, MOST_SIZES + 1), 1, 5, 6, 1]
     for count in sizes:
@@ -68,7 +68,7 @@ def test_where_tensorrt_refuses_a_capture_it_is_enqueued_and_says_so(
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt", batch=2)
     trt.refuses_capture = "operation not permitted when stream is capturing"
-    engine, pixels = opened(tiny_bundle), pictures(3)
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(3)
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
     for count in (1, 2, 1, 3):
         np.testing.assert_array_equal(engine.features(pixels[:count]), wanted[:count])
@@ -92,7 +92,7 @@ def test_where_cuda_refuses_a_graph(
     call: str, cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt", batch=2)
-    engine, pixels = opened(tiny_bundle), pictures(2)
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(2)
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
     engine.features(pixels[:1])
     assert not engine.remarks and len(cuda.execs) == 1
@@ -109,7 +109,7 @@ def test_where_there_is_no_memory_for_another_context(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt", batch=2)
-    engine, pixels = opened(tiny_bundle), pictures(2)
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(2)
     trt.most_contexts = trt.contexts
     engine.features(pixels[:1])
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from doubles.fake_cuda import FakeCuda, cudaError_t
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
-from tiny_bundle import make_tiny_bundle, textured_picture
+from engine_cases import input_batch, open_tensorrt
+from tiny_bundle import make_tiny_bundle
 
 from anoco_edge.bundle import Bundle, create_bundle
 from anoco_edge.bundle.schema import Plan
@@ -32,14 +33,6 @@ from anoco_edge.errors import (
 from anoco_edge.plans.build import build_ahead
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
-
-
-def opened(bundle: Bundle, flavour: Any = "tensorrt") -> TensorRtEngine:
-    return TensorRtEngine(flavour, bundle, EngineSettings())
-
-
-def pictures(count: int) -> Any:
-    return np.stack([textured_picture(k, 64, 64) for k in range(count)])
 
 
 def with_plans(bundle: Bundle, path: Path, *plans: Plan, content: bytes) -> Bundle:
@@ -69,9 +62,9 @@ def test_features_are_those_of_the_graph_whatever_the_batch(
     count: int, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt", batch=2)
-    engine = opened(tiny_bundle)
+    engine = open_tensorrt(tiny_bundle)
     assert (engine.name, engine.max_batch) == ("tensorrt", 2)
-    pixels = pictures(5)
+    pixels = input_batch(5)
     found = engine.features(pixels[:count])
     assert found.dtype == np.float32 and found.shape == (count, 16, 8)
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
@@ -81,9 +74,9 @@ def test_features_are_those_of_the_graph_whatever_the_batch(
 
 def test_pixels_that_are_not_contiguous(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
     build_ahead(tiny_bundle, "tensorrt")
-    mirrored = pictures(2)[:, :, ::-1]
+    mirrored = input_batch(2)[:, :, ::-1]
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(mirrored.copy())
-    np.testing.assert_array_equal(opened(tiny_bundle).features(mirrored), wanted)
+    np.testing.assert_array_equal(open_tensorrt(tiny_bundle).features(mirrored), wanted)
 
 
 def test_pixels_of_another_size_are_refused(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
@@ -91,23 +84,23 @@ def test_pixels_of_another_size_are_refused(trt: FakeTensorRt, tiny_bundle: Bund
     wrongs: list[Any] = [np.zeros((1, 32, 64, 3), np.uint8), np.zeros((1, 64, 64, 3))]
     for wrong in wrongs:
         with pytest.raises(UsageError, match=r"takes uint8 of shape \(batch, 64, 64, 3\)"):
-            opened(tiny_bundle).features(wrong)
+            open_tensorrt(tiny_bundle).features(wrong)
 
 
 def test_the_self_test_judges_the_plan(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
     build_ahead(tiny_bundle, "tensorrt")
-    assert check_engine(tiny_bundle, opened(tiny_bundle)).min_cosine > 0.99999
+    assert check_engine(tiny_bundle, open_tensorrt(tiny_bundle)).min_cosine > 0.99999
     trt.wrong_by = np.linspace(-1, 1, 8, dtype=np.float32)
     with pytest.raises(ParityError, match="tensorrt computes other features here"):
-        check_engine(tiny_bundle, opened(tiny_bundle), force=True)
+        check_engine(tiny_bundle, open_tensorrt(tiny_bundle), force=True)
 
 
 def test_another_build_is_tested_anew(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
     build_ahead(tiny_bundle, "tensorrt")
-    first = opened(tiny_bundle).fingerprint
+    first = open_tensorrt(tiny_bundle).fingerprint
     assert first.startswith("tensorrt|10.3.0|Orin|sm87|cuda 12060|")
     build_ahead(tiny_bundle, "tensorrt", batch=2)
-    assert opened(tiny_bundle).fingerprint != first
+    assert open_tensorrt(tiny_bundle).fingerprint != first
 
 
 # ---- memory
@@ -117,10 +110,10 @@ def test_buffers_are_allocated_once_and_given_back(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt", batch=2)
-    engine = opened(tiny_bundle)
+    engine = open_tensorrt(tiny_bundle)
     assert sorted(cuda.buffers.values()) == [2 * 16 * 8 * 4, 2 * 64 * 64 * 3]
     for count in (1, 2, 3):
-        engine.features(pictures(count))
+        engine.features(input_batch(count))
     assert cuda.calls.count("cudaMalloc") == 2
     assert cuda.calls.count("cudaStreamCreateWithFlags") == 1 == len(cuda.streams)
     engine.close()
@@ -132,7 +125,7 @@ def test_an_engine_that_is_dropped_gives_its_memory_back(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt")
-    engine = opened(tiny_bundle)
+    engine = open_tensorrt(tiny_bundle)
     assert cuda.buffers
     del engine
     gc.collect()
@@ -166,9 +159,9 @@ def test_every_cuda_call_that_fails_is_named(
     build_ahead(tiny_bundle, "tensorrt")
     cuda.fail[call] = cudaError_t[f"cudaError{status}"]
     with pytest.raises(AnocoError, match=re.escape(words)) as caught:
-        engine = opened(tiny_bundle)
+        engine = open_tensorrt(tiny_bundle)
         for _ in range(2):  # the second is a launch
-            engine.features(pictures(1))
+            engine.features(input_batch(1))
     assert type(caught.value) is error and f"cudaError{status}" in str(caught.value)
 
 
@@ -176,7 +169,7 @@ def test_a_run_that_tensorrt_refuses(trt: FakeTensorRt, tiny_bundle: Bundle) -> 
     build_ahead(tiny_bundle, "tensorrt")
     trt.broken_run = True
     with pytest.raises(AnocoError, match="TensorRT failed at execute_async_v3"):
-        opened(tiny_bundle).features(pictures(1))
+        open_tensorrt(tiny_bundle).features(input_batch(1))
 
 
 # ---- which plan
@@ -188,7 +181,7 @@ def test_without_a_plan_it_says_which_command_to_run(
     with pytest.raises(
         BundleError, match=r"no plan of .*tiny.anoco for TensorRT 10.3.0 on Orin"
     ) as e:
-        opened(tiny_bundle)
+        open_tensorrt(tiny_bundle)
     assert e.value.hint == f"run: anoco-edge build {tiny_bundle.path} --engine tensorrt"
     assert why_not("tensorrt") == "" and why_not("tensorrt", tiny_bundle) == str(e.value)
     build_ahead(tiny_bundle, "tensorrt")
@@ -217,7 +210,7 @@ def test_a_plan_of_another_machine_is_not_used(
     build_ahead(tiny_bundle, "tensorrt")
     change(cuda, trt)
     with pytest.raises(BundleError, match="there is no plan"):
-        opened(tiny_bundle)
+        open_tensorrt(tiny_bundle)
 
 
 def test_of_several_plans_the_one_for_the_largest_batch(
@@ -225,7 +218,7 @@ def test_of_several_plans_the_one_for_the_largest_batch(
 ) -> None:
     for batch in (1, 4, 2):
         build_ahead(tiny_bundle, "tensorrt", batch=batch)
-    assert opened(tiny_bundle).max_batch == 4
+    assert open_tensorrt(tiny_bundle).max_batch == 4
     small = build_ahead(tiny_bundle, "tensorrt", batch=1).record
     assert TensorRtEngine("tensorrt", tiny_bundle, EngineSettings(), plan=small).max_batch == 1
 
@@ -235,7 +228,7 @@ def test_a_changed_plan_is_never_loaded(trt: FakeTensorRt, tiny_bundle: Bundle) 
     content = record.path.read_bytes()
     record.path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(BundleError, match="is not the plan that was built here"):
-        opened(tiny_bundle)
+        open_tensorrt(tiny_bundle)
     assert trt.deserialised == 0
 
 
@@ -259,7 +252,7 @@ def test_a_plan_that_cannot_be_loaded(
     build_ahead(tiny_bundle, "tensorrt")
     trt.refusal = said
     with pytest.raises(error, match=said):
-        opened(tiny_bundle)
+        open_tensorrt(tiny_bundle)
 
 
 def test_an_rtx_plan_comes_with_the_bundle(
@@ -276,12 +269,12 @@ def test_an_rtx_plan_comes_with_the_bundle(
         )
         assert "there is no plan" in why_not("tensorrt-rtx", other)
     bundle = with_plans(tiny_bundle, tmp_path / "own.anoco", rtx_plan(), content=content)
-    engine = opened(bundle, "tensorrt-rtx")
-    assert engine.max_batch == 2 and engine.features(pictures(3)).shape == (3, 16, 8)
+    engine = open_tensorrt(bundle, "tensorrt-rtx")
+    assert engine.max_batch == 2 and engine.features(input_batch(3)).shape == (3, 16, 8)
     (bundle.path / "plans/sm86.plan").write_bytes(content[:-1] + b"!")
     loaded = trt.deserialised
     with pytest.raises(BundleError, match="its checksum differs"):
-        opened(bundle, "tensorrt-rtx")
+        open_tensorrt(bundle, "tensorrt-rtx")
     assert trt.deserialised == loaded
 
 
@@ -297,7 +290,7 @@ def test_an_rtx_plan_of_the_cache_runs_on_every_gpu_of_its_targets(
     record = build_ahead(tiny_bundle, "tensorrt-rtx").record
     assert record.targets == ("sm86",) and record.fingerprint.gpu == ""
     cuda.gpu, cuda.driver = "RTX A4000", 13000
-    assert opened(tiny_bundle, "tensorrt-rtx").features(pictures(1)).shape == (1, 16, 8)
+    assert open_tensorrt(tiny_bundle, "tensorrt-rtx").features(input_batch(1)).shape == (1, 16, 8)
     cuda.capability = (8, 9)
     assert "there is no plan" in why_not("tensorrt-rtx", tiny_bundle)
 
@@ -308,7 +301,7 @@ def test_an_rtx_plan_of_the_cache_runs_on_every_gpu_of_its_targets(
 def test_without_the_module(monkeypatch: pytest.MonkeyPatch, tiny_bundle: Bundle) -> None:
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     with pytest.raises(EnvironmentMissingError, match="not installed; on a Jetson it comes with"):
-        opened(tiny_bundle)
+        open_tensorrt(tiny_bundle)
     monkeypatch.setitem(sys.modules, "tensorrt_rtx", None)
     assert "pip install 'anoco-edge[rtx]'" in why_not("tensorrt-rtx")
 
@@ -323,7 +316,7 @@ def test_without_cuda_python(trt: FakeTensorRt, monkeypatch: pytest.MonkeyPatch)
 def test_without_a_gpu(status: str, cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
     cuda.fail["cudaGetDeviceCount"] = cudaError_t[f"cudaError{status}"]
     with pytest.raises(EnvironmentMissingError, match="there is no NVIDIA") as caught:
-        opened(tiny_bundle)
+        open_tensorrt(tiny_bundle)
     assert why_not("tensorrt", tiny_bundle) == str(caught.value)
 
 
@@ -343,11 +336,11 @@ def test_the_doubles_would_notice_a_missing_wait(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_ahead(tiny_bundle, "tensorrt")
-    engine, pixels = opened(tiny_bundle), pictures(2)[1:]
-    engine.features(pictures(1))
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(2)[1:]
+    engine.features(input_batch(1))
     with engine.on_device(pixels) as features:
         wanted = cuda.memory.read(features.pointer, features.nbytes)
-    engine.features(pictures(1))
+    engine.features(input_batch(1))
     with monkeypatch.context() as patch:
         patch.setattr(engine._memory, "wait", lambda: None)
         with engine.on_device(pixels) as features:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import fails
-from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
+from engine_cases import ONE_INPUT
+from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge import engines
 from anoco_edge.bundle import Bundle, create_bundle
@@ -17,7 +18,6 @@ from anoco_edge.engines import ENGINES, EngineSettings, choose_engine, open_engi
 from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import BundleError, EnvironmentMissingError, UsageError
 
-PIXELS = textured_picture(3, 64, 64)[None]
 ON_CPU = ("onnxruntime", "openvino")
 
 
@@ -128,8 +128,8 @@ def test_weights_in_a_file_of_their_own(
     assert bundle.file("backbone.onnx").size < tiny_bundle.file("backbone.onnx").size
     engine = open_engine(name, bundle)
     check_engine(bundle, engine, force=True)
-    one = open_engine("onnxruntime", tiny_bundle).features(PIXELS)
-    np.testing.assert_allclose(engine.features(PIXELS), one, atol=1e-5)
+    one = open_engine("onnxruntime", tiny_bundle).features(ONE_INPUT)
+    np.testing.assert_allclose(engine.features(ONE_INPUT), one, atol=1e-5)
     # What is remembered of a self-test holds for these weights only.
     assert bundle.file("backbone.onnx.data").sha256 in bundle.graph_identity()
 
@@ -149,12 +149,12 @@ def test_either_file_is_checked(in_two_files: Bundle, name: str, file: str) -> N
 def test_large_graphs_are_opened_by_path(
     tiny_bundle: Bundle, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = open_engine(name, tiny_bundle).features(PIXELS)
+    small = open_engine(name, tiny_bundle).features(ONE_INPUT)
     assert isinstance(tiny_bundle.graph(), bytes)
     monkeypatch.setattr("anoco_edge.bundle.store.LARGE_GRAPH", 100)
     monkeypatch.setattr(Bundle, "read", None)  # would hold the whole file
     assert tiny_bundle.graph() == tiny_bundle.path / "backbone.onnx"
-    np.testing.assert_array_equal(open_engine(name, tiny_bundle).features(PIXELS), small)
+    np.testing.assert_array_equal(open_engine(name, tiny_bundle).features(ONE_INPUT), small)
 
 
 @pytest.mark.parametrize("name", ON_CPU)
@@ -167,7 +167,7 @@ def test_a_graph_that_is_none_or_gives_another_shape(
         other.manifest.model_copy(update={"input": tiny_bundle.manifest.input}),
     )
     with pytest.raises(BundleError, match=r"shape \(16, 6\), the manifest says \(16, 8\)"):
-        open_engine(name, mixed).features(PIXELS)
+        open_engine(name, mixed).features(ONE_INPUT)
     monkeypatch.setattr(Bundle, "read", lambda *_: b"not a graph")
     with pytest.raises(BundleError, match=r"backbone.onnx is not an ONNX graph") as caught:
         open_engine(name, tiny_bundle)

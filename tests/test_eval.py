@@ -16,6 +16,7 @@ from command_line import Ran, defective_picture, fails, ok, run_cli
 from PIL import Image
 from sklearn.metrics import average_precision_score, roc_auc_score
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
+from tiny_dataset import MASK, make_category, save_picture
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
@@ -31,24 +32,6 @@ from anoco_edge_calibration.pixel_metrics import PixelMetrics
 from anoco_edge_calibration.scorers import KINDS, nonbipartite
 from anoco_edge_calibration.tables import METRICS, PIXEL_METRICS, Row, markdown, mean_rows
 from anoco_edge_calibration.variants import Variant, parse_variants
-
-MASK = np.zeros((80, 96), np.uint8)
-MASK[30:55, 30:60] = 255  # where `defective_picture` is red
-
-
-def save(path: Path, pixels: np.ndarray) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path)
-    return path
-
-
-def make_category(folder: Path, seed: int) -> None:
-    """Six good parts to learn from, three good and three defective ones to test."""
-    write_good_pictures(folder / "train" / "good", 6, seed=seed)
-    write_good_pictures(folder / "test" / "good", 3, seed=seed + 20)
-    for k in range(3):
-        save(folder / "test" / "red" / f"{k}.png", defective_picture(seed + 40 + k))
-        save(folder / "masks" / "red" / f"{k}_mask.png", MASK)
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +338,7 @@ def test_a_sweep_is_what_single_runs_give(masked: Path) -> None:
 
 def test_settings_of_a_product_are_used_and_its_references_are_not(masked: Path) -> None:
     """A region without the defect: nothing is found, although a reference shows one."""
-    save(Path("odd.png"), defective_picture(5))
+    save_picture(Path("odd.png"), defective_picture(5))
     ok("enroll", "line.anoco", "odd.png", "--roi", "0,0,96,24", "--pooling", "top5")
     ran = ok("eval", "parts/bolt", "--bundle", "line.anoco", "--shots", "4", "--json")
     (row,) = rows_of(ran, seed=0, category="bolt")
@@ -578,7 +561,7 @@ def test_without_good_test_pictures_pixels_are_measured_all_the_same(masked: Pat
 def test_a_mask_of_another_size_keeps_its_picture_out_of_the_pixel_figures(masked: Path) -> None:
     common = ("eval", "parts/bolt", "--shots", "1", "--scorers", "anoco,knn-l2", "--json")
     whole = ok(*common)
-    save(Path("parts/bolt/ground_truth/red/1_mask.png"), MASK[:40])
+    save_picture(Path("parts/bolt/ground_truth/red/1_mask.png"), MASK[:40])
     ran = run_cli(*common)
     assert ran.code == 1
     assert (
@@ -684,7 +667,7 @@ def test_copies_of_references_are_remarked(here: Path) -> None:
 
 
 def test_pictures_of_several_shapes_are_measured_unless_a_product_forbids_it(here: Path) -> None:
-    save(Path("parts/bolt/test/good/wide.png"), textured_picture(3, 160, 80))
+    save_picture(Path("parts/bolt/test/good/wide.png"), textured_picture(3, 160, 80))
     common = ("eval", "parts/bolt", "--shots", "2", "--json")
     ok(*common)
     ok("enroll", "line.anoco", "parts/bolt/train/good")

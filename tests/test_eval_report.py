@@ -17,8 +17,8 @@ from command_line import defective_picture, fails, ok, run_cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_eval import MASK, make_category, save
 from tiny_bundle import make_tiny_bundle
+from tiny_dataset import MASK, make_category, save_picture
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import open_engine
@@ -90,7 +90,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nut = folder / "parts" / "nut"
     make_category(nut, 100)
     shutil.copy(nut / "train/good/good3.png", nut / "test/red/unseen.png")
-    save(nut / "test/good/odd.png", defective_picture(300))
+    save_picture(nut / "test/good/odd.png", defective_picture(300))
     return folder
 
 
@@ -105,7 +105,7 @@ def here(line: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def add_masks(folder: Path, mask: np.ndarray = MASK) -> None:
     """Where the defects are; counting pixels takes most of the time, so not everywhere."""
     for picture in folder.glob("*/test/red/*.png"):
-        save(picture.parents[2] / "ground_truth/red" / picture.name, mask)
+        save_picture(picture.parents[2] / "ground_truth/red" / picture.name, mask)
 
 
 def page_of(folder: str = "eval-out") -> Reader:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bundle_edits import PRODUCT, edit_document, files_with_content, rewrite_bank, write_and_record
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from make_golden import CURRENT, contents, hashed
@@ -33,12 +34,9 @@ from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import Product
 from anoco_edge.errors import BundleError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-from tests.test_bundle import contents as files_of
-from tests.test_bundle import record, reseal, rewrite_bank
 
 pytestmark = pytest.mark.xdist_group("native")
 
-PRODUCT = Path("products/part")
 BANK = PRODUCT / "bank-2.safetensors"
 BAD_BUNDLE, NO_PRODUCT = 7, 8
 quick = settings(
@@ -382,7 +380,7 @@ def test_any_changed_byte_is_found_and_the_file_named(read: Read, taught: Path) 
 
 
 def test_files_cut_short_or_missing_are_found(read: Read, taught: Path) -> None:
-    for name in files_of(taught):
+    for name in files_with_content(taught):
         unused = (name.parent.name in ("history", "calibration"), name.name == "product.json")
         if any(unused):
             continue  # a product without its product.json is none, see below
@@ -411,10 +409,10 @@ def test_where_there_is_no_bundle(read: Read, tmp_path: Path) -> None:
 )
 def test_a_path_that_leaves_the_bundle_is_refused(read: Read, taught: Path, outside: str) -> None:
     (taught.parent / "x").write_bytes(b"")
-    reseal(taught / PRODUCT / "product.json", lambda d: d["bank"].update(path=outside))
+    edit_document(taught / PRODUCT / "product.json", lambda d: d["bank"].update(path=outside))
     text = refusal(read, taught, "product.json is invalid at bank.path")
     assert "points outside the bundle" in text
-    reseal(taught / "manifest.json", lambda d: d["files"][0].update(path=outside))
+    edit_document(taught / "manifest.json", lambda d: d["files"][0].update(path=outside))
     text = refusal(read, taught, "manifest.json is invalid at files.0.path")
     assert "points outside the bundle" in text
 
@@ -443,7 +441,7 @@ DOCUMENTS = ["manifest.json", "products/part/product.json"]
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_newer_schema_says_update(read: Read, taught: Path, name: str) -> None:
-    reseal(taught / name, lambda d: d.update(schema_version=2, invented="later"))
+    edit_document(taught / name, lambda d: d.update(schema_version=2, invented="later"))
     text = refusal(read, taught, taught / name)
     assert text.endswith("has schema version 2, this program knows 1; update anoco-edge")
 
@@ -514,7 +512,7 @@ def test_what_python_does_not_accept_anywhere_in_a_document_is_refused(
 def test_a_value_out_of_its_range_is_refused_with_its_place(
     read: Read, taught: Path, fields: dict[str, Any], where: str
 ) -> None:
-    reseal(taught / PRODUCT / "product.json", lambda d: d.update(fields))
+    edit_document(taught / PRODUCT / "product.json", lambda d: d.update(fields))
     refusal(read, taught, f"product.json is invalid at {where}: ")
     with pytest.raises(BundleError, match=f"is invalid at {where}"):
         Bundle.open(taught).product()
@@ -560,7 +558,7 @@ def second_generation(taught: Path) -> Path:
     """rewrite_bank changes the bank of generation 2."""
     folder = taught / PRODUCT
     (folder / "bank-1.safetensors").rename(folder / BANK.name)
-    reseal(folder / "product.json", lambda d: d["bank"].update(path=BANK.name))
+    edit_document(folder / "product.json", lambda d: d["bank"].update(path=BANK.name))
     return taught
 
 
@@ -608,8 +606,8 @@ def test_a_bank_that_could_give_a_wrong_score_is_refused(
 
 
 def test_what_is_no_bank_is_refused(read: Read, second_generation: Path) -> None:
-    new = record(second_generation / BANK, b"\x80\x04pickle?")
-    reseal(second_generation / PRODUCT / "product.json", lambda d: d.update(bank=new))
+    new = write_and_record(second_generation / BANK, b"\x80\x04pickle?")
+    edit_document(second_generation / PRODUCT / "product.json", lambda d: d.update(bank=new))
     assert "is not a reference bank" in refusal(read, second_generation, BANK)
 
 
@@ -635,8 +633,8 @@ def test_a_baseline_that_could_hide_a_defect_is_refused(
     folder = taught / PRODUCT
     path = next(folder.glob("baseline-*"))
     for values, good in (({"mean": grid, "spread": grid}, True), (tensors, False)):
-        new = record(path, save({k: np.ascontiguousarray(v) for k, v in values.items()}))
-        reseal(folder / "product.json", lambda d, new=new: d["baseline"].update(file=new))
+        new = write_and_record(path, save({k: np.ascontiguousarray(v) for k, v in values.items()}))
+        edit_document(folder / "product.json", lambda d, new=new: d["baseline"].update(file=new))
         if good:
             assert json.loads(read("bundle", taught)) == contents(taught)
     assert "does not fit the product; calibrate again" in refusal(read, taught, path)
@@ -662,18 +660,18 @@ def test_a_selftest_that_would_always_pass_is_refused(
     path = taught / "selftest.safetensors"
     tensors = load(path.read_bytes())
     change(tensors)
-    new = record(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}))
+    new = write_and_record(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}))
 
     def put_record(document: dict[str, Any]) -> None:
         document["files"] = [new if f["path"] == path.name else f for f in document["files"]]
 
-    reseal(taught / "manifest.json", put_record)
+    edit_document(taught / "manifest.json", put_record)
     assert says in refusal(read, taught, path)
 
 
 def test_tiles_that_leave_a_gap_are_refused(read: Read, taught: Path) -> None:
     tiles = {"width": 160, "height": 64, "columns": [0, 96], "rows": [0]}
-    reseal(taught / PRODUCT / "product.json", lambda d: d.update(tiles=tiles))
+    edit_document(taught / PRODUCT / "product.json", lambda d: d.update(tiles=tiles))
     with pytest.raises(Refused, match="tiles at 0, 96 do not cover 160 pixels"):
         read("bundle", taught)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import io
 import re
 import shutil
 import subprocess
@@ -19,13 +18,21 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import fails, ok
+from filled_bundle import make_filled_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from native_build import build
 from numpy.typing import NDArray
 from paths import RUNTIME
-from PIL import Image
-from test_tta import bundle_at
+from product_kinds import (
+    HEIGHT,
+    PRODUCTS,
+    WIDTH,
+    Pixels,
+    assert_same_inspection,
+    defective_part,
+    good_parts,
+)
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle
@@ -48,58 +55,21 @@ from anoco_edge.errors import (
 from anoco_edge.native import interface, library
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.native import OPENVINO_VARIABLE, NativePipeline, find_openvino
-from anoco_edge.teaching import NewPicture, Settings, Teacher
-from anoco_edge.teaching.drafts import TileSettings
+from anoco_edge.teaching import NewPicture, Teacher
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]
-
-Pixels = NDArray[np.uint8]
-WIDTH, HEIGHT = 96, 80
-
-
-def mask_png() -> bytes:
-    """White, so left out: a strip in the middle."""
-    mask = np.zeros((HEIGHT, WIDTH), np.uint8)
-    mask[:, 40:60] = 255
-    buffer = io.BytesIO()
-    Image.fromarray(mask).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-REGION = [(0, 5), (96, 5), (50, 80)]
-PRODUCTS: dict[str, Settings] = {
-    "plain": Settings({}),
-    "top5": Settings({"pooling": "top5", "lambda": 3.0}),
-    "l2": Settings({"metric": "l2"}),
-    "cosine": Settings({"metric": "cosine", "bank_dtype": "float32", "floor": 0.2}),
-    "region": Settings({}, region=REGION),
-    "mask": Settings({"pooling": "top5"}, region=REGION, mask=mask_png()),
-    "tiles": Settings({}, tiles=TileSettings(grid=(2, 2)), mask=mask_png()),
-    "min-area": Settings({"min_area": 500.0}),
-    "any-size": Settings({"any_size": True}),
-    "manual": Settings({}, threshold=0.05),
-    "uncalibrated": Settings({}),
-    "baseline": Settings({}),
-    "references": Settings({"tta": "references"}),
-    "paper": Settings({"tta": "paper"}),
-    "paper-tiles": Settings({"tta": "paper"}, tiles=TileSettings(grid=(2, 1)), region=REGION),
-}
-
-
-def good(*seeds: int) -> list[NewPicture]:
-    return [NewPicture.from_array(f"{s}.png", textured_picture(s)) for s in seeds]
 
 
 def teach_all(bundle: Bundle) -> Path:
     """Every kind of product, in one bundle."""
     teacher = Teacher.open(bundle.path)
     for name, how in PRODUCTS.items():
-        teacher.enroll(good(0, 1, 2), name, how)
+        teacher.enroll(good_parts(0, 1, 2), name, how)
     others = [NewPicture.from_array(f"c{s}.png", textured_picture(s)) for s in range(100, 109)]
     teacher.calibrate(others, "baseline", false_reject=0.2, sigmas=1.5)
     # Calibrated with pictures that are not kept, then taught another: the threshold is lost.
     teacher.calibrate(others, "uncalibrated", false_reject=0.2, keep=False)
-    teacher.enroll(good(3), "uncalibrated")
+    teacher.enroll(good_parts(3), "uncalibrated")
     return bundle.path
 
 
@@ -111,22 +81,16 @@ def stretched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def boxed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("native")
-    return teach_all(bundle_at(folder / "line.anoco", fit="letterbox"))
-
-
-def defective(seed: int, width: int = WIDTH, height: int = HEIGHT) -> Pixels:
-    rgb = textured_picture(seed, width, height)
-    rgb[20:44, 24:48] = (250, 20, 20)
-    return rgb
+    return teach_all(make_filled_bundle(folder / "line.anoco", fit="letterbox"))
 
 
 PICTURES = {
     "a reference": textured_picture(0),
     "good": textured_picture(20),
-    "defective": defective(31),
-    "two defects": np.maximum(defective(32), defective(32)[::-1, ::-1]),
+    "defective": defective_part(31),
+    "two defects": np.maximum(defective_part(32), defective_part(32)[::-1, ::-1]),
     "smaller": textured_picture(21, 60, 50),
-    "larger": defective(33, 230, 190),
+    "larger": defective_part(33, 230, 190),
     "black": np.full((HEIGHT, WIDTH, 3), 7, np.uint8),
 }
 
@@ -134,31 +98,6 @@ PICTURES = {
 @cache
 def opened(path: Path, product: str, runtime: str, engine: str = "auto") -> Detector:
     return Detector.open(path, product, engine, runtime=runtime)  # type: ignore[arg-type]
-
-
-def assert_same(native: Inspection, python: Inspection) -> None:
-    """From the same features: all decisions are equal, numbers but for the order of sums."""
-    np.testing.assert_array_equal(native.scored, python.scored)
-    np.testing.assert_array_equal(native.anchor, python.anchor)
-    np.testing.assert_allclose(native.similarity, python.similarity, atol=1e-6)
-    scale = max(float(python.energy.max()), 1e-6)
-    np.testing.assert_allclose(native.energy, python.energy, rtol=1e-5, atol=1e-6 * scale)
-    np.testing.assert_allclose(native.input_map, python.input_map, rtol=0, atol=1e-5 * scale)
-    assert native.score == pytest.approx(python.score, rel=1e-5, abs=1e-6 * scale)
-    for name in ("product", "generation", "threshold", "threshold_kind", "verdict", "placement"):
-        assert getattr(native, name) == getattr(python, name)
-    assert len(native.regions) == len(python.regions)
-    for mine, other in zip(native.regions, python.regions, strict=True):
-        assert (mine.row, mine.col) == (other.row, other.col)
-        assert mine.box == pytest.approx(other.box) and mine.area == pytest.approx(other.area)
-        assert mine.peak == pytest.approx(other.peak, rel=1e-5)
-    assert (native.outline is None) == (python.outline is None)
-    if native.outline is not None:
-        np.testing.assert_array_equal(native.outline, python.outline)
-    for array in (native.energy, native.anchor, native.similarity, native.input_map):
-        assert array.flags.owndata and array.flags.writeable
-    assert native.energy.dtype == native.input_map.dtype == np.float32
-    assert native.scored.dtype == np.bool_ and native.anchor.dtype == np.int64
 
 
 def assert_alike(native: Detector, python: Detector, rgb: Pixels) -> None:
@@ -169,7 +108,7 @@ def assert_alike(native: Detector, python: Detector, rgb: Pixels) -> None:
         with pytest.raises(type(error), match=re.escape(error.what)):
             native.inspect(rgb)
     else:
-        assert_same(native.inspect(rgb), expected)
+        assert_same_inspection(native.inspect(rgb), expected)
 
 
 @pytest.mark.parametrize("fit", ["stretched", "boxed"])
@@ -187,7 +126,9 @@ def test_every_product_is_inspected_as_in_python(
 
 def test_the_products_differ_in_what_they_say(stretched: Path) -> None:
     """Else the test above would show little."""
-    found = {name: opened(stretched, name, "native").inspect(defective(31)) for name in PRODUCTS}
+    found = {
+        name: opened(stretched, name, "native").inspect(defective_part(31)) for name in PRODUCTS
+    }
     assert len({round(f.score, 9) for f in found.values()}) >= 9
     assert found["plain"].verdict == found["paper"].verdict == "anomalous"
     assert found["plain"].regions and found["plain"].outline is not None
@@ -201,7 +142,7 @@ def test_the_products_differ_in_what_they_say(stretched: Path) -> None:
 def test_onnxruntime_agrees_as_far_as_engines_do(stretched: Path, product: str) -> None:
     native = opened(stretched, product, "native")
     python = opened(stretched, product, "python", "onnxruntime")
-    for rgb in (textured_picture(20), defective(31)):
+    for rgb in (textured_picture(20), defective_part(31)):
         mine, other = native.inspect(rgb), python.inspect(rgb)
         assert mine.verdict == other.verdict
         gap = np.abs(mine.map - other.map).max()
@@ -226,11 +167,11 @@ def test_pictures_of_any_size(
 def test_a_picture_may_be_part_of_another(stretched: Path) -> None:
     detector = opened(stretched, "plain", "native")
     large = np.zeros((100, 120, 4), np.uint8)
-    large[10 : 10 + HEIGHT, 7 : 7 + WIDTH, :3] = defective(31)
-    expected = detector.inspect(defective(31))
+    large[10 : 10 + HEIGHT, 7 : 7 + WIDTH, :3] = defective_part(31)
+    expected = detector.inspect(defective_part(31))
     part = large[10 : 10 + HEIGHT, 7 : 7 + WIDTH, :3]  # pixels of four bytes
     rows = np.ascontiguousarray(large[..., :3])[10 : 10 + HEIGHT, 7 : 7 + WIDTH]
-    mirrored = np.ascontiguousarray(defective(31)[:, ::-1])[:, ::-1]
+    mirrored = np.ascontiguousarray(defective_part(31)[:, ::-1])[:, ::-1]
     for view in (part, rows, mirrored):
         assert not view.flags.c_contiguous
         np.testing.assert_array_equal(detector.inspect(view).energy, expected.energy)
@@ -240,8 +181,8 @@ def test_a_picture_may_be_part_of_another(stretched: Path) -> None:
 
 
 def test_evidence_timings_and_the_map(stretched: Path) -> None:
-    found = opened(stretched, "plain", "native").inspect(defective(31))
-    python = opened(stretched, "plain", "python", "openvino").inspect(defective(31))
+    found = opened(stretched, "plain", "native").inspect(defective_part(31))
+    python = opened(stretched, "plain", "python", "openvino").inspect(defective_part(31))
     mine, other = found.evidence(*found.peak), python.evidence(*python.peak)
     assert mine.similarity == pytest.approx(other.similarity, abs=1e-6)
     assert (mine.reference, mine.file, mine.box) == (other.reference, other.file, other.box)
@@ -259,7 +200,7 @@ def test_evidence_timings_and_the_map(stretched: Path) -> None:
 
 def test_results_stay_when_the_next_picture_comes(stretched: Path) -> None:
     detector = opened(stretched, "plain", "native")
-    first = detector.inspect(defective(31))
+    first = detector.inspect(defective_part(31))
     energy, input_map, regions = first.energy.copy(), first.input_map.copy(), first.regions
     detector.inspect(textured_picture(20))
     np.testing.assert_array_equal(first.energy, energy)
@@ -275,10 +216,10 @@ def test_choices_and_settings(stretched: Path) -> None:
     one = Detector.open(
         stretched, "plain", "openvino", runtime="native", settings=EngineSettings(threads=1)
     )
-    found, expected = one.inspect(defective(31)), detector.inspect(defective(31))
+    found, expected = one.inspect(defective_part(31)), detector.inspect(defective_part(31))
     np.testing.assert_allclose(found.energy, expected.energy, rtol=1e-5)
     strict = Detector.open(stretched, "plain", runtime="native", threshold=found.score / 2)
-    result = strict.inspect(defective(31))
+    result = strict.inspect(defective_part(31))
     assert (result.threshold_kind, result.verdict) == ("manual", "anomalous")
     assert result.ratio == pytest.approx(2)
 
@@ -344,7 +285,7 @@ def test_a_product_that_changes_while_it_is_opened(
     shutil.copytree(stretched, path)
     real = Bundle.product
     older = real(Bundle.open(path), "plain")
-    Teacher.open(path).enroll(good(7), "plain")
+    Teacher.open(path).enroll(good_parts(7), "plain")
     monkeypatch.setattr(Bundle, "product", lambda *_: older)
     detector = Detector.open(path, "plain", runtime="native")
     with pytest.raises(BundleError, match=r"became generation 2 while generation 1 was opened"):
@@ -436,7 +377,7 @@ def energies(native: Native, context: ctypes.c_void_p, image: interface.Image) -
 
 
 def test_every_format_of_a_picture(native: Native, context: ctypes.c_void_p) -> None:
-    rgb = defective(31)
+    rgb = defective_part(31)
     alpha = np.full((HEIGHT, WIDTH, 1), 200, np.uint8)
     forms = {
         interface.BGR: rgb[..., ::-1],
@@ -462,7 +403,7 @@ def test_every_format_of_a_picture(native: Native, context: ctypes.c_void_p) -> 
 
 def test_nv12_as_a_camera_gives_it(native: Native, context: ctypes.c_void_p) -> None:
     """Luma 16 to 235 is black to white; chroma of 128 has no colour."""
-    grey = defective(31)[..., 1]
+    grey = defective_part(31)[..., 1]
     luma = np.round(16 + grey.astype(float) * 219 / 255).astype(np.uint8)
     shown = np.round((luma.astype(float) - 16) * 255 / 219).clip(0, 255).astype(np.uint8)
     frame = np.concatenate([luma, np.full((HEIGHT // 2, WIDTH), 128, np.uint8)])
@@ -482,7 +423,7 @@ def test_nv12_as_a_camera_gives_it(native: Native, context: ctypes.c_void_p) -> 
 def test_evidence_and_map_of_the_last_inspection(
     native: Native, context: ctypes.c_void_p, stretched: Path
 ) -> None:
-    lib, rgb = native.lib, defective(31)
+    lib, rgb = native.lib, defective_part(31)
     evidence = interface.Evidence()
     assert lib.anoco_result_evidence(context, 0, 0, evidence) == interface.NO_RESULT
     energies(native, context, image_of(rgb, interface.RGB))
@@ -510,7 +451,7 @@ def test_a_picture_of_another_shape_leaves_the_result_alone(
     status = native.lib.anoco_inspect(context, image_of(wide, interface.RGB), found)
     assert status == interface.BAD_PICTURE and found.score == 7.0
     assert "200x40" in library.last_error(native.lib)
-    larger = image_of(defective(33, 230, 190), interface.RGB)
+    larger = image_of(defective_part(33, 230, 190), interface.RGB)
     assert native.lib.anoco_inspect(context, larger, found) == interface.BAD_PICTURE
     timings = interface.Timings()
     assert native.lib.anoco_result_timings(context, timings) == interface.NO_RESULT
@@ -563,7 +504,7 @@ def test_the_library_refuses_on_its_own(
 
 def test_threads_share_a_detector(stretched: Path) -> None:
     detector = Detector.open(stretched, "plain", runtime="native")
-    pictures = [defective(k) for k in range(24)]
+    pictures = [defective_part(k) for k in range(24)]
     alone = [detector.inspect(rgb).energy for rgb in pictures]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda rgb: detector.inspect(rgb).energy, pictures))
@@ -617,7 +558,7 @@ def test_products_change_over_while_pictures_are_inspected(native: Native) -> No
     """Two threads, two contexts, one detector, a thousand pictures: each result is one product's
     own, name, generation, score and energies."""
     products = ("plain", "cosine")
-    pictures = [defective(31), defective(32), textured_picture(20), textured_picture(21)]
+    pictures = [defective_part(31), defective_part(32), textured_picture(20), textured_picture(21)]
     images = [image_of(rgb, interface.RGB) for rgb in pictures]
 
     def look(context: ctypes.c_void_p, image: interface.Image) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ import ctypes
 import signal
 import subprocess
 import time
-from ctypes import c_char_p, c_int32, c_size_t, c_uint32, c_void_p
+from ctypes import c_void_p
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import PATIENCE
+from native_backend import CLOSE, OPEN, REQUEST, RUN, Backend
 from native_controller import (
     Controller,
     Open,
@@ -29,7 +30,6 @@ from anoco_edge.detector import Detector
 from anoco_edge.errors import (
     ScoringError,
 )
-from anoco_edge.native import interface
 from anoco_edge.native.library import check, load_library
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]
@@ -37,25 +37,6 @@ pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_na
 __all__ = ["controller", "powerless"]  # fixtures that are shared
 
 # ---- features, number by number
-
-_OPEN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
-_CLOSE = ctypes.CFUNCTYPE(None, c_void_p)
-_REQUEST = ctypes.CFUNCTYPE(c_int32, c_void_p, ctypes.POINTER(c_void_p), c_void_p, c_size_t)
-_RUN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, ctypes.POINTER(c_void_p), c_void_p, c_size_t)
-
-
-class Backend(interface.Struct):
-    _fields_ = (
-        ("struct_size", c_uint32),
-        ("reserved", c_uint32),
-        ("name", c_char_p),
-        ("user", c_void_p),
-        ("open", _OPEN),
-        ("close", _CLOSE),
-        ("create_request", _REQUEST),
-        ("destroy_request", _CLOSE),
-        ("run", _RUN),
-    )
 
 
 class Numbers:
@@ -67,11 +48,11 @@ class Numbers:
         self.next: list[NDArray[np.float32]] = []
         self.struct = Backend(
             name=b"numbers",
-            open=_OPEN(self._made),
-            close=_CLOSE(lambda _: None),
-            create_request=_REQUEST(lambda _e, made, _t, _s: self._make(made)),
-            destroy_request=_CLOSE(lambda _: None),
-            run=_RUN(self._run),
+            open=OPEN(self._made),
+            close=CLOSE(lambda _: None),
+            create_request=REQUEST(lambda _e, made, _t, _s: self._make(made)),
+            destroy_request=CLOSE(lambda _: None),
+            run=RUN(self._run),
         )
 
     def _made(self, _user: Any, _model: Any, engine: int, _text: Any, _size: int) -> int:

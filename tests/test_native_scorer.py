@@ -21,7 +21,7 @@ from agreement import assert_agrees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scorer_cases import EVERY_METRIC, Features, HardCases
+from scorer_cases import EVERY_METRIC, Features, HardCases, line_of_parts
 
 from anoco_edge.diagnostics.bench.features import Size, clustered, crowd, isotropic
 from anoco_edge.diagnostics.bench.scoring import bench_scoring
@@ -93,25 +93,6 @@ def test_a_crowd_may_be_found_among_few_references_that_are_left() -> None:
 
 
 # Every road: few neighbours, whole crowds, references left out early.
-
-
-def line_of_parts(
-    half: bool = False, queries: int = 500, references: int = 1500, dim: int = 256
-) -> tuple[Features, References]:
-    """Patches in clusters, outliers, and aliens that have the whole bank for neighbours."""
-    rng = np.random.default_rng(2)
-    shared = np.ones(dim, np.float32)
-    centres = shared + rng.normal(size=(40, dim)).astype(np.float32)
-
-    def patches(count: int, noise: float) -> Features:
-        rows = centres[rng.integers(40, size=count)]
-        rows += noise * rng.standard_normal((count, dim), dtype=np.float32)
-        return rows * rng.uniform(0.8, 1.25, size=(count, 1)).astype(np.float32)
-
-    bank, query = patches(references, 0.40), patches(queries, 0.42)
-    query[::16] = shared + rng.normal(size=query[::16].shape)
-    query[::144] -= shared
-    return query, References.of(bank.astype(np.float16) if half else bank)[0]
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -201,7 +182,10 @@ def test_leaving_references_out_does_not_show(seed: int, n_q: int, n_r: int, clu
 def test_every_instruction_set_agrees(kernels: str) -> None:
     """In a process of its own, because the choice is made once."""
     code = (
-        "from tests.test_native_scorer import *\n"
+        "from agreement import assert_agrees\n"
+        "from anoco_edge.native import library\n"
+        "from anoco_edge.scoring import open_scorer\n"
+        "from scorer_cases import line_of_parts\n"
         "print(library.load_library().anoco_kernels().decode())\n"
         "for half in (False, True):\n"
         "    query, bank = line_of_parts(half)\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import fails, ok
-from test_engines import PIXELS
+from engine_cases import ONE_INPUT
 from tiny_bundle import textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle
@@ -59,7 +59,7 @@ def test_an_answer_is_not_overwritten_by_the_next(tiny_bundle: Bundle) -> None:
     engine = engine_of(tiny_bundle)
     first = engine.features(pictures(1))
     before = first.copy()
-    engine.features(PIXELS)
+    engine.features(ONE_INPUT)
     np.testing.assert_array_equal(first, before)
 
 
@@ -147,14 +147,14 @@ def test_the_compiled_graph_is_kept(tiny_bundle: Bundle, cache: Path) -> None:
     second = engine_of(tiny_bundle)
     assert (from_cache(first), from_cache(second)) == (False, True)
     assert first.fingerprint == second.fingerprint
-    np.testing.assert_array_equal(second.features(PIXELS), first.features(PIXELS))
+    np.testing.assert_array_equal(second.features(ONE_INPUT), first.features(ONE_INPUT))
 
 
 @pytest.mark.parametrize("harm", ["changed", "cut", "unknown"])
 def test_a_kept_graph_that_is_damaged_is_made_again(
     tiny_bundle: Bundle, cache: Path, harm: str
 ) -> None:
-    right = engine_of(tiny_bundle).features(PIXELS)
+    right = engine_of(tiny_bundle).features(ONE_INPUT)
     (blob,) = cache.rglob("*.blob")
     content = bytearray(blob.read_bytes())
     if harm == "changed":  # inside the weights: OpenVINO would load it without a word
@@ -165,7 +165,7 @@ def test_a_kept_graph_that_is_damaged_is_made_again(
         blob.with_suffix(".sha256").unlink()
     again = engine_of(tiny_bundle)
     assert not from_cache(again)
-    np.testing.assert_array_equal(again.features(PIXELS), right)
+    np.testing.assert_array_equal(again.features(ONE_INPUT), right)
     assert from_cache(engine_of(tiny_bundle)), "and it was noted anew"
 
 
@@ -174,7 +174,7 @@ def test_without_a_place_for_it_the_engine_still_runs(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert engine_of(tiny_bundle).features(PIXELS).shape == (1, 16, 8)
+    assert engine_of(tiny_bundle).features(ONE_INPUT).shape == (1, 16, 8)
 
 
 # ---- end to end

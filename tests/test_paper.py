@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from command_line import fails, ok
 from pydantic import ValidationError
-from test_eval import make_category
 from tiny_bundle import make_tiny_bundle
+from tiny_dataset import make_category
 
 from anoco_edge_calibration.paper import Paper, beside, load_paper
 from anoco_edge_calibration.tables import METRICS, Row, markdown, mean_rows

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import gc
 import itertools
 import os
 import resource
@@ -23,11 +22,11 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import PATIENCE
-from other_process import finish, powerless, run_apart, snapshot
+from other_process import commit_and_die, finish, powerless, run_apart, snapshot
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
-from anoco_edge.bundle.generations import commit, prune, undo
+from anoco_edge.bundle.generations import prune, undo
 from anoco_edge.bundle.store import product_files
 from anoco_edge.detector import Detector
 from anoco_edge.errors import StorageError
@@ -241,27 +240,6 @@ def test_a_kill_at_every_step_of_a_commit_leaves_a_whole_bundle(
     # Two pictures, bank, history, then the commit: only after its rename is it the new state.
     killed = -signal.SIGKILL
     assert outcomes == [(killed, 2)] * 9 + [(killed, 4)] + [(0, 4)] * 2
-
-
-def commit_and_die(
-    bundle: Bundle, product: Product, files: dict[str, bytes], step: int, when: str
-) -> int:
-    """Commit in a forked process that kills itself at the given rename; its wait status."""
-    if pid := os.fork():
-        return os.waitpid(pid, 0)[1]
-    gc.disable()  # an engine of the parent would wait for threads that a fork does not copy
-    rename, renames = os.replace, itertools.count()
-
-    def deadly(*names: Any, **folders: Any) -> None:
-        dies = next(renames) == step
-        if not (dies and when == "before"):
-            rename(*names, **folders)
-        if dies:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    os.replace = deadly
-    commit(bundle, product, files)
-    os._exit(0)
 
 
 # ---- a power cut

@@ -11,11 +11,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from command_line import fails, ok, refused, run_cli
+from filled_bundle import FILL, SIZE, make_filled_bundle
 from numpy.typing import NDArray
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
 
-from anoco_edge.bundle import Bundle, Product, create_bundle
+from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.schema import Affine
 from anoco_edge.cli.views.cost import accept_cost
 from anoco_edge.detector import Detector
@@ -33,34 +34,15 @@ from anoco_edge.teaching.provisional_threshold import gentle_views
 Pixels = NDArray[np.uint8]
 Level = Literal["none", "references", "paper"]
 LEVELS: tuple[Level, ...] = ("none", "references", "paper")
-SIZE = 96  # pixels of the model's input, 6 x 6 patches
-FILL = (255, 0, 255)
 
 
 def tta(level: Level, **others: Any) -> Settings:
     return Settings({"tta": level, **others})
 
 
-def bundle_at(path: Path, *, fit: str = "stretch", stride: int = 16, dim: int = 8) -> Bundle:
-    """A tiny bundle of SIZE x SIZE with magenta fill; with another stride or dim it only serves
-    engines of the tests' own."""
-    made = make_tiny_bundle(path.with_suffix(".plain"), size=(SIZE, SIZE))
-    patches = SIZE // stride
-    grid = {"stride": stride, "rows": patches, "cols": patches, "dim": dim}
-    change = {"fit": fit, "fill": FILL, **grid}
-    return create_bundle(
-        path,
-        backbone=made.manifest.backbone,
-        contract=made.manifest.input.model_copy(update=change),
-        parity={},
-        tools={},
-        files={f.path: (made.path / f.path).read_bytes() for f in made.manifest.files},
-    )
-
-
 @pytest.fixture
 def bundle(tmp_path: Path) -> Bundle:
-    return bundle_at(tmp_path / "line.anoco")
+    return make_filled_bundle(tmp_path / "line.anoco")
 
 
 def part(seed: int, width: int = SIZE, height: int = SIZE) -> NewPicture:
@@ -158,7 +140,7 @@ def test_the_bank_holds_every_view_of_every_reference(bundle: Bundle, level: Lev
 
 @pytest.mark.parametrize(("fit", "width"), [("stretch", SIZE), ("letterbox", 2 * SIZE)])
 def test_patches_that_touch_fill_never_enter_the_bank(tmp_path: Path, fit: str, width: int) -> None:
-    bundle = bundle_at(tmp_path / "green.anoco", fit=fit, dim=2)
+    bundle = make_filled_bundle(tmp_path / "green.anoco", fit=fit, dim=2)
     green = np.zeros((SIZE, width, 3), np.uint8)
     green[..., 1] = np.arange(width) % 200
     picture = NewPicture.from_array("green", green)
@@ -178,7 +160,7 @@ def test_patches_that_touch_fill_never_enter_the_bank(tmp_path: Path, fit: str, 
 def test_the_same_pictures_give_the_same_bytes(bundle: Bundle, tmp_path: Path) -> None:
     settings = tta("references")
     once = Teacher.open(bundle.path).enroll(parts(1, 2), settings=settings).product
-    fresh = bundle_at(tmp_path / "fresh.anoco")
+    fresh = make_filled_bundle(tmp_path / "fresh.anoco")
     again = Teacher.open(fresh.path).enroll(parts(1, 2), settings=settings).product
     assert once.bank is not None and again.bank is not None
     assert once.bank.sha256 == again.bank.sha256
@@ -195,7 +177,7 @@ def test_adding_and_removing_leave_the_rows_of_the_others_alone(
     assert after.only([0, 1]).to_bytes() == before.to_bytes()
     left = teacher.remove(["frame1"]).product
     assert bundle.bank(left).to_bytes() == after.only([1, 2]).to_bytes()
-    fresh = bundle_at(tmp_path / "fresh.anoco")
+    fresh = make_filled_bundle(tmp_path / "fresh.anoco")
     anew = Teacher.open(fresh.path).enroll(parts(2, 3), settings=tta("references")).product
     assert fresh.bank(anew).to_bytes() == bundle.bank(left).to_bytes()
     assert left.threshold == anew.threshold
@@ -256,7 +238,7 @@ class DeadCorner(Colour):
 
 
 def test_a_view_that_sees_only_what_has_no_signal_is_left_out(tmp_path: Path) -> None:
-    bundle = bundle_at(tmp_path / "dead.anoco")
+    bundle = make_filled_bundle(tmp_path / "dead.anoco")
     rgb = np.full((SIZE, SIZE, 3), 200, np.uint8)
     rgb[16:] = rgb[:, 16:] = 0
     # Only the first patch is alive, and most views bring it to where fill has touched it.
@@ -307,7 +289,7 @@ def read_by_hand(bundle: Bundle, product: Product, rgb: Pixels) -> Any:
 
 @pytest.mark.parametrize(("fit", "width"), [("stretch", SIZE), ("letterbox", SIZE * 3 // 2)])
 def test_the_map_is_the_average_of_all_views(tmp_path: Path, fit: str, width: int) -> None:
-    bundle = bundle_at(tmp_path / "line.anoco", fit=fit)
+    bundle = make_filled_bundle(tmp_path / "line.anoco", fit=fit)
     good = [part(1, width), part(2, width)]
     product = Teacher.open(bundle.path).enroll(good, settings=tta("paper")).product
     rgb = textured_picture(3, width, SIZE)
@@ -344,7 +326,7 @@ def reading(bundle: Bundle, engine: Engine, product: Product, rgb: Pixels) -> Pi
 def test_views_of_a_picture_agree_where_content_turns_with_its_features(tmp_path: Path) -> None:
     """The same bank, once with 26 looks at the query and once with one: after warping back they
     agree but for what lies between patch centres."""
-    bundle = bundle_at(tmp_path / "scene.anoco", stride=4)
+    bundle = make_filled_bundle(tmp_path / "scene.anoco", stride=4)
     engine = Colour(4)
     reference = NewPicture.from_array("scene", scene(SIZE, SIZE))
     product = Teacher(bundle, engine).enroll([reference]).product
@@ -376,7 +358,7 @@ def coded_position(colour: NDArray[np.float64], width: int, height: int) -> tupl
 def test_evidence_in_a_view_points_at_its_place_in_the_reference(tmp_path: Path) -> None:
     """The query is a view of the reference, turned, sheared, some mirrored; every patch of it must
     be led back to where its colour is in the picture that was enrolled, in its own pixels."""
-    bundle = bundle_at(tmp_path / "coded.anoco")
+    bundle = make_filled_bundle(tmp_path / "coded.anoco")
     width, height = 2 * SIZE, SIZE * 3
     reference = NewPicture.from_array("coded", position_coded(width, height))
     product = Teacher(bundle, Colour(16)).enroll([reference], settings=tta("references")).product
@@ -426,7 +408,7 @@ def test_each_reference_is_scored_as_if_only_the_others_were_known(
 ) -> None:
     product = Teacher.open(bundle.path).enroll(parts(1, 2, 3), settings=tta(level)).product
     assert product.threshold.kind == "provisional"
-    others = bundle_at(tmp_path / "others.anoco")
+    others = make_filled_bundle(tmp_path / "others.anoco")
     Teacher.open(others.path).enroll(parts(2, 3), settings=tta(level))
     score = Detector.open(others.path).inspect(part(1).rgb).score
     # The held-out patches come from the bank where they can, so they are rounded to float16.

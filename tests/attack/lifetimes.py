@@ -148,7 +148,7 @@ class Native:
     """One native detector of a bundle."""
 
     def __init__(self, path: Path, product: str = "one") -> None:
-        from native_controller import _image
+        from native_controller import image_of
         from tiny_bundle import textured_picture
 
         from anoco_edge.native import interface
@@ -161,7 +161,7 @@ class Native:
         if engine is None:
             register_backend((path / "backbone.onnx").read_bytes())
         self.pixels = textured_picture(77)
-        self.image = _image(self.pixels)
+        self.image = image_of(self.pixels)
         self.detector, self.bundle = ctypes.c_void_p(), ctypes.c_void_p()
         check(self.library, self.library.anoco_bundle_open(os.fsencode(path), self.bundle))
         options = interface.DetectorOptions(

@@ -91,7 +91,7 @@ class Controller:
         out: Enrolled | None,
     ) -> int:
         """The same, as C sees it."""
-        images = [_image(p) for p in pictures]
+        images = [image_of(p) for p in pictures]
         pointers = (ctypes.POINTER(interface.Image) * len(images))(
             *(ctypes.pointer(image) for image in images)
         )
@@ -111,7 +111,7 @@ def _bytes(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode()
 
 
-def _image(pixels: Pixels) -> interface.Image:
+def image_of(pixels: Pixels) -> interface.Image:
     """RGB, or grey where there is one channel; rows may have gaps."""
     height, width = pixels.shape[:2]
     return interface.Image(

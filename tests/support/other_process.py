@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import ROOT, SUPPORT, python_path
 
+from anoco_edge.bundle import Bundle, Product
+from anoco_edge.bundle.generations import commit
 from anoco_edge.storage.atomic_files import LOCK
 
 # An AnocoError is one line on stderr and its exit code, as the command line does it; anything else
@@ -66,6 +72,27 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 def snapshot(path: Path) -> dict[str, bytes]:
     files = (p for p in path.rglob("*") if p.is_file() and p.name != LOCK)
     return {p.relative_to(path).as_posix(): p.read_bytes() for p in files}
+
+
+def commit_and_die(
+    bundle: Bundle, product: Product, files: dict[str, bytes], step: int, when: str
+) -> int:
+    """Commit in a forked process that kills itself at the given rename; return its wait status."""
+    if pid := os.fork():
+        return os.waitpid(pid, 0)[1]
+    gc.disable()  # an engine of the parent would wait for threads that a fork does not copy
+    rename, renames = os.replace, itertools.count()
+
+    def deadly(*names: Any, **folders: Any) -> None:
+        dies = next(renames) == step
+        if not (dies and when == "before"):
+            rename(*names, **folders)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = deadly
+    commit(bundle, product, files)
+    os._exit(0)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from anoco_edge.scoring import Metric, Scores, score_patches
+from anoco_edge.scoring import Metric, References, Scores, score_patches
 
 Features = NDArray[np.float32]
 Bank = NDArray[np.floating[Any]]
@@ -55,6 +55,25 @@ def check(
             reach=reach,
             max_undecided=max_undecided,
         )
+
+
+def line_of_parts(
+    half: bool = False, queries: int = 500, references: int = 1500, dim: int = 256
+) -> tuple[Features, References]:
+    """Patches in clusters, outliers, and aliens that have the whole bank for neighbours."""
+    rng = np.random.default_rng(2)
+    shared = np.ones(dim, np.float32)
+    centres = shared + rng.normal(size=(40, dim)).astype(np.float32)
+
+    def patches(count: int, noise: float) -> Features:
+        rows = centres[rng.integers(40, size=count)]
+        rows += noise * rng.standard_normal((count, dim), dtype=np.float32)
+        return rows * rng.uniform(0.8, 1.25, size=(count, 1)).astype(np.float32)
+
+    bank, query = patches(references, 0.40), patches(queries, 0.42)
+    query[::16] = shared + rng.normal(size=query[::16].shape)
+    query[::144] -= shared
+    return query, References.of(bank.astype(np.float16) if half else bank)[0]
 
 
 def lattice(rng: Any, n_q: int, n_r: int, dim: int) -> tuple[Features, Features]:

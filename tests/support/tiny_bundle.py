@@ -44,7 +44,7 @@ def make_tiny_bundle(path: Path, *, size: tuple[int, int] = (64, 64), dim: int =
         files={
             "backbone.onnx": model,
             "scoring.onnx": scoring_model(),
-            "selftest.safetensors": _selftest(model, width, height),
+            "selftest.safetensors": selftest_content(model, width, height),
             "LICENSES/NOTICE": b"Random numbers, free to use.\n",
         },
     )
@@ -121,7 +121,7 @@ def write_good_pictures(
     return paths
 
 
-def _selftest(model: bytes, width: int, height: int) -> bytes:
+def selftest_content(model: bytes, width: int, height: int) -> bytes:
     import onnxruntime
     from safetensors.numpy import save
 
