@@ -19,7 +19,8 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.images.decode import check_rgb
-from anoco_edge.sources import Frame, av_reader, mjpeg_http
+from anoco_edge.images.frame import Frame
+from anoco_edge.sources import av_reader, mjpeg_http
 from anoco_edge.sources.base import Closing
 from anoco_edge.sources.cv2_reader import Cv2Reader, has_backend, load_cv2, quiet
 from anoco_edge.sources.reader import FrameReader, OneSize, Received, StreamEndedError
