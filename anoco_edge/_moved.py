@@ -96,7 +96,6 @@ NAMES = {
         "inspected_pixels": "anoco_edge.pipeline.patch_mask:inspected_pixels",
     },
     "anoco_edge.road": {
-        "Loaded": "anoco_edge.pipeline.base:InputPicture",
         "PythonRoad": "anoco_edge.pipeline.python:PythonPipeline",
         "Road": "anoco_edge.pipeline.base:Pipeline",
         "Subject": "anoco_edge.pipeline.base:ProductSnapshot",
