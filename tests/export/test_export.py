@@ -15,8 +15,9 @@ import onnx
 import pytest
 import safetensors.numpy
 import torch
-from command_line import ROOT, fails
+from command_line import fails
 from numpy.typing import NDArray
+from paths import ROOT
 from tiny_bundle import tiny_backbone
 
 from anoco_edge.errors import EnvironmentMissingError, ParityError, PictureError, UsageError
