@@ -4,12 +4,14 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "check.h"
 #include "engine/engine.hpp"
 #include "failure.hpp"
+#include "status_guard.hpp"
 
 extern "C" anoco_status register_c_backend(void);
 
@@ -42,6 +44,7 @@ struct Puppet {
   anoco_status status = ANOCO_OK;  // of the step that fails; ANOCO_OK: it gives nothing instead
   std::string text;
   bool forgets_the_zero = false;
+  bool throws_when_freed = false;
   anoco_model model{};  // as given to open
   std::string path, device, library;
   int engines = 0, requests = 0;
@@ -76,6 +79,7 @@ void puppet_close(void* engine) {
   Puppet* puppet = static_cast<Puppet*>(engine);
   CHECK(puppet->requests == 0);  // they go first
   --puppet->engines;
+  if (puppet->throws_when_freed) throw 42;
 }
 
 anoco_status puppet_create_request(void* engine, void** request, char* error, size_t size) {
@@ -88,8 +92,10 @@ anoco_status puppet_create_request(void* engine, void** request, char* error, si
 }
 
 void puppet_destroy_request(void* request) {
-  --static_cast<PuppetRequest*>(request)->puppet->requests;
+  Puppet* const puppet = static_cast<PuppetRequest*>(request)->puppet;
+  --puppet->requests;
   delete static_cast<PuppetRequest*>(request);
+  if (puppet->throws_when_freed) throw 42;
 }
 
 anoco_status puppet_run(void* made, const uint8_t* pixels, const float** features, char* error,
@@ -270,6 +276,31 @@ void every_step_can_fail() {
   CHECK(puppet.engines == 0 && puppet.requests == 0);
 }
 
+// The callbacks that free something have no status: what they throw must not end the program.
+void freeing_may_throw() {
+  puppet.throws_when_freed = true;
+  once_through("");
+  puppet.throws_when_freed = false;
+  CHECK(puppet.engines == 0 && puppet.requests == 0);
+}
+
+template <class Work>
+void guard_reports(anoco_status status, const char* text, Work&& work) {
+  char error[256] = "";
+  CHECK(anoco::status_guard(error, sizeof error, work) == status);
+  CHECK(std::strncmp(error, text, sizeof error - 1) == 0);
+}
+
+// What the callbacks of the built-in backends run in: nothing that they throw gets out.
+void the_guard_stops_every_exception() {
+  guard_reports(ANOCO_OK, "", [] {});
+  guard_reports(ANOCO_BAD_BUNDLE, "the graph is missing",
+                [] { anoco::fail(ANOCO_BAD_BUNDLE, "the graph is missing"); });
+  guard_reports(ANOCO_OUT_OF_MEMORY, "there is not enough memory", [] { throw std::bad_alloc(); });
+  guard_reports(ANOCO_INTERNAL, "out of range", [] { throw std::out_of_range("out of range"); });
+  guard_reports(ANOCO_INTERNAL, anoco::kUnknownException, [] { throw 42; });
+}
+
 void threads_may_register() {
   static const char* const names[] = {"a", "b", "c", "d"};
   std::atomic<int> taken{0};
@@ -314,6 +345,8 @@ int main() {
   requests_run_side_by_side_and_take_no_memory();
   CHECK(puppet.engines == 0 && puppet.requests == 0);
   every_step_can_fail();
+  freeing_may_throw();
+  the_guard_stops_every_exception();
   threads_may_register();
   a_backend_in_c();
   openvino_has_a_name();

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "../told.hpp"
 #include "devices.hpp"
 #include "graph_file.hpp"
 #include "library.hpp"
 #include "openvino.hpp"
 #include "signal_stack.hpp"
+#include "status_guard.hpp"
 
 namespace anoco {
 namespace {
@@ -182,7 +182,7 @@ void* memory(const OpenVino& ov, const ov_tensor_t* tensor) {
 // ---- The interface ----
 
 anoco_status open(void*, const anoco_model* model, void** engine, char* error, size_t size) {
-  return told(error, size, [&] { *engine = open_graph(*model).release(); });
+  return status_guard(error, size, [&] { *engine = open_graph(*model).release(); });
 }
 
 void close(void* engine) {
@@ -191,15 +191,16 @@ void close(void* engine) {
 }
 
 anoco_status create_request(void* engine, void** request, char* error, size_t size) {
-  return told(error, size,
-              [&] { *request = make_request(*static_cast<const Compiled*>(engine)).release(); });
+  return status_guard(error, size, [&] {
+    *request = make_request(*static_cast<const Compiled*>(engine)).release();
+  });
 }
 
 void destroy_request(void* request) { delete static_cast<Running*>(request); }
 
 anoco_status run(void* request, const uint8_t* pixels, const float** features, char* error,
                  size_t size) {
-  return told(error, size, [&] {
+  return status_guard(error, size, [&] {
     const Running& running = *static_cast<const Running*>(request);
     // Copying costs less than a thousandth of what follows (7 us of 27 ms at 256 pixels); pointing
     // OpenVINO at the pixels would take memory with every picture.

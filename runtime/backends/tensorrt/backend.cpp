@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "../told.hpp"
 #include "failure.hpp"
 #include "fingerprint.hpp"
 #include "gpu/memory.hpp"
@@ -13,6 +12,7 @@
 #include "kernels/kernels.hpp"
 #include "library.hpp"
 #include "plan_cache.hpp"
+#include "status_guard.hpp"
 #include "tensorrt.hpp"
 
 namespace anoco {
@@ -203,7 +203,7 @@ const float* run_on_host(Running& running, const uint8_t* pixels) {
 // ---- The interface ----
 
 anoco_status open(void*, const anoco_model* model, void** engine, char* error, size_t size) {
-  return told(error, size, [&] { *engine = open_plan(*model).release(); });
+  return status_guard(error, size, [&] { *engine = open_plan(*model).release(); });
 }
 
 void close(void* engine) {
@@ -213,8 +213,8 @@ void close(void* engine) {
 }
 
 anoco_status create_request(void* engine, void** request, char* error, size_t size) {
-  return told(error, size,
-              [&] { *request = make_request(*static_cast<Loaded*>(engine)).release(); });
+  return status_guard(error, size,
+                      [&] { *request = make_request(*static_cast<Loaded*>(engine)).release(); });
 }
 
 void destroy_request(void* request) {
@@ -225,15 +225,15 @@ void destroy_request(void* request) {
 
 anoco_status run(void* request, const uint8_t* pixels, const float** features, char* error,
                  size_t size) {
-  return told(error, size,
-              [&] { *features = run_on_host(*static_cast<Running*>(request), pixels); });
+  return status_guard(error, size,
+                      [&] { *features = run_on_host(*static_cast<Running*>(request), pixels); });
 }
 
 int32_t cuda_device(void* engine) { return static_cast<Loaded*>(engine)->device->ordinal(); }
 
 anoco_status run_device(void* request, const void* pixels, void* stream, const void** features,
                         uint32_t* type, char* error, size_t size) {
-  return told(error, size, [&] {
+  return status_guard(error, size, [&] {
     Running& running = *static_cast<Running*>(request);
     enqueue(running, pixels, static_cast<gpu::CUstream>(stream));
     *features = running.features.data();

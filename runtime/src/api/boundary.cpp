@@ -9,9 +9,8 @@ thread_local char last_error[1024] = "";
 
 }  // namespace
 
-anoco_status anoco::remember(anoco_status status, const char* text) noexcept {
+void anoco::remember(const char* text) noexcept {
   std::strncpy(last_error, text, sizeof last_error - 1);
-  return status;
 }
 
 int anoco::scoring_threads(uint32_t threads) {

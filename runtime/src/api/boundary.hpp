@@ -4,31 +4,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <string>
 
 #include "failure.hpp"
+#include "status_guard.hpp"
 
 namespace anoco {
 
-// Keeps the text for anoco_last_error and returns the status.
-anoco_status remember(anoco_status status, const char* text) noexcept;
+// Keeps the text for anoco_last_error.
+void remember(const char* text) noexcept;
 
+// The guard of a C function: the text of what went wrong is kept for anoco_last_error.
 template <class Work>
 anoco_status guarded(Work&& work) noexcept {
-  try {
-    work();
-    return ANOCO_OK;
-  } catch (const Failure& failure) {
-    return remember(failure.status, failure.text.c_str());
-  } catch (const std::bad_alloc&) {
-    return remember(ANOCO_OUT_OF_MEMORY, anoco_status_text(ANOCO_OUT_OF_MEMORY));
-  } catch (const std::exception& error) {
-    return remember(ANOCO_INTERNAL, error.what());
-  } catch (...) {
-    return remember(ANOCO_INTERNAL, anoco_status_text(ANOCO_INTERNAL));
-  }
+  return status_guard(work, remember);
 }
 
 inline void need(const void* pointer, const char* name) {

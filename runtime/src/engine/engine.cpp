@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "failure.hpp"
+#include "status_guard.hpp"
 
 namespace anoco {
 namespace {
@@ -28,6 +29,13 @@ class Complaint {
  private:
   char text_[512] = "";
 };
+
+// A callback that frees something has no status to return, so what it throws is dropped: passing it
+// on would end the program.
+template <class Work>
+void release(Work&& work) noexcept {
+  status_guard(work, [](const char*) {});
+}
 
 const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
@@ -56,7 +64,9 @@ Engine::Engine(const EngineChoice& choice, const std::string& graph, const Input
   complaint.check(status, handle_, label_, "engine");
 }
 
-Engine::~Engine() { backend_.close(handle_); }
+Engine::~Engine() {
+  release([&] { backend_.close(handle_); });
+}
 
 int Engine::cuda_device() const {
   return backend_.cuda_device != nullptr ? backend_.cuda_device(handle_) : -1;
@@ -69,7 +79,9 @@ Request::Request(std::shared_ptr<const Engine> engine) : engine_(std::move(engin
   complaint.check(status, handle_, engine_->label(), "request");
 }
 
-Request::~Request() { engine_->backend().destroy_request(handle_); }
+Request::~Request() {
+  release([&] { engine_->backend().destroy_request(handle_); });
+}
 
 const float* Request::run(const uint8_t* pixels) {
   Complaint complaint;
