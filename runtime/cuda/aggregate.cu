@@ -4,8 +4,8 @@
 // once; up to kChunk neighbours are kept in shared memory on the way. Where there are more, it is
 // looked through again, a chunk at a time. Either way they are added in index order, so that the
 // result is the same.
+#include "gpu_kernels.h"
 #include "half.cuh"
-#include "kernels.h"
 #include "reduce.cuh"
 #include "similarity.cuh"
 

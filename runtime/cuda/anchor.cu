@@ -1,5 +1,5 @@
 // Section 3, step 1: the reference that each query patch resembles most, the lowest on a tie.
-#include "kernels.h"
+#include "gpu_kernels.h"
 #include "reduce.cuh"
 #include "similarity.cuh"
 

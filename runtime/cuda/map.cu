@@ -1,5 +1,5 @@
 // The two passes of src/picture/map.cpp, one thread a pixel, operations rounded as there.
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_TILE* ANOCO_GPU_TILE)
     anoco_map_across(const float* grid, const unsigned char* counted, const int* first,

@@ -1,6 +1,6 @@
 // The length of each row, and whether it can be scored at all.
+#include "gpu_kernels.h"
 #include "half.cuh"
-#include "kernels.h"
 #include "reduce.cuh"
 
 // Squares of what is allowed, 1e-20 to 1e20, fit float32 with room on both sides; what overflows or

@@ -1,5 +1,5 @@
 // The image score: the mean of the largest energies, found one after the other by one block.
-#include "kernels.h"
+#include "gpu_kernels.h"
 #include "reduce.cuh"
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)

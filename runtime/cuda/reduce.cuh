@@ -2,7 +2,7 @@
 // block; every thread gets the result.
 #pragma once
 
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 enum { kWarp = 32, kWarps = ANOCO_GPU_BLOCK / kWarp };
 #define ANOCO_ALL_LANES 0xffffffffu

@@ -1,6 +1,6 @@
 // Pillow's 8-bit antialiased bilinear resize, bit for bit as src/picture/resize.cpp, in two passes
 // over whole pictures; the pass that comes first reads the camera's format. One thread a pixel.
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 enum { kRgb = 1, kBgr = 2, kRgba = 3, kBgra = 4, kGrey = 5, kNv12 = 6 };  // ANOCO_RGB ...
 

@@ -1,5 +1,5 @@
 // Takes off what good parts usually have in each place, one thread a patch.
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
     anoco_take_off(float* energy, const unsigned char* counted, const float* usual, int patches) {

@@ -1,5 +1,5 @@
 // Section 3, step 2: t_i, the similarity of the first reference that the anchor does not vouch for.
-#include "kernels.h"
+#include "gpu_kernels.h"
 #include "reduce.cuh"
 #include "similarity.cuh"
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "check.h"
-#include "fake_backend.hpp"
+#include "tests/check.h"
+#include "tests/fake_backend.hpp"
 
 namespace moody {
 

@@ -4,9 +4,9 @@
 // a line where there is none, with 2 and the reason where one is refused.
 #include <cstdio>
 
+#include "backends/tensorrt/fingerprint.hpp"
+#include "backends/tensorrt/plan_cache.hpp"
 #include "failure.hpp"
-#include "fingerprint.hpp"
-#include "plan_cache.hpp"
 
 int main(int count, char** words) {
   if (count != 4 && count != 7) return 3;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "anoco_cuda.h"
-#include "check.h"
-#include "gpu/device_backend.hpp"
+#include "tests/check.h"
+#include "tests/gpu/device_backend.hpp"
 
 namespace {
 

@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include "check.h"
 #include "engine/engine.hpp"
 #include "failure.hpp"
 #include "status_guard.hpp"
+#include "tests/check.h"
 
 extern "C" anoco_status register_c_backend(void);
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "anoco_edge.h"
-#include "check.h"
-#include "fake_backend.hpp"
-#include "moody_backend.hpp"
+#include "tests/check.h"
+#include "tests/fake_backend.hpp"
+#include "tests/moody_backend.hpp"
 
 namespace {
 

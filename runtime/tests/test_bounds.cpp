@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "check.h"
 #include "scorer/bank.hpp"
+#include "tests/check.h"
 
 using anoco::Bank;
 using anoco::kernels;

@@ -13,8 +13,8 @@
 #include "bundle/sealed.hpp"
 #include "bundle/sha256.hpp"
 #include "bundle/tensors.hpp"
-#include "check.h"
 #include "failure.hpp"
+#include "tests/check.h"
 
 using namespace anoco;
 

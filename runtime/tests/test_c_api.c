@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "anoco_edge.h"
-#include "check.h"
+#include "tests/check.h"
 
 /* Sanitizers bring an allocator of their own. */
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -21,8 +21,8 @@
 #include "bundle/commit.hpp"
 #include "bundle/json.hpp"
 #include "bundle/sealed.hpp"
-#include "check.h"
 #include "failure.hpp"
+#include "tests/check.h"
 
 namespace fs = std::filesystem;
 using anoco::Generation;

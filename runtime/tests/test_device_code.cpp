@@ -3,8 +3,8 @@
 #include <set>
 #include <string>
 
-#include "check.h"
 #include "gpu/device_code.hpp"
+#include "tests/check.h"
 
 namespace {
 

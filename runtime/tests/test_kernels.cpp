@@ -5,8 +5,8 @@
 #include <random>
 #include <vector>
 
-#include "check.h"
 #include "kernels/kernels.hpp"
+#include "tests/check.h"
 
 using anoco::kBlock;
 using anoco::Kernels;

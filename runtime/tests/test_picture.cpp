@@ -6,12 +6,12 @@
 #include <new>
 #include <vector>
 
-#include "check.h"
 #include "picture/counted.hpp"
 #include "picture/map.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
 #include "picture/views.hpp"
+#include "tests/check.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "check.h"
+#include "tests/check.h"
 #include "threads/pool.hpp"
 
 namespace {

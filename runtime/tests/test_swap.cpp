@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "anoco_edge.h"
-#include "check.h"
-#include "fake_backend.hpp"
+#include "tests/check.h"
+#include "tests/fake_backend.hpp"
 
 namespace {
 

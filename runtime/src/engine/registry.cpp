@@ -1,8 +1,8 @@
 #include <list>
 #include <mutex>
 
-#include "../backends/openvino/openvino.hpp"
-#include "../backends/tensorrt/tensorrt.hpp"
+#include "backends/openvino/openvino.hpp"
+#include "backends/tensorrt/tensorrt.hpp"
 #include "engine/engine.hpp"
 #include "failure.hpp"
 

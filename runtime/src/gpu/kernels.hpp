@@ -1,11 +1,11 @@
 // The kernels of runtime/cuda as functions of C++: arguments are converted to the types that the
-// kernels declare (kernels.h there says what they do).
+// kernels declare (gpu_kernels.h there says what they do).
 #pragma once
 
 #include <cstdint>
 
-#include "../cuda/kernels.h"
 #include "gpu/driver.hpp"
+#include "gpu_kernels.h"
 
 namespace anoco::gpu {
 

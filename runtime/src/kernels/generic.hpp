@@ -7,7 +7,7 @@
 // load_half, zero, broadcast, fma(a, b, c) = a b + c, add, sub, mul, max, sum (of lanes, in a fixed
 // order), largest (lane), at_least (a bit a lane) and transpose (kLanes registers).
 
-#include "kernels.hpp"
+#include "kernels/kernels.hpp"
 
 namespace anoco {
 namespace {

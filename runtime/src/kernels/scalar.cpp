@@ -1,5 +1,5 @@
 // One number at a time, in groups that a compiler may turn into whatever the processor has.
-#include "generic.hpp"
+#include "kernels/generic.hpp"
 
 namespace anoco {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <memory>
 
-#include "fake_backend.hpp"
 #include "gpu/memory.hpp"
 #include "simcuda.h"
 #include "teaching/half.hpp"
+#include "tests/fake_backend.hpp"
 
 extern "C" int cuStreamIsCapturing(void* stream, int* status);  // of CUDA's driver
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "anoco_cuda.h"
-#include "check.h"
 #include "detector/detector.hpp"
-#include "device_backend.hpp"
 #include "gpu/stream.hpp"
-#include "owners.hpp"
+#include "tests/check.h"
+#include "tests/gpu/device_backend.hpp"
+#include "tests/gpu/owners.hpp"
 
 extern "C" int cuMemAllocManaged(anoco::gpu::CUdeviceptr*, size_t, unsigned);  // of the driver
 

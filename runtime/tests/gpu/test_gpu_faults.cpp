@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "anoco_cuda.h"
-#include "check.h"
-#include "device_backend.hpp"
-#include "owners.hpp"
+#include "tests/check.h"
+#include "tests/gpu/device_backend.hpp"
+#include "tests/gpu/owners.hpp"
 
 namespace {
 

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "check.h"
 #include "gpu/device.hpp"
 #include "gpu/driver.hpp"
 #include "gpu/scorer.hpp"
 #include "simt.hpp"
+#include "tests/check.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "anoco_cuda.hpp"
-#include "check.h"
 #include "simcuda.h"
+#include "tests/check.h"
 
 extern "C" {  // CUDA's driver
 int cuInit(unsigned);

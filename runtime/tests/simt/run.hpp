@@ -1,9 +1,9 @@
 // Kernels called as functions, with what launching them needs.
 #pragma once
 
-#include "../../cuda/kernels.h"
-#include "../check.h"
+#include "gpu_kernels.h"
 #include "simt.hpp"
+#include "tests/check.h"
 
 namespace simt {
 

@@ -1,4 +1,4 @@
-#include "graph_file.hpp"
+#include "backends/openvino/graph_file.hpp"
 
 #include <cerrno>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "library.hpp"
+#include "backends/openvino/library.hpp"
 
 #include <dirent.h>
 #include <dlfcn.h>

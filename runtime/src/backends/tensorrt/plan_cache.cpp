@@ -1,4 +1,4 @@
-#include "plan_cache.hpp"
+#include "backends/tensorrt/plan_cache.hpp"
 
 #include <pwd.h>
 #include <sys/stat.h>

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "devices.hpp"
-#include "graph_file.hpp"
-#include "library.hpp"
-#include "openvino.hpp"
-#include "signal_stack.hpp"
+#include "backends/openvino/devices.hpp"
+#include "backends/openvino/graph_file.hpp"
+#include "backends/openvino/library.hpp"
+#include "backends/openvino/openvino.hpp"
+#include "backends/openvino/signal_stack.hpp"
 #include "status_guard.hpp"
 
 namespace anoco {

@@ -1,6 +1,6 @@
-#include "../absent.hpp"
+#include "backends/absent.hpp"
 
-#include "tensorrt.hpp"
+#include "backends/tensorrt/tensorrt.hpp"
 
 namespace anoco {
 

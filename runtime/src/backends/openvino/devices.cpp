@@ -1,4 +1,4 @@
-#include "devices.hpp"
+#include "backends/openvino/devices.hpp"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plan_cache.hpp"
+#include "backends/tensorrt/plan_cache.hpp"
 
 namespace anoco {
 

@@ -1,6 +1,6 @@
-#include "../absent.hpp"
+#include "backends/absent.hpp"
 
-#include "openvino.hpp"
+#include "backends/openvino/openvino.hpp"
 
 namespace anoco {
 

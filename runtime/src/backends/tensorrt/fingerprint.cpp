@@ -1,4 +1,4 @@
-#include "fingerprint.hpp"
+#include "backends/tensorrt/fingerprint.hpp"
 
 #include "gpu/device.hpp"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "library.hpp"
+#include "backends/openvino/library.hpp"
 
 namespace anoco {
 

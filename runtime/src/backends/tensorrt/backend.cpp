@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
+#include "backends/tensorrt/fingerprint.hpp"
+#include "backends/tensorrt/library.hpp"
+#include "backends/tensorrt/plan_cache.hpp"
+#include "backends/tensorrt/tensorrt.hpp"
 #include "failure.hpp"
-#include "fingerprint.hpp"
 #include "gpu/memory.hpp"
 #include "gpu/stream.hpp"
 #include "kernels/kernels.hpp"
-#include "library.hpp"
-#include "plan_cache.hpp"
 #include "status_guard.hpp"
-#include "tensorrt.hpp"
 
 namespace anoco {
 namespace {

@@ -1,4 +1,4 @@
-#include "library.hpp"
+#include "backends/tensorrt/library.hpp"
 
 #include <dlfcn.h>
 #include <sys/stat.h>
