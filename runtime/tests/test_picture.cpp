@@ -98,7 +98,8 @@ void inspect_all(const InputContract& contract) {
   const std::vector<Point> region{{0.1, 0.1}, {0.9, 0.05}, {0.95, 0.9}};
   const Mask ignore{5, 3, std::vector<uint8_t>{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
   Counter counter(contract, region, ignore);
-  (void)exactly<Counter>(Counter::bytes(contract), contract, std::vector<Point>{}, std::nullopt);
+  (void)exactly<Counter>(Counter::bytes(contract, {}, {}), contract, std::vector<Point>{},
+                         std::nullopt);
   auto maker = exactly<MapMaker>(MapMaker::bytes(contract.rows, contract.cols, contract.stride),
                                  contract.rows, contract.cols, contract.stride);
   auto finder = exactly<RegionFinder>(RegionFinder::bytes(contract), contract);

@@ -34,7 +34,7 @@ anoco_status anoco_scorer_query_memory(const anoco_bank* bank, const anoco_score
   return guarded([&] {
     need(bank, "bank");
     need(bytes, "bytes");
-    *bytes = uint64_t(Layout(*bank->bank, read_settings(options, kDefaultMemory)).bytes);
+    *bytes = uint64_t(Scorer::bytes(bank->bank, read_settings(options, kDefaultMemory)));
   });
 }
 

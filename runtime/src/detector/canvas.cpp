@@ -5,8 +5,6 @@
 namespace anoco {
 namespace {
 
-int64_t window_bytes(const InputContract& window) { return window.width * window.height * 3; }
-
 // Where, along one axis, the patches of each tile begin; and the end.
 std::vector<int64_t> cuts(const std::vector<int64_t>& starts, int64_t side, int64_t length,
                           int64_t stride) {
@@ -31,17 +29,22 @@ std::vector<TilePlace> tile_places(const InputContract& window, const std::optio
   return places;
 }
 
+template <class Each>
+void Canvas::each_buffer(const InputContract& window, const std::optional<Tiles>& tiles,
+                         Each&& each) {
+  if (!tiles) return;
+  const InputContract whole = window.canvas(tiles);
+  each(&Canvas::cut_, window.width * window.height * 3);
+  each(&Canvas::joined_, whole.patches() * whole.dim);
+}
+
 Canvas::Canvas(const InputContract& window, const std::optional<Tiles>& tiles)
     : window_(window), contract_(window.canvas(tiles)), places_(tile_places(window, tiles)) {
-  if (!tiles) return;
-  cut_ = Buffer<uint8_t>(window_bytes(window));
-  joined_ = Buffer<float>(contract_.patches() * contract_.dim);
+  each_buffer(window, tiles, BufferAllocator{*this});
 }
 
 int64_t Canvas::bytes(const InputContract& window, const std::optional<Tiles>& tiles) {
-  if (!tiles) return 0;
-  const InputContract whole = window.canvas(tiles);
-  return window_bytes(window) + int64_t(sizeof(float)) * whole.patches() * whole.dim;
+  return count_bytes([&](auto& each) { each_buffer(window, tiles, each); });
 }
 
 const float* Canvas::features(Request& request, const uint8_t* pixels) {

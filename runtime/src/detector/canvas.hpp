@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 #include "bundle/schema.hpp"
 #include "engine/engine.hpp"
 
@@ -24,6 +24,7 @@ std::vector<TilePlace> tile_places(const InputContract& window, const std::optio
 
 class Canvas {
  public:
+  Canvas() = default;
   // Memory is taken here; one thread at a time may use it.
   Canvas(const InputContract& window, const std::optional<Tiles>& tiles);
   static int64_t bytes(const InputContract& window, const std::optional<Tiles>& tiles);
@@ -35,6 +36,10 @@ class Canvas {
   const float* features(Request& request, const uint8_t* pixels);
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const InputContract& window, const std::optional<Tiles>& tiles,
+                          Each&& each);
   void cut(const uint8_t* pixels, const TilePlace& place);
   void keep(const float* features, const TilePlace& place);
 

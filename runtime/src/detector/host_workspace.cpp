@@ -15,37 +15,38 @@ void scatter(const uint8_t* counted, int64_t count, int64_t patches, T none, T* 
 
 }  // namespace
 
+template <class Each>
+void HostWorkspace::each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                                Each&& each) {
+  using Self = HostWorkspace;
+  const InputContract& canvas = product.canvas();
+  const int64_t pixels = canvas.width * canvas.height, patches = canvas.patches();
+  each.part(&Self::counter_, canvas, product.product().region, product.ignore());
+  each.part(&Self::canvas_, product.window(), product.product().tiles);
+  each.part(&Self::scorer_, product.bank(), scorer_settings(product, settings, kDefaultMemory));
+  each.part(&Self::map_maker_, canvas.rows, canvas.cols, canvas.stride);
+  each(&Self::pixels_, 3 * pixels);
+  each(&Self::gathered_, gathers(product) ? patches * canvas.dim : 0);
+  each(&Self::energy_, patches);
+  each(&Self::similarity_, patches);
+  each(&Self::map_, pixels);
+  each(&Self::anchor_, patches);
+  each(&Self::counted_, patches);
+  if (!has_query_views(product)) return;
+  each.part(&Self::average_, canvas);
+  each(&Self::warped_, 3 * pixels);
+  each(&Self::view_energy_, patches);
+}
+
 HostWorkspace::HostWorkspace(Request& request, std::shared_ptr<const LoadedProduct> product,
                              const ContextSettings& settings)
-    : Workspace(std::move(product), settings),
-      request_(request),
-      counter_(canvas(), product_->product().region, product_->ignore()),
-      canvas_(product_->window(), product_->product().tiles),
-      scorer_(product_->bank(), scorer_settings(*product_, settings, kDefaultMemory)),
-      map_maker_(canvas().rows, canvas().cols, canvas().stride),
-      pixels_(3 * pixels()),
-      gathered_(gathers(*product_) ? patches() * canvas().dim : 0),
-      energy_(patches()),
-      similarity_(patches()),
-      map_(pixels()),
-      anchor_(patches()),
-      counted_(patches()) {
-  if (!has_query_views(*product_)) return;
-  average_.emplace(canvas());
-  warped_ = Buffer<uint8_t>(pixels_.size());
-  view_energy_ = Buffer<float>(patches());
+    : Workspace(std::move(product), settings), request_(request) {
+  each_buffer(*product_, settings, BufferAllocator{*this});
 }
 
 int64_t HostWorkspace::bytes(const LoadedProduct& product, const ContextSettings& settings) {
-  const InputContract& canvas = product.canvas();
-  const int64_t pixels = canvas.width * canvas.height, patches = canvas.patches();
-  const int64_t views =
-      has_query_views(product) ? ViewAverage::bytes(canvas) + 3 * pixels + 4 * patches : 0;
-  return Workspace::bytes(product, settings) + Counter::bytes(canvas) +
-         Canvas::bytes(product.window(), product.product().tiles) +
-         Layout(*product.bank(), scorer_settings(product, settings, kDefaultMemory)).bytes +
-         MapMaker::bytes(canvas.rows, canvas.cols, canvas.stride) +
-         (gathers(product) ? 4 * patches * canvas.dim : 0) + 7 * pixels + 17 * patches + views;
+  return Workspace::bytes(product, settings) +
+         count_bytes([&](auto& each) { each_buffer(product, settings, each); });
 }
 
 Workspace::Findings HostWorkspace::look(const anoco_image& image, StageTimes& times) {
@@ -89,7 +90,7 @@ void HostWorkspace::score_patches(const float* features, const uint8_t* counted,
       if (counted[p]) next = std::copy_n(features + p * dim, dim, next);
     features = gathered_.data();
   }
-  scorer_.score(features, count, out);
+  scorer_->score(features, count, out);
   if (count == patches()) return;
   scatter(counted, count, patches(), 0.0f, out.energy);
   if (out.anchor != nullptr) scatter(counted, count, patches(), int64_t{-1}, out.anchor);

@@ -20,6 +20,10 @@ class HostWorkspace : public Workspace {
   static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings);
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                          Each&& each);
   Findings look(const anoco_image& image, StageTimes& times) override;
   // Scores the counted patches; the outputs are grids, anchor and similarity may be null.
   void score_patches(const float* features, const uint8_t* counted, const Outputs& out);
@@ -30,7 +34,7 @@ class HostWorkspace : public Workspace {
   Request& request_;
   Counter counter_;
   Canvas canvas_;
-  Scorer scorer_;
+  std::optional<Scorer> scorer_;  // which cannot be moved
   MapMaker map_maker_;
   Buffer<uint8_t> pixels_;  // of the canvas
   Buffer<float> gathered_;  // features of counted patches, where not all count

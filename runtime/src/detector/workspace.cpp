@@ -5,14 +5,6 @@
 #include "failure.hpp"
 
 namespace anoco {
-namespace {
-
-Preparer make_preparer(const LoadedProduct& product, const ContextSettings& settings) {
-  const PictureSize size = largest_picture(product, settings);
-  return Preparer(product.canvas(), size.width, size.height);
-}
-
-}  // namespace
 
 PictureSize largest_picture(const LoadedProduct& product, const ContextSettings& settings) {
   PictureSize size{std::max<int64_t>(settings.max_width, 1),
@@ -44,17 +36,23 @@ Settings scorer_settings(const LoadedProduct& product, const ContextSettings& co
   return settings;
 }
 
-Workspace::Workspace(std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings)
-    : product_(std::move(product)),
-      preparer_(make_preparer(*product_, settings)),
-      regions_(canvas()),
-      outline_(pixels()) {}
-
-int64_t Workspace::bytes(const LoadedProduct& product, const ContextSettings& settings) {
+template <class Each>
+void Workspace::each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                            Each&& each) {
   const InputContract& canvas = product.canvas();
   const PictureSize size = largest_picture(product, settings);
-  return Preparer::bytes(canvas, size.width, size.height) + RegionFinder::bytes(canvas) +
-         canvas.width * canvas.height;
+  each.part(&Workspace::preparer_, canvas, size.width, size.height);
+  each.part(&Workspace::regions_, canvas);
+  each(&Workspace::outline_, canvas.width * canvas.height);
+}
+
+Workspace::Workspace(std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings)
+    : product_(std::move(product)) {
+  each_buffer(*product_, settings, BufferAllocator{*this});
+}
+
+int64_t Workspace::bytes(const LoadedProduct& product, const ContextSettings& settings) {
+  return count_bytes([&](auto& each) { each_buffer(product, settings, each); });
 }
 
 void Workspace::inspect(const anoco_image& image) {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <memory>
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 #include "detector/loaded_product.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
@@ -98,6 +98,10 @@ class Workspace {
   Preparer preparer_;
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                          Each&& each);
   void find_regions();
 
   RegionFinder regions_;

@@ -6,6 +6,11 @@
 
 namespace anoco::gpu {
 
+struct BankShape {
+  int64_t rows, dim;
+  Operands operands;
+};
+
 class DeviceBank {
  public:
   // Copies host features of type ANOCO_FLOAT32 or ANOCO_FLOAT16, converted if need be. A row that
@@ -16,6 +21,7 @@ class DeviceBank {
   int64_t dim() const { return dim_; }
   Patches patches() const { return {operands_, features_.address()}; }
   const float* norms() const { return norms_.data(); }
+  BankShape shape() const { return {rows_, dim_, operands_}; }
   const SharedDevice& device() const { return device_; }
 
  private:

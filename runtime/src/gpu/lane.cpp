@@ -3,21 +3,24 @@
 #include <algorithm>
 
 namespace anoco::gpu {
-namespace {
 
-int64_t window_bytes(const InputContract& window) { return 3 * window.width * window.height; }
-
-int64_t feature_count(const InputContract& window) { return window.patches() * window.dim; }
-
-}  // namespace
+template <class Each>
+void EngineLane::each_buffer(bool on_device, const InputContract& window, Each&& each) {
+  const int64_t pixels = 3 * window.width * window.height, features = window.patches() * window.dim;
+  each(&EngineLane::input_, (pixels + 3) / 4 * 4);  // whole words, which are set to zero
+  if (on_device) return;
+  each(&EngineLane::pixels_, pixels);
+  each(&EngineLane::here_, features);
+  each(&EngineLane::there_, features);
+}
 
 EngineLane::EngineLane(SharedDevice device, std::shared_ptr<const Engine> engine,
                        const InputContract& window, const Log& log)
     : device_(std::move(device)),
       window_(window),
       on_device_(engine->cuda_device() >= 0),
-      request_(std::move(engine)),
-      input_(device_, (window_bytes(window) + 3) / 4 * 4) {
+      request_(std::move(engine)) {
+  each_buffer(on_device_, window, DeviceAllocator{*this, device_});
   if (on_device_) {
     const Current current(*device_);
     const Stream stream(device_);
@@ -30,15 +33,11 @@ EngineLane::EngineLane(SharedDevice device, std::shared_ptr<const Engine> engine
     capture(log);
     return;
   }
-  pixels_ = PinnedBuffer<uint8_t>(device_, window_bytes(window));
-  here_ = PinnedBuffer<float>(device_, feature_count(window));
-  there_ = DeviceBuffer<float>(device_, feature_count(window));
   features_ = {Operands::float32, there_.address()};
 }
 
 int64_t EngineLane::bytes(const Engine& engine, const InputContract& window) {
-  const int64_t input = window_bytes(window);
-  return engine.cuda_device() >= 0 ? input : 2 * input + 8 * feature_count(window);
+  return count_bytes([&](auto& each) { each_buffer(engine.cuda_device() >= 0, window, each); });
 }
 
 void EngineLane::capture(const Log& log) {

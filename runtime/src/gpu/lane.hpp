@@ -2,6 +2,7 @@
 #pragma once
 
 #include "detector/road.hpp"
+#include "gpu/device_allocator.hpp"
 #include "gpu/patches.hpp"
 #include "gpu/stream.hpp"
 
@@ -22,6 +23,9 @@ class EngineLane {
   void run(const Stream& stream);
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(bool on_device, const InputContract& window, Each&& each);
   void capture(const Log& log);
   void run_on_host(const Stream& stream);
 

@@ -9,48 +9,58 @@ namespace anoco::gpu {
 namespace {
 
 template <class T>
-DeviceBuffer<T> copied(const SharedDevice& device, const T* numbers, int64_t count) {
-  DeviceBuffer<T> there(device, count);
-  if (count == 0) return there;
-  PinnedBuffer<T> here(device, count);
-  std::copy_n(numbers, count, here.data());
+void copy_to(const SharedDevice& device, const DeviceBuffer<T>& to, const T* numbers) {
+  if (to.size() == 0) return;
+  PinnedBuffer<T> staging(device, to.size());
+  std::copy_n(numbers, to.size(), staging.data());
   const Current current(*device);
   const Stream stream(device);
-  upload(here, there, count, stream.get());
+  upload(staging, to, to.size(), stream.get());
   stream.wait();
-  return there;
 }
 
 }  // namespace
 
-DeviceMap::DeviceMap(const SharedDevice& device, const InputContract& canvas,
-                     const std::vector<float>& usual, Pooling pooling)
-    : device_(device),
-      canvas_(canvas),
-      top_(pooling == Pooling::max ? 1 : ANOCO_GPU_LARGEST),
-      usual_(copied(device, usual.data(), int64_t(usual.size()))),
-      rows_energy_(device, canvas.rows * canvas.width),
-      rows_weight_(device, canvas.rows * canvas.width),
-      map_(device, canvas.width * canvas.height),
-      score_(device, 1),
-      peak_(device, 1),
-      grid_(device, canvas.patches()),
-      map_here_(device, map_.size()),
-      score_here_(device, 1),
-      peak_here_(device, 1) {
-  const MapMaker tables(canvas.rows, canvas.cols, canvas.stride);
-  const auto axis = [&](const MapMaker::Axis& from) {
-    return Axis{copied(device, from.first.data(), from.first.size()),
-                copied(device, from.weights.data(), from.weights.size()), int(from.reach)};
-  };
-  across_ = axis(tables.across_axis());
-  down_ = axis(tables.down_axis());
+DeviceMap::Axis::Axis(const SharedDevice& device, int64_t patches, int64_t stride) {
+  const MapMaker::Axis host(patches, stride);
+  first = DeviceBuffer<int>(device, host.first.size());
+  weights = DeviceBuffer<float>(device, host.weights.size());
+  reach = int(host.reach);
+  copy_to(device, first, host.first.data());
+  copy_to(device, weights, host.weights.data());
 }
 
-int64_t DeviceMap::bytes(const InputContract& canvas) {
+int64_t DeviceMap::Axis::bytes(int64_t patches, int64_t stride) {
+  return MapMaker::Axis::bytes(patches, stride);
+}
+
+template <class Each>
+void DeviceMap::each_buffer(const InputContract& canvas, const std::vector<float>& usual,
+                            Each&& each) {
   const int64_t pixels = canvas.width * canvas.height;
-  return 8 * pixels + 8 * canvas.rows * canvas.width + 8 * canvas.patches() +
-         MapMaker::bytes(canvas.rows, canvas.cols, canvas.stride);
+  each.part(&DeviceMap::across_, canvas.cols, canvas.stride);
+  each.part(&DeviceMap::down_, canvas.rows, canvas.stride);
+  each(&DeviceMap::usual_, int64_t(usual.size()));
+  each(&DeviceMap::rows_energy_, canvas.rows * canvas.width);
+  each(&DeviceMap::rows_weight_, canvas.rows * canvas.width);
+  each(&DeviceMap::map_, pixels);
+  each(&DeviceMap::score_, 1);
+  each(&DeviceMap::peak_, 1);
+  each(&DeviceMap::grid_, canvas.patches());
+  each(&DeviceMap::map_here_, pixels);
+  each(&DeviceMap::score_here_, 1);
+  each(&DeviceMap::peak_here_, 1);
+}
+
+DeviceMap::DeviceMap(const SharedDevice& device, const InputContract& canvas,
+                     const std::vector<float>& usual, Pooling pooling)
+    : device_(device), canvas_(canvas), top_(pooling == Pooling::max ? 1 : ANOCO_GPU_LARGEST) {
+  each_buffer(canvas, usual, DeviceAllocator{*this, device_});
+  copy_to(device, usual_, usual.data());
+}
+
+int64_t DeviceMap::bytes(const InputContract& canvas, const std::vector<float>& usual, Pooling) {
+  return count_bytes([&](auto& each) { each_buffer(canvas, usual, each); });
 }
 
 void DeviceMap::enqueue(float* grid, const Selection& selection, CUstream stream) {

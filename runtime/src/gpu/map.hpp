@@ -2,16 +2,19 @@
 #pragma once
 
 #include "bundle/schema.hpp"
+#include "gpu/device_allocator.hpp"
 #include "gpu/selection.hpp"
 
 namespace anoco::gpu {
 
 class DeviceMap {
  public:
+  DeviceMap() = default;
   // `usual` is what is taken off each patch's energy, or empty. Memory is taken here.
   DeviceMap(const SharedDevice& device, const InputContract& canvas,
             const std::vector<float>& usual, Pooling pooling);
-  static int64_t bytes(const InputContract& canvas);
+  static int64_t bytes(const InputContract& canvas, const std::vector<float>& usual,
+                       Pooling pooling);
 
   // Enqueues it, with the way back of what it finds: grid, score, peak, map.
   void enqueue(float* grid, const Selection& selection, CUstream stream);
@@ -23,16 +26,25 @@ class DeviceMap {
   int64_t peak() const { return peak_here_[0]; }
 
  private:
+  // MapMaker's tables, copied to the device.
   struct Axis {
+    Axis() = default;
+    Axis(const SharedDevice& device, int64_t patches, int64_t stride);
+    static int64_t bytes(int64_t patches, int64_t stride);
+
     DeviceBuffer<int> first;
     DeviceBuffer<float> weights;
-    int reach;
+    int reach = 0;
   };
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const InputContract& canvas, const std::vector<float>& usual,
+                          Each&& each);
   void across(const float* grid, const uint8_t* counted, float* out, CUstream stream) const;
 
   SharedDevice device_;
   InputContract canvas_;
-  int top_;  // energies that make the score
+  int top_ = 1;  // energies that make the score
   Axis across_, down_;
   DeviceBuffer<float> usual_, rows_energy_, rows_weight_, map_, score_;
   DeviceBuffer<int> peak_;

@@ -110,7 +110,7 @@ anoco_patch_scores PatchScorer::on_device(const anoco_patch_scores& given) const
 uint64_t PatchScorer::device_bytes() {
   const std::lock_guard<std::mutex> lock(one_at_a_time_);
   if (!room_) return 0;
-  return room_->scorer.device_bytes() + room_->raw.bytes() + room_->query.bytes() +
+  return uint64_t(room_->scorer.device_bytes()) + room_->raw.bytes() + room_->query.bytes() +
          room_->chosen.bytes();
 }
 

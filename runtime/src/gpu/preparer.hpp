@@ -3,7 +3,7 @@
 
 #include "anoco_edge.h"
 #include "bundle/schema.hpp"
-#include "gpu/memory.hpp"
+#include "gpu/device_allocator.hpp"
 #include "picture/placement.hpp"
 #include "picture/taps.hpp"
 
@@ -11,6 +11,7 @@ namespace anoco::gpu {
 
 class DevicePreparer {
  public:
+  DevicePreparer() = default;
   // For pictures of up to max_width x max_height. Memory is taken here.
   DevicePreparer(SharedDevice device, const InputContract& contract, int64_t max_width,
                  int64_t max_height);
@@ -24,14 +25,18 @@ class DevicePreparer {
   // Which inputs make up an output, on the device: for each the first of them, then the weights.
   class Table {
    public:
+    Table() = default;
     Table(const SharedDevice& device, int64_t inputs, int64_t outputs);
-    static int64_t numbers(int64_t inputs, int64_t outputs);
+    static int64_t bytes(int64_t inputs, int64_t outputs);
     void set(int64_t inputs, int64_t outputs, CUstream stream);
     const int* first() const { return there_.data(); }
     const int* weights() const { return there_.data() + taps_.outputs(); }
     int reach() const { return int(taps_.reach()); }
 
    private:
+    template <class Each>
+    static void each_buffer(int64_t inputs, int64_t outputs, Each&& each);
+
     int64_t inputs_ = 0, outputs_ = 0;  // of what is there
     Taps<int32_t> taps_;
     PinnedBuffer<int32_t> here_;
@@ -44,6 +49,10 @@ class DevicePreparer {
     int64_t stride, chroma_stride;
   };
 
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const InputContract& contract, int64_t max_width, int64_t max_height,
+                          Each&& each);
   Source fetch(const anoco_image& image, CUstream stream);
   void resize(const Source& from, const anoco_image& image, const Placement& to, uint8_t* out,
               CUstream stream);

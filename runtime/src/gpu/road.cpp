@@ -1,5 +1,6 @@
 #include "gpu/road.hpp"
 
+#include <algorithm>
 #include <mutex>
 
 #include "failure.hpp"
@@ -74,8 +75,14 @@ class DeviceRoad : public Road {
     return std::make_unique<DeviceLane>(banks_, engine_, window_, log);
   }
   int64_t bytes(const LoadedProduct& product, const ContextSettings& settings) const override {
-    return EngineLane::bytes(*engine_, window_) +
-           DeviceWorkspace::bytes(product, settings, banks_->operands());
+    const auto with = [&](Operands features) {
+      return DeviceWorkspace::bytes(product, settings, features, banks_->operands());
+    };
+    // An engine on the device may give features of either type, which shows when it runs.
+    const bool on_device = engine_->cuda_device() >= 0;
+    const int64_t workspace = on_device ? std::max(with(Operands::float32), with(Operands::float16))
+                                        : with(Operands::float32);
+    return EngineLane::bytes(*engine_, window_) + workspace;
   }
 
  private:

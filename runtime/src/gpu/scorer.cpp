@@ -5,8 +5,6 @@
 namespace anoco::gpu {
 namespace {
 
-constexpr int64_t kFloat = sizeof(float);
-
 // What cuBLAS recommends; with less than the least some of its functions fail.
 constexpr int64_t kWorkspace = 4 << 20, kLeastWorkspace = 64 << 10;
 
@@ -17,19 +15,16 @@ constexpr int64_t kRounded = 16;  // rows that tensor cores take together
 
 }  // namespace
 
-TileLayout::TileLayout(int64_t refs, int64_t dim, Operands operands, int64_t max_rows,
-                       int64_t memory)
+TileLayout::TileLayout(const BankShape& bank, int64_t max_rows, int64_t memory)
     : workspace(std::clamp(memory / 8, kLeastWorkspace, kWorkspace)) {
-  const int64_t gram_bytes = refs * refs * kFloat, room = memory - workspace;
-  const int64_t with_gram = (refs + 2 * dim + 1) * kFloat;
-  const int64_t without = (2 * refs + 2 * dim + 1) * kFloat + dim * bytes_of(operands);
-  gram = gram_bytes + std::min(kLeastTile, max_rows) * with_gram <= room;
-  const int64_t row = gram ? with_gram : without;
-  const int64_t fit = (room - (gram ? gram_bytes : 0)) / row;
+  const int64_t room = memory - workspace;
+  gram = DeviceScorer::tile_bytes(bank, true, std::min(kLeastTile, max_rows)) <= room;
+  const int64_t fixed = DeviceScorer::tile_bytes(bank, gram, 0);
+  const int64_t row = DeviceScorer::tile_bytes(bank, gram, 1) - fixed;
+  const int64_t fit = (room - fixed) / row;
   most_rows =
       std::min(max_rows, fit >= kRounded ? fit / kRounded * kRounded : std::max<int64_t>(fit, 1));
-  bytes = workspace + (gram ? gram_bytes : 0) + most_rows * row;
-  row_bytes = 3 * kFloat + 2 * int64_t(sizeof(int));
+  bytes = workspace + DeviceScorer::tile_bytes(bank, gram, most_rows);
 }
 
 int64_t TileLayout::height(int64_t rows) const {
@@ -69,28 +64,45 @@ void Multiplier::multiply(Patches left, int64_t rows, Patches right, int64_t ref
                     kFloat32, int(refs), compute, kGemmDefault);
 }
 
+template <class Each>
+void DeviceScorer::each_tile_buffer(const BankShape& bank, bool gram, int64_t rows, Each&& each) {
+  each(&DeviceScorer::products_, rows * bank.rows);
+  each(&DeviceScorer::anchor_products_, (gram ? bank.rows : rows) * bank.rows);
+  each(&DeviceScorer::anchors_, gram ? 0 : rows * bank.dim * bytes_of(bank.operands));
+  each(&DeviceScorer::limit_, rows);
+  each(&DeviceScorer::drift_, rows * bank.dim);
+  each(&DeviceScorer::moved_, rows * bank.dim);
+}
+
+template <class Each>
+void DeviceScorer::each_row_buffer(int64_t max_rows, Each&& each) {
+  each(&DeviceScorer::norms_, max_rows);
+  each(&DeviceScorer::energy_, max_rows);
+  each(&DeviceScorer::best_, max_rows);
+  each(&DeviceScorer::anchor_, max_rows);
+  each(&DeviceScorer::neighbors_, max_rows);
+  each(&DeviceScorer::bad_, 1);
+}
+
+int64_t DeviceScorer::tile_bytes(const BankShape& bank, bool gram, int64_t rows) {
+  return count_bytes([&](auto& each) { each_tile_buffer(bank, gram, rows, each); });
+}
+
+int64_t DeviceScorer::bytes(const BankShape& bank, const Settings& settings, int64_t max_rows) {
+  return TileLayout(bank, max_rows, settings.memory).bytes +
+         count_bytes([&](auto& each) { each_row_buffer(max_rows, each); });
+}
+
 DeviceScorer::DeviceScorer(std::shared_ptr<const DeviceBank> bank, const Settings& settings,
                            int64_t max_rows)
     : bank_(std::move(bank)),
       settings_(settings),
       max_rows_(max_rows),
-      layout_(bank_->rows(), bank_->dim(), bank_->patches().type, max_rows, settings.memory),
-      multiplier_(bank_->device(), layout_.workspace, bank_->patches().type),
-      products_(bank_->device(), layout_.most_rows * bank_->rows()),
-      anchor_products_(bank_->device(),
-                       (layout_.gram ? bank_->rows() : layout_.most_rows) * bank_->rows()),
-      anchors_(
-          bank_->device(),
-          layout_.gram ? 0 : layout_.most_rows * bank_->dim() * bytes_of(bank_->patches().type)),
-      limit_(bank_->device(), layout_.most_rows),
-      drift_(bank_->device(), layout_.most_rows * bank_->dim()),
-      moved_(bank_->device(), layout_.most_rows * bank_->dim()),
-      norms_(bank_->device(), max_rows),
-      energy_(bank_->device(), max_rows),
-      best_(bank_->device(), max_rows),
-      anchor_(bank_->device(), max_rows),
-      neighbors_(bank_->device(), max_rows),
-      bad_(bank_->device(), 1) {
+      layout_(bank_->shape(), max_rows, settings.memory),
+      multiplier_(bank_->device(), layout_.workspace, bank_->patches().type) {
+  DeviceAllocator allocator{*this, bank_->device()};
+  each_tile_buffer(bank_->shape(), layout_.gram, layout_.most_rows, allocator);
+  each_row_buffer(max_rows, allocator);
   if (layout_.gram) compute_gram();
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "gpu/bank.hpp"
+#include "gpu/device_allocator.hpp"
 #include "gpu/stream.hpp"
 #include "scorer/layout.hpp"
 
@@ -16,13 +17,12 @@ constexpr int64_t kDeviceMemory = 256'000'000;
 
 // How the budget is used.
 struct TileLayout {
-  TileLayout(int64_t refs, int64_t dim, Operands operands, int64_t max_rows, int64_t memory);
+  TileLayout(const BankShape& bank, int64_t max_rows, int64_t memory);
 
   int64_t workspace;  // bytes that cuBLAS may use
   bool gram;          // the bank's products with itself are kept
   int64_t most_rows;  // of a tile
   int64_t bytes;      // all that falls under the budget
-  int64_t row_bytes;  // for each query row on top: what is known of it
 
   // Tiles of nearly one height.
   int64_t height(int64_t rows) const;
@@ -51,6 +51,10 @@ class DeviceScorer {
  public:
   // Of the settings metric, lambda, floor and memory count. Memory is taken here.
   DeviceScorer(std::shared_ptr<const DeviceBank> bank, const Settings& settings, int64_t max_rows);
+  // What it takes on the device beside the bank.
+  static int64_t bytes(const BankShape& bank, const Settings& settings, int64_t max_rows);
+  // What a tile of so many rows takes of that, with or without the bank's Gram matrix.
+  static int64_t tile_bytes(const BankShape& bank, bool gram, int64_t rows);
 
   // Enqueues the scoring of rows whose numbers are of the bank's type, and that stay where they are
   // until it is done.
@@ -65,11 +69,14 @@ class DeviceScorer {
 
   const DeviceBank& bank() const { return *bank_; }
   int64_t max_rows() const { return max_rows_; }
-  uint64_t device_bytes() const {
-    return uint64_t(layout_.bytes + max_rows_ * layout_.row_bytes) + bad_.bytes();
-  }
+  int64_t device_bytes() const { return bytes(bank_->shape(), settings_, max_rows_); }
 
  private:
+  // The one list of its memory, see buffer_list.hpp: of the tile, and of all rows.
+  template <class Each>
+  static void each_tile_buffer(const BankShape& bank, bool gram, int64_t rows, Each&& each);
+  template <class Each>
+  static void each_row_buffer(int64_t max_rows, Each&& each);
   void compute_gram();
   void score_tile(Patches query, int64_t first, int64_t rows, CUstream stream) const;
   void pull(Patches query, int64_t first, int64_t rows, CUstream stream) const;

@@ -4,13 +4,23 @@
 
 namespace anoco::gpu {
 
-Selection::Selection(const SharedDevice& device, int64_t patches)
-    : counted_here_(device, patches),
-      rows_here_(device, patches),
-      places_here_(device, patches),
-      counted_(device, patches),
-      rows_(device, patches),
-      places_(device, patches) {}
+template <class Each>
+void Selection::each_buffer(int64_t patches, Each&& each) {
+  each(&Selection::counted_here_, patches);
+  each(&Selection::rows_here_, patches);
+  each(&Selection::places_here_, patches);
+  each(&Selection::counted_, patches);
+  each(&Selection::rows_, patches);
+  each(&Selection::places_, patches);
+}
+
+Selection::Selection(const SharedDevice& device, int64_t patches) {
+  each_buffer(patches, DeviceAllocator{*this, device});
+}
+
+int64_t Selection::bytes(int64_t patches) {
+  return count_bytes([&](auto& each) { each_buffer(patches, each); });
+}
 
 void Selection::set(const uint8_t* counted, CUstream stream) {
   const int64_t patches = counted_here_.size();

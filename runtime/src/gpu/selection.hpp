@@ -1,14 +1,15 @@
 // Which patches of a picture are scored, as the device needs it: lists to gather and to scatter by.
 #pragma once
 
-#include "gpu/memory.hpp"
+#include "gpu/device_allocator.hpp"
 
 namespace anoco::gpu {
 
 class Selection {
  public:
+  Selection() = default;
   Selection(const SharedDevice& device, int64_t patches);
-  static int64_t bytes(int64_t patches) { return 18 * patches; }
+  static int64_t bytes(int64_t patches);
 
   // `counted` has a byte for each patch, and at least one of them is 1. Enqueues the lists where
   // they are others than last time; the stream must have done what it was given before.
@@ -22,6 +23,10 @@ class Selection {
   const int* places() const { return places_.data(); }  // the row of each patch, -1: none
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(int64_t patches, Each&& each);
+
   int64_t count_ = 0;
   PinnedBuffer<uint8_t> counted_here_;
   PinnedBuffer<int> rows_here_, places_here_;

@@ -13,6 +13,39 @@ int64_t feature_bytes(const InputContract& canvas, Operands type) {
 
 }  // namespace
 
+template <class BankOrShape, class Each>
+void DeviceWorkspace::each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                                  Operands features, Operands operands, const BankOrShape& bank,
+                                  Each&& each) {
+  using Self = DeviceWorkspace;
+  const InputContract& canvas = product.canvas();
+  const PictureSize size = largest_picture(product, settings);
+  const int64_t pixels = canvas.width * canvas.height, patches = canvas.patches();
+  const bool tiled = product.product().tiles.has_value();
+  each.part(&Self::counter_, canvas, product.product().region, product.ignore());
+  each.part(&Self::device_preparer_, canvas, size.width, size.height);
+  each.part(&Self::selection_, patches);
+  each.part(&Self::scorer_, bank, scorer_settings(product, settings, kDeviceMemory), patches);
+  each.part(&Self::map_, canvas, product.usual(), product.product().pooling);
+  each(&Self::canvas_pixels_, tiled ? 3 * pixels : 0);
+  each(&Self::joined_, tiled ? feature_bytes(canvas, features) : 0);
+  each(&Self::gathered_, gathers(product) ? feature_bytes(canvas, features) : 0);
+  each(&Self::converted_, features == operands ? 0 : feature_bytes(canvas, operands));
+  each(&Self::energy_grid_, patches);
+  each(&Self::similarity_grid_, patches);
+  each(&Self::anchor_grid_, patches);
+  each(&Self::similarity_here_, patches);
+  each(&Self::anchor_here_, patches);
+  each(&Self::bad_here_, 1);
+  each(&Self::similarity_, patches);
+  each(&Self::anchor_, patches);
+  each(&Self::counted_, patches);
+  if (!has_query_views(product)) return;
+  each.part(&Self::average_, canvas);
+  each(&Self::pixels_here_, 3 * pixels);
+  each(&Self::warped_, 3 * pixels);
+}
+
 DeviceWorkspace::DeviceWorkspace(EngineLane& engine, std::shared_ptr<const DeviceBank> bank,
                                  std::shared_ptr<const LoadedProduct> product,
                                  const ContextSettings& settings)
@@ -20,55 +53,24 @@ DeviceWorkspace::DeviceWorkspace(EngineLane& engine, std::shared_ptr<const Devic
       device_(bank->device()),
       engine_(engine),
       tiles_(tile_places(product_->window(), product_->product().tiles)),
-      counter_(canvas(), product_->product().region, product_->ignore()),
-      device_preparer_(device_, canvas(), largest_picture(*product_, settings).width,
-                       largest_picture(*product_, settings).height),
-      selection_(device_, patches()),
-      scorer_(bank, scorer_settings(*product_, settings, kDeviceMemory), patches()),
-      map_(device_, canvas(), product_->usual(), product_->product().pooling),
-      canvas_pixels_(device_, tiles_.empty() ? 0 : 3 * pixels()),
-      joined_(device_, tiles_.empty() ? 0 : feature_bytes(canvas(), engine.features().type)),
-      gathered_(device_, gathers(*product_) ? feature_bytes(canvas(), engine.features().type) : 0),
-      converted_(device_, engine.features().type == bank->patches().type
-                              ? 0
-                              : feature_bytes(canvas(), bank->patches().type)),
-      energy_grid_(device_, patches()),
-      similarity_grid_(device_, patches()),
-      anchor_grid_(device_, patches()),
-      similarity_here_(device_, patches()),
-      anchor_here_(device_, patches()),
-      bad_here_(device_, 1),
-      similarity_(patches()),
-      anchor_(patches()),
-      counted_(patches()),
-      pixels_(tiles_.empty() ? address_of(engine.input()) : canvas_pixels_.address()),
-      features_{engine.features().type,
-                tiles_.empty() ? engine.features().address : joined_.address()},
       begun_(device_, kEventDefault),
       prepared_(device_, kEventDefault),
       seen_(device_, kEventDefault),
       done_(device_, kEventDefault),
       stream_(device_) {
-  if (!has_query_views(*product_)) return;
-  average_.emplace(canvas());
-  pixels_here_ = PinnedBuffer<uint8_t>(device_, 3 * pixels());
-  warped_ = PinnedBuffer<uint8_t>(device_, 3 * pixels());
+  const Patches features = engine.features();
+  each_buffer(*product_, settings, features.type, bank->patches().type, bank,
+              DeviceAllocator{*this, device_});
+  pixels_ = tiles_.empty() ? address_of(engine.input()) : canvas_pixels_.address();
+  features_ = {features.type, tiles_.empty() ? features.address : joined_.address()};
 }
 
 int64_t DeviceWorkspace::bytes(const LoadedProduct& product, const ContextSettings& settings,
-                               Operands operands) {
-  const InputContract& canvas = product.canvas();
-  const PictureSize size = largest_picture(product, settings);
-  const int64_t pixels = canvas.width * canvas.height, patches = canvas.patches();
-  const int64_t features = feature_bytes(canvas, Operands::float32);
-  const Settings scoring = scorer_settings(product, settings, kDeviceMemory);
-  const TileLayout layout(product.bank()->rows(), canvas.dim, operands, patches, scoring.memory);
-  const int64_t views = has_query_views(product) ? ViewAverage::bytes(canvas) + 6 * pixels : 0;
-  return Workspace::bytes(product, settings) + Counter::bytes(canvas) +
-         DevicePreparer::bytes(canvas, size.width, size.height) + Selection::bytes(patches) +
-         layout.bytes + patches * layout.row_bytes + DeviceMap::bytes(canvas) +
-         (product.product().tiles ? 3 * pixels + features : 0) +
-         (gathers(product) ? 2 : 1) * features + 33 * patches + views;
+                               Operands features, Operands operands) {
+  const BankShape bank{product.bank()->rows(), product.canvas().dim, operands};
+  return Workspace::bytes(product, settings) + count_bytes([&](auto& each) {
+           each_buffer(product, settings, features, operands, bank, each);
+         });
 }
 
 Workspace::Findings DeviceWorkspace::look(const anoco_image& image, StageTimes& times) {
@@ -153,7 +155,7 @@ void DeviceWorkspace::enqueue(Part part) {
 }
 
 Patches DeviceWorkspace::query() const {
-  const Operands wanted = scorer_.bank().patches().type;
+  const Operands wanted = scorer_->bank().patches().type;
   if (features_.type != wanted) return {wanted, converted_.address()};
   return selection_.all() ? features_ : Patches{wanted, gathered_.address()};
 }
@@ -170,14 +172,14 @@ void DeviceWorkspace::enqueue_scores() {
   }
   const Patches scored = query();
   if (scored.type != from.type) convert(*device_, from, rows * canvas().dim, scored, stream);
-  scorer_.enqueue(scored, rows, stream);
-  k.scatter_f32(each_number(all), stream, scorer_.energy(), selection_.places(), all, 0.0f,
+  scorer_->enqueue(scored, rows, stream);
+  k.scatter_f32(each_number(all), stream, scorer_->energy(), selection_.places(), all, 0.0f,
                 energy_grid_.data());
-  k.scatter_f32(each_number(all), stream, scorer_.similarity(), selection_.places(), all, 0.0f,
+  k.scatter_f32(each_number(all), stream, scorer_->similarity(), selection_.places(), all, 0.0f,
                 similarity_grid_.data());
-  k.scatter_i32(each_number(all), stream, scorer_.anchor(), selection_.places(), all, -1,
+  k.scatter_i32(each_number(all), stream, scorer_->anchor(), selection_.places(), all, -1,
                 anchor_grid_.data());
-  download(scorer_.bad(), bad_here_, 1, stream);
+  download(scorer_->bad(), bad_here_, 1, stream);
   download(energy_grid_.data(), map_.grid(), all, stream);
   download(similarity_grid_.data(), similarity_here_, all, stream);
   download(anchor_grid_.data(), anchor_here_, all, stream);

@@ -21,13 +21,19 @@ class DeviceWorkspace : public Workspace {
  public:
   DeviceWorkspace(EngineLane& engine, std::shared_ptr<const DeviceBank> bank,
                   std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
-  // On the device and on the host.
+  // On the device and on the host, with features of a type that the engine gives.
   static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings,
-                       Operands operands);
+                       Operands features, Operands operands);
 
  private:
   enum class Part { scores, map, both };  // of what follows the engine
 
+  // The one list of its memory, see buffer_list.hpp. `bank` is the bank on the device, or only its
+  // shape where memory is counted.
+  template <class BankOrShape, class Each>
+  static void each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                          Operands features, Operands operands, const BankOrShape& bank,
+                          Each&& each);
   Findings look(const anoco_image& image, StageTimes& times) override;
   // The engine over the canvas or its tiles, from pixels_ to features_.
   void run_engine();
@@ -47,7 +53,7 @@ class DeviceWorkspace : public Workspace {
   Counter counter_;
   DevicePreparer device_preparer_;
   Selection selection_;
-  DeviceScorer scorer_;
+  std::optional<DeviceScorer> scorer_;  // which cannot be moved
   DeviceMap map_;
   DeviceBuffer<uint8_t> canvas_pixels_, joined_;  // with tiles
   DeviceBuffer<uint8_t> gathered_, converted_;    // features of counted patches; as operands
@@ -58,7 +64,7 @@ class DeviceWorkspace : public Workspace {
   Buffer<float> similarity_;
   Buffer<int64_t> anchor_;
   Buffer<uint8_t> counted_;
-  CUdeviceptr pixels_;  // of the canvas
+  CUdeviceptr pixels_ = 0;  // of the canvas
   Patches features_;
   // With views of the query only:
   std::optional<ViewAverage> average_;

@@ -31,22 +31,26 @@ class Nearest {
 
 }  // namespace
 
+template <class Each>
+void Counter::each_buffer(const InputContract& contract, Each&& each) {
+  each(&Counter::wanted_, contract.width * contract.height);
+  each(&Counter::whole_, contract.patches());
+  each(&Counter::plain_, contract.patches());
+  each(&Counter::viewed_, contract.patches());
+  each(&Counter::across_, contract.width);
+  each(&Counter::inside_, contract.width);
+  each(&Counter::columns_, contract.width);
+}
+
 Counter::Counter(const InputContract& contract, std::vector<Point> region,
                  std::optional<Mask> ignore)
-    : contract_(contract),
-      region_(std::move(region)),
-      ignore_(std::move(ignore)),
-      wanted_(contract.width * contract.height),
-      whole_(contract.patches()),
-      plain_(contract.patches()),
-      viewed_(contract.patches()),
-      across_(contract.width),
-      inside_(contract.width),
-      columns_(contract.width) {}
+    : contract_(contract), region_(std::move(region)), ignore_(std::move(ignore)) {
+  each_buffer(contract, BufferAllocator{*this});
+}
 
-int64_t Counter::bytes(const InputContract& contract) {
-  return contract.width * contract.height + 3 * contract.patches() +
-         contract.width * int64_t(sizeof(double) + sizeof(uint8_t) + sizeof(int32_t));
+int64_t Counter::bytes(const InputContract& contract, const std::vector<Point>&,
+                       const std::optional<Mask>&) {
+  return count_bytes([&](auto& each) { each_buffer(contract, each); });
 }
 
 const uint8_t* Counter::counted(const Placement& placement, const Affine& view) {

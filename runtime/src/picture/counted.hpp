@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 #include "bundle/bundle.hpp"
 #include "picture/placement.hpp"
 
@@ -12,9 +12,11 @@ namespace anoco {
 
 class Counter {
  public:
+  Counter() = default;
   // `contract` is the canvas's. Memory is taken here.
   Counter(const InputContract& contract, std::vector<Point> region, std::optional<Mask> ignore);
-  static int64_t bytes(const InputContract& contract);
+  static int64_t bytes(const InputContract& contract, const std::vector<Point>& region,
+                       const std::optional<Mask>& ignore);
 
   // rows x cols bytes, 1 where the patch counts; computed when the placement or view is another
   // than last time, so a stream of equal pictures costs nothing. Valid until the next call.
@@ -22,6 +24,9 @@ class Counter {
   const uint8_t* counted(const Placement& placement, const Affine& view = kIdentity);
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const InputContract& contract, Each&& each);
   bool in_picture(int64_t x, int64_t y) const;
   void mark_wanted();
   void mark_region(int64_t y, uint8_t* row);

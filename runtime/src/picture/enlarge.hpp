@@ -1,7 +1,7 @@
 // Pillow's bilinear resize of floats, for maps at the picture's size.
 #pragma once
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 #include "picture/placement.hpp"
 #include "picture/taps.hpp"
 
@@ -9,6 +9,7 @@ namespace anoco {
 
 class Enlarger {
  public:
+  Enlarger() = default;
   // For maps of up to width x height and pictures of up to max_width x max_height.
   Enlarger(int64_t width, int64_t height, int64_t max_width, int64_t max_height);
   static int64_t bytes(int64_t width, int64_t height, int64_t max_width, int64_t max_height);
@@ -21,6 +22,10 @@ class Enlarger {
   // one needs more, and computes some of them twice.
   static constexpr int64_t kKept = 3;
 
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(int64_t width, int64_t height, int64_t max_width, int64_t max_height,
+                          Each&& each);
   const float* across(const float* map, int64_t stride, const Placement& placement, int64_t y);
 
   Taps<double> across_, down_;

@@ -39,12 +39,19 @@ Between between(int64_t pixel, int64_t patches, int64_t pixels) {
 
 }  // namespace
 
+template <class Each>
+void MapMaker::Axis::each_buffer(int64_t patches, int64_t stride, Each&& each) {
+  each(&Axis::weights, patches * stride * reach_of(patches, stride));
+  each(&Axis::first, patches * stride);
+}
+
+int64_t MapMaker::Axis::bytes(int64_t patches, int64_t stride) {
+  return count_bytes([&](auto& each) { each_buffer(patches, stride, each); });
+}
+
 MapMaker::Axis::Axis(int64_t patch_count, int64_t stride)
-    : patches(patch_count),
-      pixels(patch_count * stride),
-      reach(reach_of(patch_count, stride)),
-      weights(pixels * reach),
-      first(pixels) {
+    : patches(patch_count), pixels(patch_count * stride), reach(reach_of(patch_count, stride)) {
+  each_buffer(patch_count, stride, BufferAllocator{*this});
   double taps[kKernel], sum = 0;
   for (int64_t k = 0; k < kKernel; ++k)
     sum += taps[k] = std::exp(-double((k - kSide) * (k - kSide)) / (2 * kSigma * kSigma));
@@ -66,20 +73,21 @@ MapMaker::Axis::Axis(int64_t patch_count, int64_t stride)
   }
 }
 
-MapMaker::MapMaker(int64_t rows, int64_t cols, int64_t stride)
-    : stride_(stride),
-      down_(rows, stride),
-      across_(cols, stride),
-      energy_(rows * cols * stride),
-      counted_(rows * cols * stride),
-      weight_(cols * stride) {}
+template <class Each>
+void MapMaker::each_buffer(int64_t rows, int64_t cols, int64_t stride, Each&& each) {
+  each.part(&MapMaker::down_, rows, stride);
+  each.part(&MapMaker::across_, cols, stride);
+  each(&MapMaker::energy_, rows * cols * stride);
+  each(&MapMaker::counted_, rows * cols * stride);
+  each(&MapMaker::weight_, cols * stride);
+}
+
+MapMaker::MapMaker(int64_t rows, int64_t cols, int64_t stride) : stride_(stride) {
+  each_buffer(rows, cols, stride, BufferAllocator{*this});
+}
 
 int64_t MapMaker::bytes(int64_t rows, int64_t cols, int64_t stride) {
-  const auto axis = [&](int64_t patches) {
-    return patches * stride * (reach_of(patches, stride) + 1);
-  };
-  const int64_t numbers = axis(rows) + axis(cols) + (2 * rows + 1) * cols * stride;
-  return numbers * int64_t(sizeof(float));
+  return count_bytes([&](auto& each) { each_buffer(rows, cols, stride, each); });
 }
 
 void MapMaker::make(const float* energy, const uint8_t* counted, float* out) {

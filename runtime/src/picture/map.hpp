@@ -3,13 +3,14 @@
 
 #include <cstdint>
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 #include "bundle/schema.hpp"
 
 namespace anoco {
 
 class MapMaker {
  public:
+  MapMaker() = default;
   MapMaker(int64_t rows, int64_t cols, int64_t stride);
   static int64_t bytes(int64_t rows, int64_t cols, int64_t stride);
 
@@ -18,20 +19,30 @@ class MapMaker {
 
   // Interpolation and smoothing along one axis: a pixel is made of `reach` patches from `first` on.
   struct Axis {
+    Axis() = default;
     Axis(int64_t patches, int64_t stride);
-    int64_t patches, pixels, reach;
+    static int64_t bytes(int64_t patches, int64_t stride);
+
+    int64_t patches = 0, pixels = 0, reach = 0;
     Buffer<float> weights;
     Buffer<int32_t> first;
+
+   private:
+    template <class Each>
+    static void each_buffer(int64_t patches, int64_t stride, Each&& each);
   };
   const Axis& down_axis() const { return down_; }
   const Axis& across_axis() const { return across_; }
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(int64_t rows, int64_t cols, int64_t stride, Each&& each);
   void across(const float* grid, const uint8_t* counted, Buffer<float>& out) const;
   void down(const Buffer<float>& rows, int64_t y, float* out) const;
   void divide(const uint8_t* counted, float* out) const;
 
-  int64_t stride_;
+  int64_t stride_ = 0;
   Axis down_, across_;
   Buffer<float> energy_, counted_;  // rows x width: what `across` gives
   Buffer<float> weight_;            // of one row of pixels

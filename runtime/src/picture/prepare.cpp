@@ -32,18 +32,21 @@ void fill_around(const InputContract& contract, const Placement& p, uint8_t* out
 
 }  // namespace
 
+template <class Each>
+void Preparer::each_buffer(const InputContract& contract, int64_t max_width, int64_t max_height,
+                           Each&& each) {
+  each.part(&Preparer::resizer_, max_width, max_height, contract.width, contract.height,
+            most_rows(contract, max_width, max_height));
+  each.part(&Preparer::enlarger_, contract.width, contract.height, max_width, max_height);
+}
+
 Preparer::Preparer(const InputContract& contract, int64_t max_width, int64_t max_height)
-    : contract_(contract),
-      max_width_(max_width),
-      max_height_(max_height),
-      resizer_(max_width, max_height, contract.width, contract.height,
-               most_rows(contract, max_width, max_height)),
-      enlarger_(contract.width, contract.height, max_width, max_height) {}
+    : contract_(contract), max_width_(max_width), max_height_(max_height) {
+  each_buffer(contract, max_width, max_height, BufferAllocator{*this});
+}
 
 int64_t Preparer::bytes(const InputContract& contract, int64_t max_width, int64_t max_height) {
-  return Resizer::bytes(max_width, max_height, contract.width, contract.height,
-                        most_rows(contract, max_width, max_height)) +
-         Enlarger::bytes(contract.width, contract.height, max_width, max_height);
+  return count_bytes([&](auto& each) { each_buffer(contract, max_width, max_height, each); });
 }
 
 bool Preparer::fits(int64_t width, int64_t height) const {

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "anoco_edge.h"
-#include "buffer.hpp"
 #include "bundle/schema.hpp"
 #include "picture/enlarge.hpp"
 #include "picture/placement.hpp"
@@ -24,6 +23,7 @@ void to_rgb(const anoco_image& image, uint8_t* out);
 // Prepares pictures of up to a given size for one contract. Memory is taken when it is made.
 class Preparer {
  public:
+  Preparer() = default;
   Preparer(const InputContract& contract, int64_t max_width, int64_t max_height);
   static int64_t bytes(const InputContract& contract, int64_t max_width, int64_t max_height);
 
@@ -35,8 +35,13 @@ class Preparer {
   void enlarge(const float* map, const Placement& placement, float* out);
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const InputContract& contract, int64_t max_width, int64_t max_height,
+                          Each&& each);
+
   InputContract contract_;
-  int64_t max_width_, max_height_;
+  int64_t max_width_ = 0, max_height_ = 0;
   Resizer resizer_;
   Enlarger enlarger_;
 };

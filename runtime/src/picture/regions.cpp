@@ -16,17 +16,21 @@ int64_t most_regions(const InputContract& contract) {
 
 }  // namespace
 
-RegionFinder::RegionFinder(const InputContract& contract)
-    : contract_(contract),
-      seed_(contract.patches()),
-      open_(contract.patches()),
-      members_(contract.patches()),
-      found_(most_regions(contract)),
-      order_(most_regions(contract)) {}
+template <class Each>
+void RegionFinder::each_buffer(const InputContract& contract, Each&& each) {
+  each(&RegionFinder::seed_, contract.patches());
+  each(&RegionFinder::open_, contract.patches());
+  each(&RegionFinder::members_, contract.patches());
+  each(&RegionFinder::found_, most_regions(contract));
+  each(&RegionFinder::order_, most_regions(contract));
+}
+
+RegionFinder::RegionFinder(const InputContract& contract) : contract_(contract) {
+  each_buffer(contract, BufferAllocator{*this});
+}
 
 int64_t RegionFinder::bytes(const InputContract& contract) {
-  return contract.patches() * int64_t(2 + sizeof(int32_t)) +
-         most_regions(contract) * int64_t(sizeof(Region) + sizeof(int32_t));
+  return count_bytes([&](auto& each) { each_buffer(contract, each); });
 }
 
 void RegionFinder::find(const float* energy, const float* map, double threshold,

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 #include "picture/placement.hpp"
 
 namespace anoco {
@@ -16,6 +16,7 @@ struct Region {
 
 class RegionFinder {
  public:
+  RegionFinder() = default;
   explicit RegionFinder(const InputContract& contract);
   static int64_t bytes(const InputContract& contract);
 
@@ -38,6 +39,9 @@ class RegionFinder {
     int64_t count = 0, left = 0, top = 0, right = 0, bottom = 0;
     void add(int64_t x, int64_t y);
   };
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const InputContract& contract, Each&& each);
   int64_t flood(int64_t seed);
   int64_t strongest(const float* energy, int64_t patches) const;
   Extent measure(const Pixels& pixels) const;

@@ -38,28 +38,28 @@ void resize_row(const Taps<int32_t>& taps, const uint8_t* row, uint8_t* out) {
   }
 }
 
-int64_t row_bytes(int64_t max_width, int64_t width, int64_t window) {
-  return std::max(4 * max_width, 3 * width * window);
-}
-
-int64_t sum_count(int64_t max_width, int64_t width) { return std::max(4 * max_width, 3 * width); }
-
 }  // namespace
+
+template <class Each>
+void Resizer::each_buffer(int64_t max_width, int64_t max_height, int64_t width, int64_t height,
+                          int64_t window, Each&& each) {
+  each.part(&Resizer::across_, max_width, width);
+  each.part(&Resizer::down_, max_height, height);
+  each(&Resizer::converted_, 3 * max_width);
+  each(&Resizer::rows_, std::max(4 * max_width, 3 * width * window));
+  each(&Resizer::sums_, std::max(4 * max_width, 3 * width));
+}
 
 Resizer::Resizer(int64_t max_width, int64_t max_height, int64_t width, int64_t height,
                  int64_t window)
-    : window_(window),
-      across_(max_width, width),
-      down_(max_height, height),
-      converted_(3 * max_width),
-      rows_(row_bytes(max_width, width, window)),
-      sums_(sum_count(max_width, width)) {}
+    : window_(window) {
+  each_buffer(max_width, max_height, width, height, window, BufferAllocator{*this});
+}
 
 int64_t Resizer::bytes(int64_t max_width, int64_t max_height, int64_t width, int64_t height,
                        int64_t window) {
-  return Taps<int32_t>::bytes(max_width, width) + Taps<int32_t>::bytes(max_height, height) +
-         3 * max_width + row_bytes(max_width, width, window) +
-         sum_count(max_width, width) * int64_t(sizeof(int32_t));
+  return count_bytes(
+      [&](auto& each) { each_buffer(max_width, max_height, width, height, window, each); });
 }
 
 bool Resizer::goes_down_first(const anoco_image& image, int64_t width, int64_t height) {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 
 namespace anoco {
 
@@ -23,10 +23,11 @@ template <class Weight>
 class Taps {
  public:
   // Room for every resize from at most `inputs` to at most `outputs`.
-  Taps(int64_t inputs, int64_t outputs) : weights_(most(inputs, outputs)), first_(outputs) {}
+  Taps() = default;
+  Taps(int64_t inputs, int64_t outputs) { each_buffer(inputs, outputs, BufferAllocator{*this}); }
 
   static int64_t bytes(int64_t inputs, int64_t outputs) {
-    return most(inputs, outputs) * int64_t(sizeof(Weight)) + outputs * int64_t(sizeof(int32_t));
+    return count_bytes([&](auto& each) { each_buffer(inputs, outputs, each); });
   }
 
   // The largest reach where `scale` inputs come to one output.
@@ -52,6 +53,13 @@ class Taps {
   static int64_t most_weights(int64_t inputs, int64_t outputs) { return most(inputs, outputs); }
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(int64_t inputs, int64_t outputs, Each&& each) {
+    each(&Taps::weights_, most(inputs, outputs));
+    each(&Taps::first_, outputs);
+  }
+
   // outputs * longest(inputs / outputs), rounded up: enough for all smaller sizes too.
   static int64_t most(int64_t inputs, int64_t outputs) { return 2 * inputs + 3 * outputs; }
 

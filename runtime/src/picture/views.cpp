@@ -86,17 +86,20 @@ Box box_in_source(const Affine& view, const Box& box) {
   return around;
 }
 
+template <class Each>
+void ViewAverage::each_buffer(const InputContract& contract, Each&& each) {
+  each(&ViewAverage::total_, contract.patches());
+  each(&ViewAverage::weight_, contract.patches());
+}
+
 ViewAverage::ViewAverage(const InputContract& contract)
-    : rows_(contract.rows),
-      cols_(contract.cols),
-      stride_(double(contract.stride)),
-      total_(contract.patches()),
-      weight_(contract.patches()) {
+    : rows_(contract.rows), cols_(contract.cols), stride_(double(contract.stride)) {
+  each_buffer(contract, BufferAllocator{*this});
   start();
 }
 
 int64_t ViewAverage::bytes(const InputContract& contract) {
-  return 2 * contract.patches() * int64_t(sizeof(double));
+  return count_bytes([&](auto& each) { each_buffer(contract, each); });
 }
 
 void ViewAverage::start() {

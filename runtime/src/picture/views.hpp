@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 #include "picture/placement.hpp"
 
 namespace anoco {
@@ -29,6 +29,9 @@ class ViewAverage {
   void finish(const uint8_t* counted, float* out) const;
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const InputContract& contract, Each&& each);
   void add_patch(int64_t patch, double u, double v, double trust, const float* energy,
                  const uint8_t* counted);
 

@@ -12,9 +12,6 @@ namespace {
 
 constexpr int64_t kRowsToCheck = 64;
 
-// Of a row of the tile, beside its numbers.
-constexpr int64_t kRowBytes = sizeof(Row) + 2 * sizeof(int64_t);
-
 // Packed references, or a piece of them for the crowd, or products of a panel with the basis.
 int64_t right_floats(const Bank& bank) {
   const int64_t products = bank.projection() ? bank.projection().products() : 0;
@@ -39,8 +36,7 @@ Layout::Layout(const Bank& bank, const Settings& settings) {
   products = 16 + bank.rows() / 24;
   const int64_t scratch = Scratch::bytes(bank, candidates);
   sketch = bank.projection() ? bank.projection().width() : 0;
-  const int64_t row =
-      int64_t(sizeof(float)) * (stride + 3 * blocks + bank.dim() + sketch) + kRowBytes;
+  const int64_t row = Scorer::tile_bytes(bank, *this, 1) - Scorer::tile_bytes(bank, *this, 0);
   const int64_t mr = kernels().mr;
   // The scratch of so many threads is part of the budget, whatever the number of threads: what a
   // tile prunes depends on its rows, so they must not depend on the threads.
@@ -48,46 +44,62 @@ Layout::Layout(const Bank& bank, const Settings& settings) {
   const int64_t room = std::max(settings.memory - kThreads * scratch, settings.memory / 2);
   const int64_t fit = std::min(room / row, kMostTileRows);
   tile_rows = std::max(fit / mr, int64_t{1}) * mr;
-  bytes = settings.threads * scratch + tile_rows * row;
+  bytes = settings.threads * scratch + Scorer::tile_bytes(bank, *this, tile_rows);
+}
+
+template <class Each>
+void Scratch::each_buffer(const Bank& bank, int64_t candidates, Each&& each) {
+  each(&Scratch::right, right_floats(bank));
+  each(&Scratch::block, block_floats(bank));
+  each(&Scratch::left, kMostPanelRows * kCrowdDepth);
+  each(&Scratch::panel, kMostPanelRows * bank.dim());
+  each(&Scratch::sums, kCrowd * kColumns);
+  each(&Scratch::anchor, bank.dim());
+  each(&Scratch::drift, bank.dim());
+  each(&Scratch::moved, bank.dim());
+  each(&Scratch::candidates, candidates + kTogether);
+  each(&Scratch::weights, candidates + kTogether);
+  each(&Scratch::addresses, candidates + kTogether);
 }
 
 int64_t Scratch::bytes(const Bank& bank, int64_t candidates) {
-  const int64_t floats = right_floats(bank) + block_floats(bank) +
-                         kMostPanelRows * (kCrowdDepth + bank.dim()) + 3 * bank.dim();
-  const int64_t candidate = sizeof(Candidate) + sizeof(float) + sizeof(void*);
-  return 4 * floats + 8 * kCrowd * kColumns + candidate * (candidates + kTogether);
+  return count_bytes([&](auto& each) { each_buffer(bank, candidates, each); });
 }
 
-Scratch::Scratch(const Layout& layout, const Bank& bank)
-    : right(right_floats(bank)),
-      block(block_floats(bank)),
-      left(kMostPanelRows * kCrowdDepth),
-      panel(kMostPanelRows * bank.dim()),
-      sums(kCrowd * kColumns),
-      anchor(bank.dim()),
-      drift(bank.dim()),
-      moved(bank.dim()),
-      candidates(layout.candidates + kTogether),
-      weights(layout.candidates + kTogether),
-      addresses(layout.candidates + kTogether) {}
+Scratch::Scratch(const Bank& bank, int64_t candidates) {
+  each_buffer(bank, candidates, BufferAllocator{*this});
+}
+
+template <class Each>
+void Scorer::each_buffer(const Bank& bank, const Layout& layout, int64_t rows, Each&& each) {
+  each(&Scorer::similarities_, rows * layout.stride);
+  each(&Scorer::maxima_, rows * layout.blocks);
+  each(&Scorer::known_, rows * layout.blocks);
+  each(&Scorer::left_, rows * bank.dim());
+  each(&Scorer::rows_, rows);
+  each(&Scorer::crowd_, rows);
+  each(&Scorer::list_, rows);
+  each(&Scorer::sketches_, rows * layout.sketch);
+  each(&Scorer::ones_, kColumns);
+}
+
+int64_t Scorer::tile_bytes(const Bank& bank, const Layout& layout, int64_t rows) {
+  return count_bytes([&](auto& each) { each_buffer(bank, layout, rows, each); });
+}
+
+int64_t Scorer::bytes(const std::shared_ptr<const Bank>& bank, const Settings& settings) {
+  return Layout(*bank, settings).bytes;
+}
 
 Scorer::Scorer(std::shared_ptr<const Bank> bank, const Settings& settings)
     : bank_(std::move(bank)),
       settings_(settings),
       layout_(*bank_, settings),
-      pool_(settings.threads, settings.pin),
-      similarities_(layout_.tile_rows * layout_.stride),
-      maxima_(layout_.tile_rows * layout_.blocks),
-      known_(layout_.tile_rows * layout_.blocks),
-      left_(layout_.tile_rows * bank_->dim()),
-      rows_(layout_.tile_rows),
-      crowd_(layout_.tile_rows),
-      list_(layout_.tile_rows),
-      sketches_(layout_.tile_rows * layout_.sketch),
-      ones_(kColumns) {
+      pool_(settings.threads, settings.pin) {
+  each_buffer(*bank_, layout_, layout_.tile_rows, BufferAllocator{*this});
   std::fill(ones_.data(), ones_.data() + kColumns, 1.0f);
   scratch_.reserve(size_t(settings.threads));
-  for (int k = 0; k < settings.threads; ++k) scratch_.emplace_back(layout_, *bank_);
+  for (int k = 0; k < settings.threads; ++k) scratch_.emplace_back(*bank_, layout_.candidates);
 }
 
 void Scorer::score(const float* query, int64_t rows, const Outputs& out) {

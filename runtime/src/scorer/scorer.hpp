@@ -18,6 +18,7 @@
 #include <mutex>
 #include <vector>
 
+#include "buffer_list.hpp"
 #include "scorer/layout.hpp"
 #include "scorer/stopwatch.hpp"
 #include "threads/pool.hpp"
@@ -43,7 +44,7 @@ struct Candidate {
 
 // What one thread writes to.
 struct Scratch {
-  Scratch(const Layout& layout, const Bank& bank);
+  Scratch(const Bank& bank, int64_t candidates);
   static int64_t bytes(const Bank& bank, int64_t candidates);
 
   Buffer<float> right;   // packed references
@@ -57,6 +58,11 @@ struct Scratch {
   Buffer<float> weights;          // of the candidates
   Buffer<const void*> addresses;  // of their features
   double retrieval_seconds = 0, solve_seconds = 0;
+
+ private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const Bank& bank, int64_t candidates, Each&& each);
 };
 
 // What is known of a query patch.
@@ -80,12 +86,18 @@ struct Row {
 class Scorer {
  public:
   Scorer(std::shared_ptr<const Bank> bank, const Settings& settings);
+  static int64_t bytes(const std::shared_ptr<const Bank>& bank, const Settings& settings);
+  // What a tile of so many rows takes, beside the scratch of the threads.
+  static int64_t tile_bytes(const Bank& bank, const Layout& layout, int64_t rows);
 
   // Throws Failure; nothing is written in that case, unless its status is ANOCO_CORRUPT.
   void score(const float* query, int64_t rows, const Outputs& out);
   double retrieval_share() const { return retrieval_share_.load(); }
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const Bank& bank, const Layout& layout, int64_t rows, Each&& each);
   void check(const float* query, int64_t rows);
   void score_tile(const float* query, int64_t rows);
   void write(int64_t first, int64_t rows, const Outputs& out) const;

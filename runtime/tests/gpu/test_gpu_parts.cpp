@@ -49,7 +49,7 @@ void cublas_goes_with_the_driver() {
 }
 
 void layout(int64_t refs, int64_t dim, Operands type, int64_t rows, int64_t memory, bool gram) {
-  const TileLayout found(refs, dim, type, rows, memory);
+  const TileLayout found({refs, dim, type}, rows, memory);
   CHECK(found.gram == gram);
   CHECK(found.most_rows >= 1 && found.most_rows <= rows);
   const bool least = found.most_rows == 1;
@@ -68,7 +68,7 @@ void memory_stays_in_its_budget() {
   for (int64_t refs = 1; refs < 300000; refs = refs * 3 / 2 + 1)
     for (int64_t rows : {1, 17, 576, 2304, 40000})
       for (int64_t memory : {kMegabyte, 48 * kMegabyte, kDeviceMemory}) {
-        const TileLayout found(refs, 384, Operands::float16, rows, memory);
+        const TileLayout found({refs, 384, Operands::float16}, rows, memory);
         layout(refs, 384, Operands::float16, rows, memory, found.gram);
       }
 }
