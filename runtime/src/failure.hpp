@@ -17,4 +17,10 @@ struct Failure {
   throw Failure{status, std::move(text)};
 }
 
+// The same with what to do about it: "what is wrong; what to do".
+[[noreturn]] inline void fail(anoco_status status, const std::string& what,
+                              const std::string& hint) {
+  fail(status, what + "; " + hint);
+}
+
 }  // namespace anoco

@@ -179,6 +179,8 @@ void results_need_an_inspection(Road& road) {
   auto timings = whole<anoco_timings>();
   Untouched<float> map;
   fails(ANOCO_NO_RESULT, "inspection", anoco_result_region(road.context, 0, region));
+  fails(ANOCO_NO_RESULT, "; call anoco_inspect first",
+        anoco_result_region(road.context, 0, region));
   fails(ANOCO_NO_RESULT, "inspection", anoco_result_evidence(road.context, 0, 0, evidence));
   fails(ANOCO_NO_RESULT, "inspection", anoco_result_timings(road.context, timings));
   fails(ANOCO_NO_RESULT, "inspection", anoco_result_map(road.context, map));
@@ -214,13 +216,13 @@ void what_is_not_in_a_result(Road& road) {
   CHECK(anoco_inspect(road.context, &picture.image, &result) == ANOCO_OK);
   auto region = whole<anoco_region>();
   fails(kInvalid, "region", anoco_result_region(road.context, result.region_count, region));
-  fails(kInvalid, "region -1", anoco_result_region(road.context, -1, region));
+  fails(kInvalid, "no region -1; the result has ", anoco_result_region(road.context, -1, region));
   auto evidence = whole<anoco_evidence>();
   for (const auto& [row, col] : {std::pair{int64_t{-1}, int64_t{0}}, {0, -1}, {result.rows, 0}})
     fails(kInvalid, "outside the grid", anoco_result_evidence(road.context, row, col, evidence));
   for (int64_t p = 0; p < result.rows * result.cols; ++p)
     if (!result.counted[p])
-      fails(kInvalid, "not inspected",
+      fails(kInvalid, "not inspected; ask for a patch whose result.counted is 1",
             anoco_result_evidence(road.context, p / result.cols, p % result.cols, evidence));
   fails(kInvalid, "out is null", anoco_result_map(road.context, nullptr));
   fails(kInvalid, "out is null", anoco_result_timings(road.context, nullptr));
@@ -240,7 +242,7 @@ void what_no_context_is_made_for(Road& road) {
   options.max_height = 1 << 20;
   refused("max_height");
   options.threads = 5000;
-  refused("threads is 5000");
+  refused("threads is 5000; use at most 1024, or 0 for all processors");
   fails(kInvalid, "detector is null", anoco_context_create(nullptr, nullptr, out));
   fails(kInvalid, "detector is null", anoco_query_memory(nullptr, nullptr, bytes));
   fails(kInvalid, "product is null", anoco_detector_select(road.detector, nullptr));

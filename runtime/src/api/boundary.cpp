@@ -16,8 +16,8 @@ void anoco::remember(const char* text) noexcept {
 int anoco::scoring_threads(uint32_t threads) {
   constexpr uint32_t kMost = 1024;
   if (threads > kMost)
-    fail(ANOCO_INVALID_ARGUMENT,
-         "threads is " + std::to_string(threads) + ": at most " + std::to_string(kMost));
+    fail(ANOCO_INVALID_ARGUMENT, "threads is " + std::to_string(threads),
+         "use at most " + std::to_string(kMost) + ", or 0 for all processors");
   return threads != 0 ? int(threads) : available_processors();
 }
 

@@ -106,13 +106,17 @@ anoco_region describe(const Region& found) {
 anoco_evidence find_evidence(const Workspace& found, int64_t row, int64_t col) {
   const InputContract& canvas = found.product().canvas();
   if (row < 0 || row >= canvas.rows || col < 0 || col >= canvas.cols)
-    fail(ANOCO_INVALID_ARGUMENT, "patch " + std::to_string(row) + ", " + std::to_string(col) +
-                                     " lies outside the grid of " + std::to_string(canvas.rows) +
-                                     " x " + std::to_string(canvas.cols));
+    fail(ANOCO_INVALID_ARGUMENT,
+         "patch " + std::to_string(row) + ", " + std::to_string(col) +
+             " lies outside the grid of " + std::to_string(canvas.rows) + " x " +
+             std::to_string(canvas.cols),
+         "rows and columns count from 0");
   const int64_t patch = row * canvas.cols + col;
   if (!found.counted()[patch])
     fail(ANOCO_INVALID_ARGUMENT,
-         "patch " + std::to_string(row) + ", " + std::to_string(col) + " was not inspected");
+         "patch " + std::to_string(row) + ", " + std::to_string(col) + " was not inspected",
+         "ask for a patch whose result.counted is 1: others lie outside the region of interest, "
+         "under the mask or in fill");
   const Witness witness = found.product().witness(found.anchor()[patch]);
   const Box query = found.placement().to_picture(patch_box(canvas, row, col));
   anoco_evidence evidence = ANOCO_EVIDENCE_INIT;
@@ -193,8 +197,8 @@ anoco_status anoco_result_region(anoco_context* context, int64_t number, anoco_r
     check_out(out);
     context->context.with_result([&](const Workspace& found) {
       if (number < 0 || number >= found.region_count())
-        fail(ANOCO_INVALID_ARGUMENT,
-             "region " + std::to_string(number) + " of " + std::to_string(found.region_count()));
+        fail(ANOCO_INVALID_ARGUMENT, "there is no region " + std::to_string(number),
+             "the result has " + std::to_string(found.region_count()) + ", counted from 0");
       write_out(out, describe(found.region(number)));
     });
   });

@@ -55,7 +55,8 @@ void check_energy(const float* energy, const uint8_t* counted, int64_t patches) 
   for (int64_t i = 0; i < patches; ++i)
     if ((counted == nullptr || counted[i] != 0) && !std::isfinite(energy[i]))
       fail(ANOCO_INVALID_ARGUMENT,
-           "the energy of patch " + std::to_string(i) + " is " + std::to_string(energy[i]));
+           "the energy of patch " + std::to_string(i) + " is " + std::to_string(energy[i]),
+           "give finite energies, or set counted to 0 for that patch");
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ std::vector<std::string> components(const fs::path& folder, const std::string& n
     parts.push_back(name.substr(begin, end - begin));
     begin = end + 1;
     if (parts.back().empty() || parts.back() == "." || parts.back() == "..")
-      fail(ANOCO_BAD_BUNDLE, folder.string() + "/" + name + " points outside the bundle");
+      fail(ANOCO_BAD_BUNDLE, folder.string() + "/" + name + " points outside the bundle",
+           "do not use this bundle: make it with anoco-edge export");
   }
   return parts;
 }

@@ -76,7 +76,7 @@ class Content {
   }
 
   [[noreturn]] void cannot(const std::string& why) const {
-    fail(ANOCO_BAD_BUNDLE, *name_ + " cannot be read: " + why);
+    fail(ANOCO_BAD_BUNDLE, *name_ + " cannot be read: " + why, "copy the bundle again");
   }
 
   int handle_ = -1;
@@ -492,7 +492,7 @@ class Opened {
     if (handle_ < 0 || ::fstat(handle_, &about) != 0) {
       const std::string why = std::generic_category().message(errno);
       if (handle_ >= 0) ::close(handle_);
-      fail(ANOCO_BAD_BUNDLE, name_ + " cannot be read: " + why);
+      fail(ANOCO_BAD_BUNDLE, name_ + " cannot be read: " + why, "copy the bundle again");
     }
     size_ = uint64_t(about.st_size);
   }

@@ -273,8 +273,10 @@ void put_pixels(Bytes& out, const uint8_t* rgb, int64_t width, int64_t height) {
 Bytes write_png(const uint8_t* rgb, int64_t width, int64_t height) {
   constexpr int64_t kMost = int64_t{1} << 29;  // a chunk holds less than 2^31 bytes
   if (width > kMost / height)
-    fail(ANOCO_BAD_PICTURE, "a picture of " + std::to_string(width) + "x" + std::to_string(height) +
-                                " is too large to be kept");
+    fail(ANOCO_BAD_PICTURE,
+         "a picture of " + std::to_string(width) + "x" + std::to_string(height) +
+             " is too large to be kept",
+         "cut or scale it first");
   Bytes out{0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   put_chunk(out, "IHDR", [&] {
     put_be32(out, uint64_t(width));

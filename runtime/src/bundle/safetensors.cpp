@@ -46,7 +46,7 @@ class Header {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    fail(ANOCO_BAD_BUNDLE, what_ + ": " + why);
+    fail(ANOCO_BAD_BUNDLE, what_ + ": " + why, "it is damaged: copy or make it again");
   }
 
   void check_metadata(const Json& about) const {

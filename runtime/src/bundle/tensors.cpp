@@ -50,9 +50,9 @@ void check_rows(const BankFile& bank, const std::string& file) {
     }
     if (!finite)
       fail(ANOCO_BAD_BUNDLE, file + ": reference patch " + std::to_string(row) +
-                                 " contains NaN or infinity; enrol the references again");
+                                 " contains NaN or infinity; enroll the references again");
     if ((any & static_cast<Bits>(~kSign)) == 0)
-      fail(ANOCO_BAD_BUNDLE, file + " contains patches of zero norm; enrol again");
+      fail(ANOCO_BAD_BUNDLE, file + " contains patches of zero norm; enroll the references again");
   }
 }
 
@@ -64,7 +64,7 @@ void check_norms(const BankFile& bank, const std::string& file) {
     for (int64_t k = 0; k < bank.dim; ++k) squares += double(features[k]) * features[k];
     if (const char* why = why_not(squares))
       fail(ANOCO_BAD_BUNDLE, file + ": reference patch " + std::to_string(row) + " " + why +
-                                 "; enrol the references again");
+                                 "; enroll the references again");
   }
 }
 
@@ -73,7 +73,8 @@ const T* column(const std::vector<Tensor>& tensors, const char* name, TensorType
                 const std::string& file) {
   const Tensor* tensor = find_tensor(tensors, name);
   if (tensor->type != type || tensor->shape != Shape{rows})
-    fail(ANOCO_BAD_BUNDLE, file + ": the provenance columns do not fit its features");
+    fail(ANOCO_BAD_BUNDLE, file + ": the provenance columns do not fit its features",
+         "enroll the references again");
   return tensor->as<T>();
 }
 
@@ -82,7 +83,8 @@ void check_column(const T* values, int64_t rows, size_t end, const char* what,
                   const std::string& file) {
   const auto [least, most] = std::minmax_element(values, values + rows);
   if (*least < 0 || static_cast<size_t>(*most) >= end)
-    fail(ANOCO_BAD_BUNDLE, file + " names " + what + " that do not exist; enrol again");
+    fail(ANOCO_BAD_BUNDLE,
+         file + " names " + what + " that do not exist; enroll the references again");
 }
 
 }  // namespace
@@ -96,8 +98,10 @@ BankFile read_bank(Bytes bytes, const std::string& file) {
   for (const char* name : {"norms", "reference", "view", "row", "col"})
     whole &= find_tensor(tensors, name) != nullptr;
   if (!whole)
-    fail(ANOCO_BAD_BUNDLE, file + " holds " + names(tensors) +
-                               ", expected 'col', 'features', 'norms', 'reference', 'row', 'view'");
+    fail(ANOCO_BAD_BUNDLE,
+         file + " holds " + names(tensors) +
+             ", expected 'col', 'features', 'norms', 'reference', 'row', 'view'",
+         "enroll the references again");
   bank.half = features->type == TensorType::f16;
   bank.rows = features->shape[0];
   bank.dim = features->shape[1];
@@ -109,10 +113,10 @@ BankFile read_bank(Bytes bytes, const std::string& file) {
   if (!bank.half && features->type != TensorType::f32)
     fail(ANOCO_BAD_BUNDLE, file + ": reference features are " + type_name(features->type) +
                                " of shape " + words(features->shape) +
-                               "; enrol the references again");
+                               "; enroll the references again");
   if (bank.rows == 0)
     fail(ANOCO_BAD_BUNDLE, file +
-                               ": there is no reference patch to score against; enrol the "
+                               ": there is no reference patch to score against; enroll the "
                                "references again");
   if (bank.half)
     check_rows<uint16_t, 0x8000, 0x7C00>(bank, file);
@@ -127,7 +131,7 @@ void check_bank(const BankFile& bank, const Product& product, const InputContrac
   if (bank.dim != input.dim)
     fail(ANOCO_BAD_BUNDLE, file + " holds " + std::to_string(bank.dim) +
                                " numbers a patch, the backbone gives " + std::to_string(input.dim) +
-                               "; enrol the references again");
+                               "; enroll the references again");
   const InputContract canvas = input.canvas(product.tiles);
   size_t own_views = product.references.empty() ? 0 : product.references[0].views.size();
   for (const Reference& reference : product.references)
@@ -186,7 +190,8 @@ SelfTest read_selftest(std::string_view bytes, const InputContract& input,
     means_something &= squares > 0 && std::sqrt(squares) <= std::numeric_limits<float>::max();
   }
   if (!means_something)
-    fail(ANOCO_BAD_BUNDLE, file + " expects features or energies that mean nothing");
+    fail(ANOCO_BAD_BUNDLE,
+         file + " expects features or energies that mean nothing; export it again");
   return test;
 }
 

@@ -114,7 +114,8 @@ void Context::take_next() {
 
 void Context::check_result() const {
   if (!has_result_)
-    fail(ANOCO_NO_RESULT, "the context's last inspection failed, or there was none");
+    fail(ANOCO_NO_RESULT, "the context's last inspection failed, or there was none",
+         "call anoco_inspect first");
 }
 
 }  // namespace anoco

@@ -15,7 +15,7 @@ std::shared_ptr<const Bank> make_bank(const BankFile& file, const std::string& n
   try {
     return std::make_shared<const Bank>(options);
   } catch (const Failure& failure) {
-    fail(ANOCO_BAD_BUNDLE, name + ": " + failure.text + "; enrol the references again");
+    fail(ANOCO_BAD_BUNDLE, name + ": " + failure.text + "; enroll the references again");
   }
 }
 
@@ -43,7 +43,7 @@ LoadedProduct::LoadedProduct(const Bundle& bundle, const std::string& name, doub
   if (!(product_.lambda >= 1e-24 && product_.lambda <= 1e24))
     fail(ANOCO_BAD_BUNDLE, "product " + product_.name + ": lambda is " +
                                std::to_string(product_.lambda) +
-                               ", it must be a number from 1e-24 to 1e24");
+                               ", it must be a number from 1e-24 to 1e24; set it again");
   for (const Reference& reference : product_.references)
     reference_files_.push_back("products/" + product_.name + "/" + reference.file.path);
 }

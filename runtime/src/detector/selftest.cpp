@@ -34,9 +34,7 @@ std::vector<float> energies(const float* features, int64_t patches, int64_t dim)
   options.features = even.data();
   options.rows = (patches + 1) / 2;
   options.dim = dim;
-  Settings settings;
-  settings.memory = 48'000'000;
-  Scorer scorer(std::make_shared<const Bank>(options), settings);
+  Scorer scorer(std::make_shared<const Bank>(options), Settings{});
   std::vector<float> found(size_t(patches / 2));
   scorer.score(odd.data(), patches / 2, {found.data(), nullptr, nullptr, nullptr});
   return found;

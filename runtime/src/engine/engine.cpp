@@ -17,7 +17,9 @@ class Complaint {
   // `what` is what the backend has to give where it says that all went well.
   void check(anoco_status status, const void* given, const std::string& label, const char* what) {
     if (status == ANOCO_OK && given != nullptr) return;
-    if (status == ANOCO_OK) fail(ANOCO_ENGINE, label + ": the backend gave no " + what);
+    if (status == ANOCO_OK)
+      fail(ANOCO_ENGINE, label + ": the backend gave no " + what,
+           "it returned ANOCO_OK and left the pointer null: correct it, or use another backend");
     const bool known = status > ANOCO_OK && status <= ANOCO_NO_RESULT;
     text_[sizeof text_ - 1] = 0;  // in case the backend forgot
     const std::string words = text_[0] != 0 ? text_
@@ -99,7 +101,8 @@ DeviceFeatures Request::run_device(const void* pixels, void* stream) {
       handle_, pixels, stream, &found.address, &found.type, complaint.text(), complaint.size());
   complaint.check(status, found.address, engine_->label(), "features");
   if (found.type != ANOCO_FLOAT32 && found.type != ANOCO_FLOAT16)
-    fail(ANOCO_ENGINE, engine_->label() + ": features of type " + std::to_string(found.type));
+    fail(ANOCO_ENGINE, engine_->label() + ": features of type " + std::to_string(found.type),
+         "a backend gives ANOCO_FLOAT32 or ANOCO_FLOAT16: correct it, or use another");
   return found;
 }
 

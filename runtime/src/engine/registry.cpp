@@ -53,17 +53,20 @@ void check_functions(const anoco_backend& backend) {
   for (const auto& [there, function] : functions)
     if (!there)
       fail(ANOCO_INVALID_ARGUMENT,
-           "backend '" + std::string(backend.name) + "': its function '" + function + "' is null");
+           "backend '" + std::string(backend.name) + "': its function '" + function + "' is null",
+           "set all of open, close, create_request, destroy_request and run");
   if ((backend.cuda_device != nullptr) != (backend.run_device != nullptr))
     fail(ANOCO_INVALID_ARGUMENT,
-         "backend '" + std::string(backend.name) + "': cuda_device and run_device come together");
+         "backend '" + std::string(backend.name) + "': cuda_device and run_device come together",
+         "set both, or none for an engine on the host");
 }
 
 }  // namespace
 
 void register_backend(const anoco_backend& backend) {
   if (backend.name == nullptr || backend.name[0] == 0)
-    fail(ANOCO_INVALID_ARGUMENT, "the backend has no name");
+    fail(ANOCO_INVALID_ARGUMENT, "the backend has no name",
+         "set its name, by which detectors ask for it");
   check_functions(backend);
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);

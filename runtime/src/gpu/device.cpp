@@ -10,7 +10,8 @@ namespace {
 CUdevice find_device(int ordinal, int count) {
   if (ordinal < 0 || ordinal >= count)
     fail(ANOCO_NO_BACKEND, "there is no CUDA device " + std::to_string(ordinal) + ": " +
-                               std::to_string(count) + " found, counted from 0");
+                               std::to_string(count) +
+                               " found, counted from 0; name another in options.gpu");
   CUdevice device = 0;
   driver().cuDeviceGet(&device, ordinal);
   return device;

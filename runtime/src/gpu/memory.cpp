@@ -23,13 +23,16 @@ CUdeviceptr reachable(const Device& device, const void* pointer, const char* nam
   ask(managed, kPointerIsManaged, given);
   if (known && kind == kMemoryDevice && managed == 0 &&
       ask(ordinal, kPointerDeviceOrdinal, given) && ordinal != device.ordinal())
-    fail(ANOCO_INVALID_ARGUMENT, std::string(name) + " leads to memory of CUDA device " +
-                                     std::to_string(ordinal) + ", the scorer uses device " +
-                                     std::to_string(device.ordinal()));
+    fail(ANOCO_INVALID_ARGUMENT,
+         std::string(name) + " leads to memory of CUDA device " + std::to_string(ordinal) +
+             ", the scorer uses device " + std::to_string(device.ordinal()),
+         "copy it to that device, or open the scorer on the other");
   if (!known || !ask(there, kPointerDevicePointer, given))
-    fail(ANOCO_INVALID_ARGUMENT, std::string(name) +
-                                     " does not lead to memory of a CUDA device, nor to "
-                                     "page-locked or managed memory that it can reach");
+    fail(ANOCO_INVALID_ARGUMENT,
+         std::string(name) +
+             " does not lead to memory of a CUDA device, nor to "
+             "page-locked or managed memory that it can reach",
+         "allocate it with CUDA, or pass it as memory of the host");
   return there;
 }
 

@@ -17,7 +17,9 @@ void check_chosen(const anoco_device_patches& query) {
   for (int64_t k = 0; k < query.chosen_count; ++k)
     if (query.chosen[k] < 0 || query.chosen[k] >= query.rows)
       fail(ANOCO_INVALID_ARGUMENT,
-           "chosen row " + std::to_string(query.chosen[k]) + " of " + std::to_string(query.rows));
+           "chosen row " + std::to_string(query.chosen[k]) + " of " + std::to_string(query.rows) +
+               " does not exist",
+           "rows count from 0");
 }
 
 }  // namespace

@@ -57,8 +57,10 @@ void refuse_row(const std::string& name, const void* numbers, Operands type, int
 void check_energies(const float* energy, int64_t rows) {
   for (int64_t i = 0; i < rows; ++i)
     if (!std::isfinite(energy[i]))
-      fail(ANOCO_CORRUPT, "the energy of query patch " + std::to_string(i) +
-                              " is not a number: the bank's memory was changed");
+      fail(ANOCO_CORRUPT,
+           "the energy of query patch " + std::to_string(i) +
+               " is not a number: the bank's memory was changed",
+           "keep the features as they are while a scorer uses them");
 }
 
 }  // namespace anoco::gpu

@@ -101,7 +101,8 @@ std::unique_ptr<const Road> open_road(std::shared_ptr<const Engine> engine,
   if (there >= 0 && there != device->ordinal())
     fail(ANOCO_INVALID_ARGUMENT, engine->label() + " computes on CUDA device " +
                                      std::to_string(there) + ", the scorer on " +
-                                     std::to_string(device->ordinal()) + ": both must be one");
+                                     std::to_string(device->ordinal()) +
+                                     ": both must be one; set options.gpu to the engine's device");
   const Operands operands = choice.half ? Operands::float16 : Operands::float32;
   return std::make_unique<DeviceRoad>(std::move(device), operands, std::move(engine),
                                       choice.window);

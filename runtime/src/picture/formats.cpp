@@ -104,8 +104,10 @@ anoco_image checked_image(const anoco_image* given) {
   check_stride(image.stride, least, "stride");
   if (image.format != ANOCO_NV12) return image;
   if (image.width % 2 != 0 || image.height % 2 != 0)
-    fail(ANOCO_BAD_PICTURE, "an NV12 picture of " + std::to_string(image.width) + "x" +
-                                std::to_string(image.height) + ": both must be even");
+    fail(ANOCO_BAD_PICTURE,
+         "an NV12 picture of " + std::to_string(image.width) + "x" + std::to_string(image.height) +
+             ": both must be even",
+         "cut off a row or a column");
   if (image.chroma == nullptr)
     image.chroma = static_cast<const uint8_t*>(image.data) + image.stride * image.height;
   if (image.chroma_stride == 0) image.chroma_stride = image.stride;

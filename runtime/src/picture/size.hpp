@@ -16,7 +16,8 @@ inline std::string odd_size(int64_t width, int64_t height) {
   const std::string size = std::to_string(width) + "x" + std::to_string(height) + " pixels";
   if (std::min(width, height) < kLeastSide)
     return size + ", too small to inspect: a picture needs at least 16 pixels on each side";
-  if (std::max(width, height) > kMostSide) return size + ": at most 32768 on a side are read";
+  if (std::max(width, height) > kMostSide)
+    return size + ": at most 32768 on a side are read, cut or scale it first";
   if (width * height > kMostPicturePixels)
     return size + ": at most 100 million are read, cut or scale it first";
   return "";

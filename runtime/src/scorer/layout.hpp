@@ -8,6 +8,7 @@
 
 namespace anoco {
 
+// Bytes that a scorer on the CPU takes where nobody says how many.
 constexpr int64_t kDefaultMemory = 48'000'000;
 
 // As callers say it: millions of bytes, 0 for the default.
@@ -20,7 +21,7 @@ struct Settings {
   double lambda = 1.0;
   double floor = 0.05;
   int threads = 1;
-  int64_t memory = 0;  // bytes
+  int64_t memory = kDefaultMemory;  // bytes
   bool pin = false;
 };
 

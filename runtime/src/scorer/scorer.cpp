@@ -151,8 +151,10 @@ void Scorer::write(int64_t first, int64_t rows, const Outputs& out) const {
   for (int64_t i = 0; i < rows; ++i) {
     const Row& row = rows_[i];
     if (!std::isfinite(row.energy))
-      fail(ANOCO_CORRUPT, "the energy of query patch " + std::to_string(first + i) +
-                              " is not a number: the bank's memory was changed");
+      fail(ANOCO_CORRUPT,
+           "the energy of query patch " + std::to_string(first + i) +
+               " is not a number: the bank's memory was changed",
+           "keep the features as they are while a scorer uses them, or let the bank copy them");
     if (out.energy != nullptr) out.energy[first + i] = row.energy;
     if (out.anchor != nullptr) out.anchor[first + i] = row.anchor;
     if (out.similarity != nullptr) out.similarity[first + i] = row.similarity;

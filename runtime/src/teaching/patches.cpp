@@ -58,7 +58,7 @@ int64_t Patches::add(int32_t reference, const float* features, const uint8_t* co
     const double sum = squares(rows());
     if (!std::isfinite(sum) && finite(patch, dim_))
       fail(ANOCO_BAD_FEATURES, "features of " + name +
-                                   " do not fit into float16; enrol with: anoco-edge enroll "
+                                   " do not fit into float16; enroll with: anoco-edge enroll "
                                    "--bank-dtype float32");
     const char* why = why_not(sum);
     if (why != nullptr && sum != 0) refuse(name, "patch " + std::to_string(seen) + " " + why);

@@ -16,7 +16,6 @@ namespace {
 constexpr double kMargin = 1.2;       // measured: see anoco_edge/threshold.py
 constexpr double kRounding = 1e-12;   // energies are squares: of nothing, (1e-7)^2 is left
 constexpr int64_t kMostHeldOut = 32;  // the cost grows with their number times the bank
-constexpr int64_t kMemory = 48'000'000;
 
 Scorer make_scorer(const Product& product, const Patches& patches) {
   if (product.lambda < 1e-24 || product.lambda > 1e24)
@@ -27,7 +26,6 @@ Scorer make_scorer(const Product& product, const Patches& patches) {
   settings.lambda = product.lambda;
   settings.floor = product.floor;
   settings.threads = available_processors();
-  settings.memory = kMemory;
   return Scorer(patches.bank(), settings);
 }
 

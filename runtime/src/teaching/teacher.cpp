@@ -48,7 +48,8 @@ void check_picture_name(const std::string& name) {
   try {
     parse_json(write_json(name), "name");
   } catch (const Failure&) {
-    fail(ANOCO_INVALID_ARGUMENT, "the name " + anoco::quoted(name) + " of a picture is not UTF-8");
+    fail(ANOCO_INVALID_ARGUMENT, "the name " + anoco::quoted(name) + " of a picture is not UTF-8",
+         "give names in UTF-8");
   }
 }
 

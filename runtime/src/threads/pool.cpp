@@ -43,7 +43,8 @@ Pool::Pool(int threads, bool pin) {
     }
   } catch (const std::system_error&) {
     stop();
-    fail(ANOCO_NO_THREADS, "the system refuses to start " + std::to_string(threads) + " threads");
+    fail(ANOCO_NO_THREADS, "the system refuses to start " + std::to_string(threads) + " threads",
+         "use fewer, or raise the limit of processes (ulimit -u)");
   }
 }
 

@@ -84,11 +84,14 @@ void check_port(const OpenVino& ov, const char* path, ov_output_const_port_t* ra
   ov.check(ov.ov_port_get_element_type(raw, &type), ANOCO_BAD_BUNDLE,
            std::string(path) + " has no type of " + wanted.name);
   if (shape != wanted.shape)
-    fail(ANOCO_BAD_BUNDLE, std::string(path) + ": " + wanted.name + " are of shape " +
-                               words(shape) + ", the manifest says " + words(wanted.shape));
+    fail(ANOCO_BAD_BUNDLE,
+         std::string(path) + ": " + wanted.name + " are of shape " + words(shape) +
+             ", the manifest says " + words(wanted.shape),
+         "export the bundle again");
   if (!is_type(ov, type, wanted))
     fail(ANOCO_BAD_BUNDLE,
-         std::string(path) + ": " + wanted.name + " are not of type " + wanted.type_name);
+         std::string(path) + ": " + wanted.name + " are not of type " + wanted.type_name,
+         "export the bundle again");
 }
 
 void check_ports(const OpenVino& ov, const ov_model_t* graph, const anoco_model& model) {

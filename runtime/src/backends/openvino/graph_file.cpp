@@ -53,11 +53,14 @@ bool is_graph(std::istream& file, uint64_t size) {
 
 void check_graph_file(const char* path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) fail(ANOCO_BAD_BUNDLE, std::string(path) + " cannot be read: " + std::strerror(errno));
+  if (!file)
+    fail(ANOCO_BAD_BUNDLE, std::string(path) + " cannot be read: " + std::strerror(errno),
+         "copy the bundle again");
   const auto size = uint64_t(file.tellg());
   file.seekg(0);
   if (!is_graph(file, size))
-    fail(ANOCO_BAD_BUNDLE, std::string(path) + " is not an ONNX graph, or only a part of one");
+    fail(ANOCO_BAD_BUNDLE, std::string(path) + " is not an ONNX graph, or only a part of one",
+         "copy the bundle again");
 }
 
 }  // namespace anoco

@@ -66,8 +66,10 @@ void check_version(const std::string& version) {
   int year = 0, release = 0;
   std::sscanf(version.c_str(), "%d.%d", &year, &release);
   if (year > kOldestYear || (year == kOldestYear && release >= kOldestRelease)) return;
-  fail(ANOCO_NO_BACKEND, "OpenVINO " + version + " is too old: " + std::to_string(kOldestYear) +
-                             "." + std::to_string(kOldestRelease) + " or newer is needed");
+  fail(ANOCO_NO_BACKEND,
+       "OpenVINO " + version + " is too old: " + std::to_string(kOldestYear) + "." +
+           std::to_string(kOldestRelease) + " or newer is needed",
+       "run: pip install --upgrade openvino");
 }
 
 // Lines that only say where in OpenVINO's sources, which nobody here has.
@@ -83,16 +85,23 @@ std::string one_line(const char* text) {
   return all.empty() ? text : all;
 }
 
+const char* what_to_do(anoco_status status) {
+  switch (status) {
+    case ANOCO_BAD_BUNDLE: return "copy the bundle again, or export it again";
+    case ANOCO_NO_BACKEND: return "install OpenVINO again, or use another backend";
+    default: return "try another device or backend, and report it if it stays";
+  }
+}
+
 }  // namespace
 
 OpenVino::OpenVino(const char* where) {
   void* const library = load(where);
-#define ANOCO_RESOLVE(function)                                                \
-  function = reinterpret_cast<decltype(function)>(dlsym(library, #function));  \
-  if (function == nullptr)                                                     \
-  fail(ANOCO_NO_BACKEND, "this version of OpenVINO has no function " #function \
-                         ": use another "                                      \
-                         "one")
+#define ANOCO_RESOLVE(function)                                                 \
+  function = reinterpret_cast<decltype(function)>(dlsym(library, #function));   \
+  if (function == nullptr)                                                      \
+  fail(ANOCO_NO_BACKEND, "this version of OpenVINO has no function " #function, \
+       "install 2024.6 or newer")
   ANOCO_OPENVINO_FUNCTIONS(ANOCO_RESOLVE);
 #undef ANOCO_RESOLVE
   version = version_of(*this);
@@ -106,7 +115,7 @@ void OpenVino::complain(ov_status_e result, anoco_status status, const std::stri
     ov_free(said);
   }
   if (words.empty()) words = ov_get_error_info(result);
-  fail(status, cannot + ": " + words);
+  fail(status, cannot + ": " + words, what_to_do(status));
 }
 
 }  // namespace anoco

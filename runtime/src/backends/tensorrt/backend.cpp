@@ -106,10 +106,11 @@ std::unique_ptr<Loaded> open_plan(const anoco_model& model) {
   const gpu::Current current(*loaded->device);
   loaded->runtime.reset(loaded->library.create_runtime(loaded->log));
   if (loaded->runtime == nullptr)
-    fail(ANOCO_ENGINE, "TensorRT does not start: " + loaded->log.take());
+    fail(ANOCO_ENGINE, "TensorRT does not start: " + loaded->log.take(), "run: anoco-edge doctor");
   loaded->engine.reset(loaded->runtime->deserializeCudaEngine(plan.data(), plan.size()));
   if (loaded->engine == nullptr)
-    fail(ANOCO_ENGINE, "TensorRT refuses " + record->path.string() + ": " + loaded->log.take());
+    fail(ANOCO_ENGINE, "TensorRT refuses " + record->path.string() + ": " + loaded->log.take(),
+         "build it again with: anoco-edge build BUNDLE --force");
   check_plan(*loaded, *record);
   loaded->type = loaded->engine->getTensorDataType(kOutput);
   return loaded;
@@ -149,7 +150,8 @@ struct Running {
 
 void must(Loaded& loaded, bool done, const char* call) {
   if (!done)
-    fail(ANOCO_ENGINE, std::string("TensorRT failed at ") + call + ": " + loaded.log.take());
+    fail(ANOCO_ENGINE, std::string("TensorRT failed at ") + call + ": " + loaded.log.take(),
+         "try again, and report it if it stays");
 }
 
 std::unique_ptr<Running> make_request(Loaded& loaded) {
@@ -160,7 +162,8 @@ std::unique_ptr<Running> make_request(Loaded& loaded) {
     running->context.reset(loaded.engine->createExecutionContext());
   }
   if (running->context == nullptr)
-    fail(ANOCO_ENGINE, "TensorRT cannot create a context: " + loaded.log.take());
+    fail(ANOCO_ENGINE, "TensorRT cannot create a context: " + loaded.log.take(),
+         "free memory of the device, or use fewer contexts");
   const Model& model = loaded.model;
   must(loaded, running->context->setInputShape(kInput, shape_of({1, model.height, model.width, 3})),
        "setInputShape");

@@ -44,8 +44,8 @@ template <class Function>
 void resolve(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function == nullptr)
-    fail(ANOCO_NO_BACKEND,
-         std::string("this version of TensorRT has no function ") + name + ": use another one");
+    fail(ANOCO_NO_BACKEND, std::string("this version of TensorRT has no function ") + name,
+         "install TensorRT " + std::to_string(NV_TENSORRT_MAJOR) + ".x");
 }
 
 }  // namespace
