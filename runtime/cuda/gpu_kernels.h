@@ -81,7 +81,7 @@ energy.cu
                    int rows, int dim, int metric, float* energy)
   anoco_energy_f16(const half* q, ...)
       metric as ANOCO_METRIC_...; moved of length zero: 1 - cos = 1; NaN stays NaN.
-usual.cu (one thread a patch)
+baseline.cu (one thread a patch)
   anoco_take_off(float* energy, const unsigned char* counted, const float* usual, int patches)
       max(energy - usual, 0) where counted, else 0; usual may be null: then only the zeros.
 pool.cu (one block)
@@ -89,7 +89,7 @@ pool.cu (one block)
              int* peak)
       the mean of the `top` largest counted energies (1: the maximum), and the lowest patch that has
       the largest; score NaN where any counted energy is NaN or nothing is counted.
-map.cu (two-dimensional blocks; x is the pixel, y the row)
+anomaly_map.cu (two-dimensional blocks; x is the pixel, y the row)
   anoco_map_across(const float* grid, const unsigned char* counted, const int* first,
                    const float* weights, int reach, int rows, int cols, int width, float* out)
   anoco_map_down(const float* rows_energy, const float* rows_weight, const unsigned char* counted,

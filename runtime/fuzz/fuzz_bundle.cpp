@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <string>
 
+#include "bundle/checksum.hpp"
 #include "bundle/documents.hpp"
 #include "bundle/json.hpp"
 #include "bundle/onnx_graph.hpp"
 #include "bundle/png.hpp"
 #include "bundle/safetensors.hpp"
-#include "bundle/sealed.hpp"
 #include "bundle/tensors.hpp"
 #include "failure.hpp"
 

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "api/boundary.hpp"
-#include "picture/counted.hpp"
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
+#include "picture/augmentation.hpp"
+#include "picture/patch_mask.hpp"
 #include "picture/placement.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
-#include "picture/views.hpp"
 
 namespace {
 

@@ -16,11 +16,11 @@
 #include <iterator>
 
 #include "bundle/bundle.hpp"
+#include "bundle/checksum.hpp"
 #include "bundle/json.hpp"
 #include "bundle/onnx_graph.hpp"
 #include "bundle/png.hpp"
 #include "bundle/safetensors.hpp"
-#include "bundle/sealed.hpp"
 #include "bundle/sha256.hpp"
 #include "failure.hpp"
 

@@ -11,7 +11,7 @@
 #include "anoco_edge.h"
 #include "tests/check.h"
 #include "tests/fake_backend.hpp"
-#include "tests/moody_backend.hpp"
+#include "tests/faulty_backend.hpp"
 
 namespace {
 

@@ -5,12 +5,12 @@
 #include <cstring>
 #include <string>
 
+#include "bundle/checksum.hpp"
 #include "bundle/documents.hpp"
 #include "bundle/inflate.hpp"
 #include "bundle/json.hpp"
 #include "bundle/png.hpp"
 #include "bundle/safetensors.hpp"
-#include "bundle/sealed.hpp"
 #include "bundle/sha256.hpp"
 #include "bundle/tensors.hpp"
 #include "failure.hpp"

@@ -18,9 +18,9 @@
 #include <map>
 #include <string>
 
+#include "bundle/checksum.hpp"
 #include "bundle/commit.hpp"
 #include "bundle/json.hpp"
-#include "bundle/sealed.hpp"
 #include "failure.hpp"
 #include "tests/check.h"
 

@@ -6,11 +6,11 @@
 #include <new>
 #include <vector>
 
-#include "picture/counted.hpp"
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
+#include "picture/augmentation.hpp"
+#include "picture/patch_mask.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
-#include "picture/views.hpp"
 #include "tests/check.h"
 
 namespace {

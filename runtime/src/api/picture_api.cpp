@@ -3,7 +3,7 @@
 #include <string>
 
 #include "api/boundary.hpp"
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
 #include "picture/prepare.hpp"
 
 namespace {

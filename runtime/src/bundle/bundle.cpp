@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "bundle/beneath.hpp"
+#include "bundle/directory.hpp"
 #include "bundle/documents.hpp"
 #include "bundle/files.hpp"
 #include "bundle/onnx_graph.hpp"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "bundle/beneath.hpp"
 #include "bundle/bytes.hpp"
+#include "bundle/directory.hpp"
 
 namespace anoco {
 

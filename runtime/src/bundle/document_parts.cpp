@@ -1,8 +1,8 @@
 #include "bundle/document_parts.hpp"
 
 #include "bundle/bytes.hpp"
+#include "bundle/checksum.hpp"
 #include "bundle/documents.hpp"
-#include "bundle/sealed.hpp"
 #include "failure.hpp"
 
 namespace anoco {

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "bundle/beneath.hpp"
 #include "bundle/bytes.hpp"
+#include "bundle/directory.hpp"
 
 namespace anoco {
 

@@ -5,7 +5,7 @@
 #include "bundle/bytes.hpp"
 #include "bundle/document_parts.hpp"
 #include "bundle/documents.hpp"
-#include "bundle/letters.hpp"
+#include "bundle/unicode.hpp"
 #include "failure.hpp"
 
 namespace anoco {

@@ -8,7 +8,7 @@
 
 #include "anoco_edge.h"
 #include "bundle/bundle.hpp"
-#include "detector/road.hpp"
+#include "detector/execution_provider.hpp"
 #include "engine/engine.hpp"
 
 namespace anoco {

@@ -3,12 +3,12 @@
 
 #include <optional>
 
-#include "detector/canvas.hpp"
+#include "detector/tiling.hpp"
 #include "detector/workspace.hpp"
 #include "engine/engine.hpp"
-#include "picture/counted.hpp"
-#include "picture/map.hpp"
-#include "picture/views.hpp"
+#include "picture/anomaly_map.hpp"
+#include "picture/augmentation.hpp"
+#include "picture/patch_mask.hpp"
 #include "scorer/scorer.hpp"
 
 namespace anoco {

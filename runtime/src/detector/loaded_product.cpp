@@ -1,7 +1,7 @@
 #include "detector/loaded_product.hpp"
 
 #include "failure.hpp"
-#include "picture/views.hpp"
+#include "picture/augmentation.hpp"
 
 namespace anoco {
 namespace {

@@ -5,7 +5,7 @@
 #include "bundle/schema.hpp"
 #include "gpu/device_allocator.hpp"
 #include "picture/placement.hpp"
-#include "picture/taps.hpp"
+#include "picture/resample_weights.hpp"
 
 namespace anoco::gpu {
 

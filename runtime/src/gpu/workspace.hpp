@@ -6,14 +6,14 @@
 #include <map>
 #include <optional>
 
-#include "detector/canvas.hpp"
+#include "detector/tiling.hpp"
 #include "detector/workspace.hpp"
-#include "gpu/lane.hpp"
-#include "gpu/map.hpp"
+#include "gpu/anomaly_map.hpp"
+#include "gpu/engine_session.hpp"
 #include "gpu/preparer.hpp"
 #include "gpu/scorer.hpp"
-#include "picture/counted.hpp"
-#include "picture/views.hpp"
+#include "picture/augmentation.hpp"
+#include "picture/patch_mask.hpp"
 
 namespace anoco::gpu {
 

@@ -3,7 +3,7 @@
 
 #include "buffer_list.hpp"
 #include "picture/placement.hpp"
-#include "picture/taps.hpp"
+#include "picture/resample_weights.hpp"
 
 namespace anoco {
 

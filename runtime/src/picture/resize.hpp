@@ -7,7 +7,7 @@
 #include "anoco_edge.h"
 #include "buffer_list.hpp"
 #include "picture/formats.hpp"
-#include "picture/taps.hpp"
+#include "picture/resample_weights.hpp"
 
 namespace anoco {
 

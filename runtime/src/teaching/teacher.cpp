@@ -9,7 +9,7 @@
 #include "bundle/json.hpp"
 #include "failure.hpp"
 #include "teaching/document.hpp"
-#include "teaching/enrolment.hpp"
+#include "teaching/enrollment.hpp"
 
 namespace anoco {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <random>
 
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
 #include "picture/prepare.hpp"
 #include "run.hpp"
 

@@ -1,4 +1,4 @@
-#include "picture/views.hpp"
+#include "picture/augmentation.hpp"
 
 #include <algorithm>
 #include <cmath>

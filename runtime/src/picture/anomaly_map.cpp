@@ -1,4 +1,4 @@
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
 
 #include <algorithm>
 #include <cmath>

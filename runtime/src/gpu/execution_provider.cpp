@@ -1,4 +1,4 @@
-#include "gpu/road.hpp"
+#include "gpu/execution_provider.hpp"
 
 #include <algorithm>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "bundle/beneath.hpp"
+#include "bundle/directory.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // The road through an NVIDIA device.
 #pragma once
 
-#include "detector/road.hpp"
+#include "detector/execution_provider.hpp"
 
 namespace anoco::gpu {
 

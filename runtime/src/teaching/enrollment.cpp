@@ -1,15 +1,15 @@
-#include "teaching/enrolment.hpp"
+#include "teaching/enrollment.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <utility>
 
+#include "bundle/checksum.hpp"
 #include "bundle/png_write.hpp"
-#include "bundle/sealed.hpp"
 #include "bundle/sha256.hpp"
 #include "failure.hpp"
 #include "teaching/document.hpp"
-#include "teaching/provisional.hpp"
+#include "teaching/provisional_threshold.hpp"
 
 namespace anoco {
 

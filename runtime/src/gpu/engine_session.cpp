@@ -1,4 +1,4 @@
-#include "gpu/lane.hpp"
+#include "gpu/engine_session.hpp"
 
 #include <algorithm>
 

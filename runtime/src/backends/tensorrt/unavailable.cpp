@@ -1,4 +1,4 @@
-#include "backends/absent.hpp"
+#include "backends/unavailable.hpp"
 
 #include "backends/tensorrt/tensorrt.hpp"
 

@@ -1,10 +1,10 @@
-#include "teaching/gentle_views.hpp"
+#include "teaching/jitter.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "picture/views.hpp"
+#include "picture/augmentation.hpp"
 
 namespace anoco {
 namespace {

@@ -1,7 +1,7 @@
 // The backbone's part of a context on a device: its input and its features there, and its graph.
 #pragma once
 
-#include "detector/road.hpp"
+#include "detector/execution_provider.hpp"
 #include "gpu/device_allocator.hpp"
 #include "gpu/patches.hpp"
 #include "gpu/stream.hpp"

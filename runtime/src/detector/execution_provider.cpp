@@ -1,8 +1,8 @@
-#include "detector/road.hpp"
+#include "detector/execution_provider.hpp"
 
 #include "detector/host_workspace.hpp"
 #include "failure.hpp"
-#include "gpu/road.hpp"
+#include "gpu/execution_provider.hpp"
 
 namespace anoco {
 namespace {

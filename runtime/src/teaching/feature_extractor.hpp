@@ -5,9 +5,9 @@
 
 #include "buffer.hpp"
 #include "bundle/bundle.hpp"
-#include "detector/canvas.hpp"
+#include "detector/tiling.hpp"
 #include "engine/engine.hpp"
-#include "picture/counted.hpp"
+#include "picture/patch_mask.hpp"
 #include "picture/prepare.hpp"
 
 namespace anoco {

@@ -1,4 +1,4 @@
-#include "teaching/patches.hpp"
+#include "teaching/bank_builder.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "picture/counted.hpp"
+#include "picture/patch_mask.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "failure.hpp"
+#include "picture/augmentation.hpp"
 #include "picture/sample.hpp"
-#include "picture/views.hpp"
 
 namespace anoco {
 namespace {

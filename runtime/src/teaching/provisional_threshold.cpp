@@ -1,4 +1,4 @@
-#include "teaching/provisional.hpp"
+#include "teaching/provisional_threshold.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 #include "failure.hpp"
 #include "scorer/scorer.hpp"
-#include "teaching/gentle_views.hpp"
+#include "teaching/jitter.hpp"
 #include "threads/pool.hpp"
 
 namespace anoco {

@@ -1,9 +1,9 @@
-#include "gpu/map.hpp"
+#include "gpu/anomaly_map.hpp"
 
 #include <algorithm>
 
 #include "gpu/stream.hpp"
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
 
 namespace anoco::gpu {
 namespace {

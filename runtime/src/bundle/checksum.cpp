@@ -1,4 +1,4 @@
-#include "bundle/sealed.hpp"
+#include "bundle/checksum.hpp"
 
 #include <optional>
 

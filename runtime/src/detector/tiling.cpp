@@ -1,4 +1,4 @@
-#include "detector/canvas.hpp"
+#include "detector/tiling.hpp"
 
 #include <cstring>
 

@@ -6,8 +6,8 @@
 
 #include "bundle/commit.hpp"
 #include "bundle/json.hpp"
-#include "teaching/patches.hpp"
-#include "teaching/picture_reader.hpp"
+#include "teaching/bank_builder.hpp"
+#include "teaching/feature_extractor.hpp"
 #include "teaching/teacher.hpp"
 
 namespace anoco {

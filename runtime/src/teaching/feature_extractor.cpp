@@ -1,4 +1,4 @@
-#include "teaching/picture_reader.hpp"
+#include "teaching/feature_extractor.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "bundle/letters.hpp"
+#include "bundle/unicode.hpp"
 
 #include <algorithm>
 #include <iterator>

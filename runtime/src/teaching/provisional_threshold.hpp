@@ -6,8 +6,8 @@
 
 #include "bundle/json.hpp"
 #include "bundle/schema.hpp"
-#include "teaching/patches.hpp"
-#include "teaching/picture_reader.hpp"
+#include "teaching/bank_builder.hpp"
+#include "teaching/feature_extractor.hpp"
 
 namespace anoco {
 
