@@ -23,7 +23,7 @@ struct Query {
 };
 
 // Shared by a block.
-struct Neighbours {
+struct NeighborList {
   int index[kChunk];
   float weight[kChunk];
   int in_warp[kSteps][kWarps];
@@ -32,7 +32,7 @@ struct Neighbours {
 
 // What float32 cannot hold of the sum is kept beside it: exact enough for a hundred thousand terms
 // that nearly cancel.
-struct Exact {
+struct CompensatedSum {
   float sum, rest;
 
   __device__ void add(float term) {
@@ -53,7 +53,7 @@ static __device__ float weight_of(const Query& query, float s, float r_norm) {
 // Looks at kChunk references from `first` on and adds the neighbours among them to a list that has
 // `count`, as far as there is room. Returns how many there are now; adds this thread's weights to
 // d.
-static __device__ int look_through(const Query& query, int first, int count, Neighbours& list,
+static __device__ int look_through(const Query& query, int first, int count, NeighborList& list,
                                    double& d) {
   float s[kSteps];
   bool is[kSteps];
@@ -97,7 +97,7 @@ static __device__ int look_through(const Query& query, int first, int count, Nei
 }
 
 // Weights over lambda + d, so that nothing overflows.
-static __device__ void divide(Neighbours& list, int count, double stiffness) {
+static __device__ void divide(NeighborList& list, int count, double stiffness) {
   __syncthreads();
   for (int n = threadIdx.x; n < count; n += ANOCO_GPU_BLOCK)
     list.weight[n] = (float)((double)list.weight[n] / stiffness);
@@ -109,7 +109,7 @@ struct Panel {
   const Number* bank;
   int dim, first;  // of this thread
   float q[kColumns];
-  Exact drift[kColumns], moved[kColumns];
+  CompensatedSum drift[kColumns], moved[kColumns];
 
   __device__ void start(const Number* query, float own_weight) {
 #pragma unroll
@@ -121,7 +121,7 @@ struct Panel {
     }
   }
 
-  __device__ void pull(const Neighbours& list, int count) {
+  __device__ void pull(const NeighborList& list, int count) {
     for (int n = 0; n < count; ++n) {
       const Number* reference = bank + (long long)list.index[n] * dim;
       const float weight = list.weight[n];
@@ -149,7 +149,7 @@ struct Panel {
 
 template <class Number>
 static __device__ void aggregate(const Query& query, const Number* q, const Number* bank,
-                                 double lambda, int dim, Neighbours& list, float* drift,
+                                 double lambda, int dim, NeighborList& list, float* drift,
                                  float* moved, int* neighbors) {
   int count = 0;
   double d = 0, unused = 0;
@@ -181,7 +181,7 @@ static __device__ void aggregate_row(const float* products, const Number* q, con
                                      const Number* bank, const float* r_norm, const int* anchor,
                                      const float* limit, double lambda, float floor, int refs,
                                      int dim, float* drift, float* moved, int* neighbors,
-                                     Neighbours& list) {
+                                     NeighborList& list) {
   const int row = blockIdx.x;
   const long long numbers = (long long)row * dim;
   const Query query = {
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, 4)
                         const float* bank, const float* r_norm, const int* anchor,
                         const float* limit, double lambda, float floor, int rows, int refs, int dim,
                         float* drift, float* moved, int* neighbors) {
-  __shared__ Neighbours list;
+  __shared__ NeighborList list;
   if ((int)blockIdx.x < rows)
     aggregate_row(products, q, q_norm, bank, r_norm, anchor, limit, lambda, floor, refs, dim, drift,
                   moved, neighbors, list);
@@ -206,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, 4)
                         const half_bits* bank, const float* r_norm, const int* anchor,
                         const float* limit, double lambda, float floor, int rows, int refs, int dim,
                         float* drift, float* moved, int* neighbors) {
-  __shared__ Neighbours list;
+  __shared__ NeighborList list;
   if ((int)blockIdx.x < rows)
     aggregate_row(products, q, q_norm, bank, r_norm, anchor, limit, lambda, floor, refs, dim, drift,
                   moved, neighbors, list);

@@ -2,7 +2,7 @@
 #include "gpu_kernels.h"
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_TILE* ANOCO_GPU_TILE)
-    anoco_map_across(const float* grid, const unsigned char* counted, const int* first,
+    anoco_map_across(const float* grid, const unsigned char* scored, const int* first,
                      const float* weights, int reach, int rows, int cols, int width, float* out) {
   const int x = blockIdx.x * ANOCO_GPU_TILE + threadIdx.x;
   const int row = blockIdx.y * ANOCO_GPU_TILE + threadIdx.y;
@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_TILE* ANOCO_GPU_TILE)
   weights += (long long)x * reach;
   float sum = 0;
   for (int k = 0; k < reach; ++k)
-    if (counted == nullptr || counted[patch + k] != 0)
+    if (scored == nullptr || scored[patch + k] != 0)
       sum = __fadd_rn(sum, __fmul_rn(weights[k], grid == nullptr ? 1.0f : grid[patch + k]));
   out[(long long)row * width + x] = sum;
 }
@@ -25,7 +25,7 @@ static __device__ float weighted_column(const float* column, int width, const fl
 }
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_TILE* ANOCO_GPU_TILE)
-    anoco_map_down(const float* rows_energy, const float* rows_weight, const unsigned char* counted,
+    anoco_map_down(const float* rows_energy, const float* rows_weight, const unsigned char* scored,
                    const int* first, const float* weights, int reach, int cols, int width,
                    int height, int stride, float* out) {
   const int x = blockIdx.x * ANOCO_GPU_TILE + threadIdx.x;
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_TILE* ANOCO_GPU_TILE)
   const long long start = (long long)first[y] * width + x;
   weights += (long long)y * reach;
   float sum = weighted_column(rows_energy + start, width, weights, reach);
-  if (counted != nullptr && counted[(long long)(y / stride) * cols + x / stride] == 0)
+  if (scored != nullptr && scored[(long long)(y / stride) * cols + x / stride] == 0)
     sum = 0;
   else if (rows_weight != nullptr)  // a patch that does not count: averaged without it
     sum = __fdiv_rn(sum, weighted_column(rows_weight + start, width, weights, reach));

@@ -30,7 +30,7 @@ enum {
   X(anoco_aggregate_f16)     \
   X(anoco_energy_f32)        \
   X(anoco_energy_f16)        \
-  X(anoco_take_off)          \
+  X(anoco_subtract_baseline) \
   X(anoco_pool)              \
   X(anoco_map_across)        \
   X(anoco_map_down)          \
@@ -82,21 +82,21 @@ energy.cu
   anoco_energy_f16(const half* q, ...)
       metric as ANOCO_METRIC_...; moved of length zero: 1 - cos = 1; NaN stays NaN.
 baseline.cu (one thread a patch)
-  anoco_take_off(float* energy, const unsigned char* counted, const float* usual, int patches)
-      max(energy - usual, 0) where counted, else 0; usual may be null: then only the zeros.
+  anoco_subtract_baseline(float* energy, const unsigned char* scored, const float* baseline, int
+patches) max(energy - baseline, 0) where scored, else 0; baseline may be null: then only the zeros.
 pool.cu (one block)
-  anoco_pool(const float* energy, const unsigned char* counted, int patches, int top, float* score,
+  anoco_pool(const float* energy, const unsigned char* scored, int patches, int top, float* score,
              int* peak)
-      the mean of the `top` largest counted energies (1: the maximum), and the lowest patch that has
-      the largest; score NaN where any counted energy is NaN or nothing is counted.
+      the mean of the `top` largest scored energies (1: the maximum), and the lowest patch that has
+      the largest; score NaN where any scored energy is NaN or nothing is scored.
 anomaly_map.cu (two-dimensional blocks; x is the pixel, y the row)
-  anoco_map_across(const float* grid, const unsigned char* counted, const int* first,
+  anoco_map_across(const float* grid, const unsigned char* scored, const int* first,
                    const float* weights, int reach, int rows, int cols, int width, float* out)
-  anoco_map_down(const float* rows_energy, const float* rows_weight, const unsigned char* counted,
+  anoco_map_down(const float* rows_energy, const float* rows_weight, const unsigned char* scored,
                  const int* first, const float* weights, int reach, int cols, int width, int height,
                  int stride, float* out)
       the two passes of src/picture/map.cpp with the same tables: grid null gives the weights of
-      what counts, counted null counts all, rows_weight null divides by nothing.
+      what counts, scored null counts all, rows_weight null divides by nothing.
 resize.cu (two-dimensional blocks; x is the pixel, y the row)
   anoco_resize_across(const unsigned char* image, const unsigned char* chroma, int format,
                       long long stride, long long chroma_stride, int width, int height,

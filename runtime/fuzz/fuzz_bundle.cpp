@@ -35,7 +35,8 @@ InputContract contract() {
 
 std::string sealed_again(std::string_view text) {
   Json document = parse_json(text, "file");
-  return document.as<Json::Object>() == nullptr ? std::string(text) : seal(std::move(document));
+  return document.as<Json::Object>() == nullptr ? std::string(text)
+                                                : write_with_checksum(std::move(document));
 }
 
 void read_json(std::string_view text) {
@@ -47,8 +48,8 @@ void read_manifest(std::string_view text) { anoco::read_manifest(sealed_again(te
 
 void read_product(std::string_view text) {
   const Product product = anoco::read_product(sealed_again(text), "file");
-  const InputContract canvas = contract().canvas(product.tiles);
-  must(canvas.rows * canvas.stride == canvas.height && canvas.cols * canvas.stride == canvas.width);
+  const InputContract tiled = contract().tiled(product.tiles);
+  must(tiled.rows * tiled.stride == tiled.height && tiled.cols * tiled.stride == tiled.width);
 }
 
 void read_bank(std::string_view bytes) {

@@ -40,7 +40,7 @@ inline anoco_status create_request(void* engine, void** request, char*, size_t) 
 
 inline void destroy_request(void* request) { delete static_cast<Request*>(request); }
 
-inline void measure(const Engine& engine, const uint8_t* pixels, float* features) {
+inline void compute_features(const Engine& engine, const uint8_t* pixels, float* features) {
   const anoco::InputContract& input = engine.input;
   for (int64_t row = 0; row < input.rows; ++row)
     for (int64_t col = 0; col < input.cols; ++col) {
@@ -61,7 +61,7 @@ inline anoco_status run(void* request, const uint8_t* pixels, const float** feat
     *features = known.features.data();
     return ANOCO_OK;
   }
-  measure(*made->engine, pixels, made->features.data());
+  compute_features(*made->engine, pixels, made->features.data());
   *features = made->features.data();
   return ANOCO_OK;
 }

@@ -10,16 +10,16 @@
 #include "tests/check.h"
 #include "tests/fake_backend.hpp"
 
-namespace moody {
+namespace faulty {
 
-enum class Mood { good, throws, throws_a_number, no_memory, fails, not_a_number, another_model };
-inline Mood on_open = Mood::good, on_request = Mood::good, on_run = Mood::good;
+enum class Fault { good, throws, throws_a_number, no_memory, fails, not_a_number, another_model };
+inline Fault on_open = Fault::good, on_request = Fault::good, on_run = Fault::good;
 
-inline anoco_status act(Mood mood) {
-  if (mood == Mood::throws) throw std::runtime_error("out of the blue");
-  if (mood == Mood::throws_a_number) throw 7;
-  if (mood == Mood::no_memory) throw std::bad_alloc();
-  return mood == Mood::fails ? ANOCO_ENGINE : ANOCO_OK;
+inline anoco_status act(Fault fault) {
+  if (fault == Fault::throws) throw std::runtime_error("out of the blue");
+  if (fault == Fault::throws_a_number) throw 7;
+  if (fault == Fault::no_memory) throw std::bad_alloc();
+  return fault == Fault::fails ? ANOCO_ENGINE : ANOCO_OK;
 }
 
 inline anoco_status open(void* user, const anoco_model* model, void** engine, char* error,
@@ -38,9 +38,9 @@ inline anoco_status run(void* request, const uint8_t* pixels, const float** feat
   const anoco_status status = act(on_run);
   if (status != ANOCO_OK) return status;
   auto* made = static_cast<fake::Request*>(request);
-  if (on_run == Mood::another_model || on_run == Mood::not_a_number) {
-    fake::measure(*made->engine, pixels, made->features.data());
-    if (on_run == Mood::not_a_number)
+  if (on_run == Fault::another_model || on_run == Fault::not_a_number) {
+    fake::compute_features(*made->engine, pixels, made->features.data());
+    if (on_run == Fault::not_a_number)
       made->features.back() = std::numeric_limits<float>::quiet_NaN();
     *features = made->features.data();
     return ANOCO_OK;
@@ -51,7 +51,7 @@ inline anoco_status run(void* request, const uint8_t* pixels, const float** feat
 inline void add(const std::string& bundle) {
   anoco_backend backend = {};
   backend.struct_size = sizeof backend;
-  backend.name = "moody";
+  backend.name = "faulty";
   backend.user = const_cast<char*>(bundle.c_str());
   backend.open = open;
   backend.close = fake::close;
@@ -78,4 +78,4 @@ inline void listen(void* user, int32_t level, const char* text) {
   if (log->throws) throw std::runtime_error("the log is full");
 }
 
-}  // namespace moody
+}  // namespace faulty

@@ -99,21 +99,21 @@ ANOCO_API anoco_status parts_enlarge(const PartsContract* contract, int64_t widt
 }
 
 // Of every picture and view in turn with one counter.
-ANOCO_API anoco_status parts_counted(const PartsContract* contract, const double* points,
-                                     int64_t point_count, const uint8_t* ignore,
-                                     int64_t ignore_width, int64_t ignore_height,
-                                     const int64_t* sizes, const double* views, int64_t count,
-                                     uint8_t* out) {
+ANOCO_API anoco_status parts_scored(const PartsContract* contract, const double* points,
+                                    int64_t point_count, const uint8_t* ignore,
+                                    int64_t ignore_width, int64_t ignore_height,
+                                    const int64_t* sizes, const double* views, int64_t count,
+                                    uint8_t* out) {
   return guarded([&] {
     std::optional<Mask> mask;
     if (ignore != nullptr)
       mask = Mask{ignore_width, ignore_height, {ignore, ignore + ignore_width * ignore_height}};
     const InputContract input = contract_of(*contract);
-    Counter counter(input, polygon_of(points, point_count), mask);
+    PatchMask patch_mask(input, polygon_of(points, point_count), mask);
     for (int64_t i = 0; i < count; ++i) {
       const Placement placement = place(input, sizes[2 * i], sizes[2 * i + 1]);
-      const uint8_t* counted = counter.counted(placement, affine_of(views + 6 * i));
-      std::memcpy(out + i * input.patches(), counted, size_t(input.patches()));
+      const uint8_t* scored = patch_mask.scored(placement, affine_of(views + 6 * i));
+      std::memcpy(out + i * input.patches(), scored, size_t(input.patches()));
     }
   });
 }
@@ -146,7 +146,7 @@ ANOCO_API void parts_box_in_source(const double* view, const double* box, double
 }
 
 ANOCO_API anoco_status parts_average(const PartsContract* contract, const double* views,
-                                     const float* energies, const uint8_t* counted, int64_t count,
+                                     const float* energies, const uint8_t* scored, int64_t count,
                                      const uint8_t* wanted, float* out) {
   return guarded([&] {
     const InputContract input = contract_of(*contract);
@@ -155,7 +155,7 @@ ANOCO_API anoco_status parts_average(const PartsContract* contract, const double
       average.start();
       for (int64_t i = 0; i < count; ++i)
         average.add(affine_of(views + 6 * i), energies + i * input.patches(),
-                    counted + i * input.patches());
+                    scored + i * input.patches());
     }
     average.finish(wanted, out);
   });

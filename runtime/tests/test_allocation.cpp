@@ -137,7 +137,7 @@ void score_patches() {
     const auto device = anoco::gpu::Device::open(0);
     const anoco::gpu::DeviceBuffer<float> there(device, kRows * kDim);
     {
-      const anoco::gpu::Current current(*device);
+      const anoco::gpu::CurrentDevice current(*device);
       anoco::gpu::driver().cuMemsetD32Async(there.address(), 0x3f800000, kRows * kDim, nullptr);
     }
     const int32_t chosen[] = {3, 1, 20};

@@ -161,14 +161,15 @@ void hashes_do_not_depend_on_pieces_or_instructions() {
 }
 
 void a_sealed_document_shows_every_change() {
-  const std::string text = seal(parse_json(R"({"checksum": "", "a": [1, "\u00e9"]})", "a.json"));
-  CHECK(is_sealed(text) && text.back() == '\n');
+  const std::string text =
+      write_with_checksum(parse_json(R"({"checksum": "", "a": [1, "\u00e9"]})", "a.json"));
+  CHECK(has_valid_checksum(text) && text.back() == '\n');
   for (size_t i = 0; i < text.size(); ++i) {
     std::string changed = text;
     changed[i] = static_cast<char>(changed[i] ^ 1);
-    CHECK(!is_sealed(changed));
+    CHECK(!has_valid_checksum(changed));
   }
-  CHECK(!is_sealed(text.substr(0, text.size() - 1)) && !is_sealed(""));
+  CHECK(!has_valid_checksum(text.substr(0, text.size() - 1)) && !has_valid_checksum(""));
 }
 
 // ---- safetensors
@@ -308,12 +309,12 @@ void tiles_cover_the_canvas_or_are_refused() {
   tiles.columns = {0, 48};
   tiles.rows = {0};
   tiles.fit = Fit::letterbox;
-  const InputContract canvas = input.canvas(tiles);
-  CHECK(canvas.cols == 7 && canvas.rows == 4 && canvas.width == 112 && canvas.dim == 8);
-  CHECK(canvas.fit == Fit::letterbox && input.canvas(std::nullopt).cols == 4);
+  const InputContract tiled = input.tiled(tiles);
+  CHECK(tiled.cols == 7 && tiled.rows == 4 && tiled.width == 112 && tiled.dim == 8);
+  CHECK(tiled.fit == Fit::letterbox && input.tiled(std::nullopt).cols == 4);
   const auto error = [&](std::vector<int64_t> columns) {
     tiles.columns = std::move(columns);
-    return refused([&] { input.canvas(tiles); });
+    return refused([&] { input.tiled(tiles); });
   };
   CHECK(contains(error({0, 40, 48}), "tiles at 0, 40, 48 do not cover 112 pixels"));
   for (const auto& columns : std::vector<std::vector<int64_t>>{{0},

@@ -258,7 +258,8 @@ static void a_disk_that_fails_after_the_rename_loses_nothing() {
 }
 
 static std::string document(const std::string& bank) {
-  return anoco::seal(anoco::Json::Object{{"bank", anoco::Json::Object{{"path", bank}}}});
+  return anoco::write_with_checksum(
+      anoco::Json::Object{{"bank", anoco::Json::Object{{"path", bank}}}});
 }
 
 static void files_that_no_generation_names_are_swept() {

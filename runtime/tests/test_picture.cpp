@@ -97,11 +97,12 @@ void prepare_all(const InputContract& contract, int64_t most) {
 void inspect_all(const InputContract& contract) {
   const std::vector<Point> region{{0.1, 0.1}, {0.9, 0.05}, {0.95, 0.9}};
   const Mask ignore{5, 3, std::vector<uint8_t>{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
-  Counter counter(contract, region, ignore);
-  (void)exactly<Counter>(Counter::bytes(contract, {}, {}), contract, std::vector<Point>{},
-                         std::nullopt);
-  auto maker = exactly<MapMaker>(MapMaker::bytes(contract.rows, contract.cols, contract.stride),
-                                 contract.rows, contract.cols, contract.stride);
+  PatchMask patch_mask(contract, region, ignore);
+  (void)exactly<PatchMask>(PatchMask::bytes(contract, {}, {}), contract, std::vector<Point>{},
+                           std::nullopt);
+  auto maker = exactly<AnomalyMapBuilder>(
+      AnomalyMapBuilder::bytes(contract.rows, contract.cols, contract.stride), contract.rows,
+      contract.cols, contract.stride);
   auto finder = exactly<RegionFinder>(RegionFinder::bytes(contract), contract);
   auto average = exactly<ViewAverage>(ViewAverage::bytes(contract), contract);
 
@@ -117,11 +118,11 @@ void inspect_all(const InputContract& contract) {
   average.start();
   for (const Affine& view : {kIdentity, turned}) {
     warp(rgb.data(), contract.width, contract.height, view, contract.fill, warped.data());
-    average.add(view, energy.data(), counter.counted(placement, view));
+    average.add(view, energy.data(), patch_mask.scored(placement, view));
   }
-  const uint8_t* counted = counter.counted(placement);
-  average.finish(counted, mean.data());
-  maker.make(mean.data(), counted, map.data());
+  const uint8_t* scored = patch_mask.scored(placement);
+  average.finish(scored, mean.data());
+  maker.make(mean.data(), scored, map.data());
   finder.find(mean.data(), map.data(), 0.5, placement, 0, outline.data());
   CHECK(taken == before);
   CHECK(finder.count() > 0);

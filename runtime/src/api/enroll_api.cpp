@@ -45,10 +45,10 @@ extern "C" anoco_status anoco_enroll(anoco_detector* detector, const anoco_image
     if (asked.product != nullptr) product = asked.product;
     const auto given = read_pictures(pictures, count, asked.names);
     const anoco::Teacher teacher(detector->detector->bundle(), detector->detector->engine());
-    const anoco::Taught taught = teacher.enroll(given, product);
+    const anoco::EnrollmentSummary summary = teacher.enroll(given, product);
     if (out == nullptr) return;
-    anoco::write_out(out, anoco_enrolled{sizeof(anoco_enrolled), 0, taught.added, taught.duplicates,
-                                         taught.references, taught.patches, taught.generation,
-                                         taught.threshold});
+    anoco::write_out(out, anoco_enrolled{sizeof(anoco_enrolled), 0, summary.added,
+                                         summary.duplicates, summary.references, summary.patches,
+                                         summary.generation, summary.threshold});
   });
 }

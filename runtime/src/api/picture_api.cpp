@@ -85,7 +85,7 @@ anoco_status anoco_energy_map(const float* energy, const uint8_t* counted, int64
     need(out, "out");
     check_grid(rows, cols, stride);
     check_energy(energy, counted, rows * cols);
-    anoco::MapMaker(rows, cols, stride).make(energy, counted, out);
+    anoco::AnomalyMapBuilder(rows, cols, stride).make(energy, counted, out);
   });
 }
 

@@ -9,7 +9,7 @@
 namespace anoco {
 
 // `why` must be a constant: the backend keeps the pointer.
-inline anoco_backend absent_backend(const char* name, const char* why) {
+inline anoco_backend unavailable_backend(const char* name, const char* why) {
   anoco_backend backend{};
   backend.struct_size = sizeof backend;
   backend.name = name;

@@ -65,8 +65,8 @@ Bundle Bundle::open(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(root, error))
     refuse("there is no bundle at " + path + "; make one with: anoco-edge export");
-  const bool there = reading(root, [&] { return Directory::open(root).exists(kManifest); });
-  if (!there)
+  const bool has_manifest = reading(root, [&] { return Directory::open(root).exists(kManifest); });
+  if (!has_manifest)
     refuse(path + " has no manifest.json, so it is not a bundle; make one with: anoco-edge export");
   const Bytes text = read_text(root, kManifest);
   Bundle bundle(root, read_manifest(view(text), file.string()), sha256_hex(view(text)));
@@ -211,7 +211,7 @@ std::optional<BaselineGrid> Bundle::baseline(const Product& product) const {
   const fs::path folder = product_folder(product.name);
   const FileRecord& record = product.baseline->file;
   const Bytes bytes = read(record, folder);
-  return read_baseline(view(bytes), product.baseline->sigmas, manifest_.input.canvas(product.tiles),
+  return read_baseline(view(bytes), product.baseline->sigmas, manifest_.input.tiled(product.tiles),
                        (folder / record.path).string());
 }
 

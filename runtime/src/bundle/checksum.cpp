@@ -35,12 +35,12 @@ std::string hash_without(std::string_view text, size_t digits) {
 
 }  // namespace
 
-bool is_sealed(std::string_view text) {
+bool has_valid_checksum(std::string_view text) {
   const auto digits = find_digits(text);
   return digits && text.substr(*digits, kDigits) == hash_without(text, *digits);
 }
 
-std::string seal(Json document) {
+std::string write_with_checksum(Json document) {
   document.set("checksum", std::string(kDigits, '0'));
   std::string text = write_json(document) + "\n";
   if (text.size() > kMostText)

@@ -10,9 +10,9 @@
 
 namespace anoco {
 
-bool is_sealed(std::string_view text);
+bool has_valid_checksum(std::string_view text);
 
 // The bytes to write for a document (an object), whose checksum is filled in.
-std::string seal(Json document);
+std::string write_with_checksum(Json document);
 
 }  // namespace anoco

@@ -116,7 +116,7 @@ std::set<std::string> named_by_any(const Directory& folder, const std::vector<st
   for (const std::string& name : files) {
     if (name != kCurrent && number_in(name, "history/product-", ".json") == 0) continue;
     const Bytes text = read_text(folder, name);
-    check_seal(view(text), name);
+    check_checksum(view(text), name);
     add_paths(parse_json(view(text), name), named);
     named.insert(name);
   }
@@ -176,8 +176,8 @@ void try_to_take_away(const Directory& folder, const std::vector<std::string>& n
 }
 
 // The folder of a product, and the two above it.
-struct Opened {
-  explicit Opened(const ProductPlace& place)
+struct ProductFolders {
+  explicit ProductFolders(const ProductPlace& place)
       : bundle(Directory::open(place.bundle)),
         products(bundle.make_folder(kProducts)),
         folder(products.make_folder(place.product)) {}
@@ -186,9 +186,9 @@ struct Opened {
 };
 
 // Everything up to the rename, or nothing.
-void write_until_current(const Opened& opened, const std::vector<Content>& files,
+void write_until_current(const ProductFolders& folders, const std::vector<Content>& files,
                          const std::vector<Content>& history, std::string_view document) {
-  const Directory& folder = opened.folder;
+  const Directory& folder = folders.folder;
   std::vector<std::string> fresh;
   for (const std::vector<Content>* contents : {&history, &files})
     for (const Content& content : *contents)
@@ -196,8 +196,8 @@ void write_until_current(const Opened& opened, const std::vector<Content>& files
   try {
     put(folder, files);
     if (history.empty()) {  // the first generation: the folder itself may be new
-      opened.products.sync();
-      opened.bundle.sync();
+      folders.products.sync();
+      folders.bundle.sync();
     }
     put(folder, history);
     folder.put(kCurrent, document);
@@ -208,8 +208,8 @@ void write_until_current(const Opened& opened, const std::vector<Content>& files
   }
 }
 
-void write_generation(const Opened& opened, const Generation& generation) {
-  const Directory& folder = opened.folder;
+void write_generation(const ProductFolders& folders, const Generation& generation) {
+  const Directory& folder = folders.folder;
   const std::vector<Content> own{{history_path(generation.number), generation.document}};
   std::vector<Content> files, history;
   Bytes before;
@@ -223,7 +223,7 @@ void write_generation(const Opened& opened, const Generation& generation) {
     history.push_back(own[0]);
   }
   sweep(folder);
-  write_until_current(opened, files, history, generation.document);
+  write_until_current(folders, files, history, generation.document);
   folder.sync();
   // The first generation writes its history last, so that history without a product.json says
   // that it was lost.
@@ -233,7 +233,8 @@ void write_generation(const Opened& opened, const Generation& generation) {
 }  // namespace
 
 ProductLock::ProductLock(const ProductPlace& place, double seconds)
-    : handle_(writing(place.folder(), [&] { return Opened(place).folder.open_lock(kLock); })) {
+    : handle_(
+          writing(place.folder(), [&] { return ProductFolders(place).folder.open_lock(kLock); })) {
   using Clock = std::chrono::steady_clock;
   const std::string folder = place.folder().string();
   const Clock::time_point start = Clock::now();
@@ -257,7 +258,7 @@ int64_t next_generation(const ProductPlace& place) {
   // A kill between bank and history leaves a bank without its history file.
   return 1 + writing(place.folder(), [&] {
            int64_t largest = 0;
-           for (const std::string& name : Opened(place).folder.files())
+           for (const std::string& name : ProductFolders(place).folder.files())
              largest = std::max({largest, number_in(name, "bank-", ".safetensors"),
                                  number_in(name, "history/product-", ".json")});
            return largest;
@@ -265,11 +266,11 @@ int64_t next_generation(const ProductPlace& place) {
 }
 
 void commit(const ProductPlace& place, const Generation& generation) {
-  const Opened opened = writing(place.folder(), [&] { return Opened(place); });
+  const ProductFolders folders = writing(place.folder(), [&] { return ProductFolders(place); });
   try {
-    write_generation(opened, generation);
+    write_generation(folders, generation);
   } catch (const std::system_error& error) {
-    const bool done = is_current(opened.folder, generation.document);
+    const bool done = is_current(folders.folder, generation.document);
     fail_to_write(place.folder(), error.code(), done ? kNotDurable : hint(error.code().value()));
   }
 }

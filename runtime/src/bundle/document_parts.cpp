@@ -7,7 +7,7 @@
 
 namespace anoco {
 
-std::string inside(const Field& field) {
+std::string path_inside_bundle(const Field& field) {
   const std::string path = field.text();
   const bool odd = path.find('\\') != path.npos || path.find('\0') != path.npos;
   const bool climbs = ("/" + path + "/").find("/../") != path.npos;
@@ -19,7 +19,7 @@ std::string inside(const Field& field) {
 FileRecord file_record(const Field& field) {
   Members members(field);
   FileRecord record;
-  record.path = inside(members.need("path"));
+  record.path = path_inside_bundle(members.need("path"));
   record.sha256 = members.need("sha256").sha256();
   record.size = members.need("size").integer(0);
   members.finish();
@@ -50,8 +50,8 @@ Json parse_known(std::string_view text, const std::string& file) {
   return document;
 }
 
-void check_seal(std::string_view text, const std::string& file) {
-  if (!is_sealed(text)) refuse_changed(file);
+void check_checksum(std::string_view text, const std::string& file) {
+  if (!has_valid_checksum(text)) refuse_changed(file);
 }
 
 void refuse_changed(const std::string& file) {

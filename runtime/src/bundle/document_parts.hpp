@@ -11,7 +11,7 @@
 namespace anoco {
 
 // A relative path that stays inside the bundle.
-std::string inside(const Field& field);
+std::string path_inside_bundle(const Field& field);
 FileRecord file_record(const Field& field);
 Fit fit(const Field& field);
 // Of pixels, patches or numbers a patch along one axis: from 1 to 2^20, so that no product of three
@@ -24,7 +24,7 @@ void version_and_checksum(Members& members);
 
 // The document, of a schema version that is known.
 Json parse_known(std::string_view text, const std::string& file);
-void check_seal(std::string_view text, const std::string& file);
+void check_checksum(std::string_view text, const std::string& file);
 
 // The line for a file whose hash is another.
 [[noreturn]] void refuse_changed(const std::string& file);

@@ -91,7 +91,7 @@ class Content {
 enum Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 // A field of a message that we look at.
-struct Known {
+struct KnownField {
   uint64_t number;
   Wire wire;
   bool once;
@@ -99,7 +99,7 @@ struct Known {
 
 struct Message {
   const char* title;
-  std::vector<Known> fields;
+  std::vector<KnownField> fields;
 };
 
 // Where the bytes of a message lie.
@@ -165,10 +165,10 @@ const Message kShape{"a shape", {{1, kBytes, false}}};
 const Message kDimension{"a dimension", {{1, kVarint, true}, {2, kBytes, true}}};
 
 // One pass over one graph.
-class Walk {
+class GraphChecker {
  public:
-  Walk(Content& content, const std::string& name, const InputContract& contract,
-       const SizesByName& data_files)
+  GraphChecker(Content& content, const std::string& name, const InputContract& contract,
+               const SizesByName& data_files)
       : content_(content), name_(name), contract_(contract), data_files_(data_files) {}
 
   void model() {
@@ -394,14 +394,14 @@ class Walk {
       field.number = tag >> 3;
       if (field.number == 0 || tag > UINT32_MAX)
         broken(std::string(message.title) + " has a field without a number");
-      for (const Known& known : message.fields)
+      for (const KnownField& known : message.fields)
         if (known.number == field.number) check_known(message, known, wire, seen);
       read_value(wire, at, span.end, field);
       look(field);
     }
   }
 
-  void check_known(const Message& message, const Known& known, uint64_t wire, uint32_t& seen) {
+  void check_known(const Message& message, const KnownField& known, uint64_t wire, uint32_t& seen) {
     const uint32_t bit = uint32_t{1} << known.number;  // the highest that we look at is 25
     const char* wrong = wire != known.wire                ? " of another kind"
                         : known.once && (seen & bit) != 0 ? " twice"
@@ -484,9 +484,9 @@ class Walk {
 };
 
 // A file that is open while it is walked.
-class Opened {
+class GraphFile {
  public:
-  explicit Opened(const std::string& name)
+  explicit GraphFile(const std::string& name)
       : name_(name), handle_(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat about {};
     if (handle_ < 0 || ::fstat(handle_, &about) != 0) {
@@ -496,9 +496,9 @@ class Opened {
     }
     size_ = uint64_t(about.st_size);
   }
-  ~Opened() { ::close(handle_); }
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
+  ~GraphFile() { ::close(handle_); }
+  GraphFile(const GraphFile&) = delete;
+  GraphFile& operator=(const GraphFile&) = delete;
 
   Content content() const { return {handle_, size_, name_}; }
 
@@ -513,15 +513,15 @@ class Opened {
 void check_graph(const std::filesystem::path& graph, const InputContract& contract,
                  const SizesByName& data_files) {
   const std::string name = graph.string();
-  const Opened file(name);
+  const GraphFile file(name);
   Content content = file.content();
-  Walk(content, name, contract, data_files).model();
+  GraphChecker(content, name, contract, data_files).model();
 }
 
 void check_graph(std::string_view graph, const std::string& name, const InputContract& contract,
                  const SizesByName& data_files) {
   Content content(graph);
-  Walk(content, name, contract, data_files).model();
+  GraphChecker(content, name, contract, data_files).model();
 }
 
 }  // namespace anoco

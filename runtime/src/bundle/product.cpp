@@ -23,7 +23,7 @@ Affine affine(const Field& field) {
   return view;
 }
 
-std::vector<Affine> views(const std::optional<Field>& field) {
+std::vector<Affine> read_views(const std::optional<Field>& field) {
   std::vector<Affine> found;
   if (field)
     for (const Field& view : field->items()) found.push_back(affine(view));
@@ -70,7 +70,7 @@ Reference reference(const Field& field) {
   found.pixels = members.need("pixels").sha256();
   found.width = length(members.need("width"));
   found.height = length(members.need("height"));
-  found.views = views(members.maybe("views"));
+  found.views = read_views(members.maybe("views"));
   members.finish();
   return found;
 }
@@ -158,7 +158,7 @@ void read_method(Members& members, Product& product) {
   if (const auto tta = members.maybe("tta"))
     product.tta = static_cast<Tta>(tta->choice({"none", "references", "paper"}));
   if (const auto seed = members.maybe("tta_seed")) seed->integer(0);
-  product.views = views(members.maybe("views"));
+  product.views = read_views(members.maybe("views"));
 }
 
 // Where the picture is looked at.
@@ -260,7 +260,7 @@ bool is_product_name(std::string_view name) {
   if (name.empty() || name[0] == '.') return false;
   while (!name.empty()) {
     const uint32_t point = take_point(name);
-    if (!is_letter_or_digit(point) && point != '-' && point != '_' && point != '.') return false;
+    if (!is_alphanumeric(point) && point != '-' && point != '_' && point != '.') return false;
   }
   return true;
 }
@@ -268,11 +268,11 @@ bool is_product_name(std::string_view name) {
 Product read_product(std::string_view text, const std::string& file) {
   const Json document = parse_known(text, file);
   Product found = product(Field(document, file));
-  check_seal(text, file);
+  check_checksum(text, file);
   return found;
 }
 
-InputContract InputContract::canvas(const std::optional<Tiles>& tiles) const {
+InputContract InputContract::tiled(const std::optional<Tiles>& tiles) const {
   if (!tiles) return *this;
   const auto check = [&](const std::vector<int64_t>& starts, int64_t side, int64_t whole) {
     if (cover(starts, side, whole, stride)) return;

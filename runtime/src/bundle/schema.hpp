@@ -36,7 +36,7 @@ struct InputContract {
 
   int64_t patches() const { return rows * cols; }
   // The same for the whole canvas; tiles that do not cover it are refused (ANOCO_BAD_BUNDLE).
-  InputContract canvas(const std::optional<Tiles>& tiles) const;
+  InputContract tiled(const std::optional<Tiles>& tiles) const;
 };
 
 struct Manifest {

@@ -14,7 +14,7 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-std::string words(const Shape& shape) {
+std::string shape_text(const Shape& shape) {
   std::string text;
   for (const int64_t side : shape) text += (text.empty() ? "" : " x ") + std::to_string(side);
   return text.empty() ? "one number" : text;
@@ -62,7 +62,7 @@ void check_norms(const BankFile& bank, const std::string& file) {
   for (int64_t row = 0; row < bank.rows; ++row, features += bank.dim) {
     double squares = 0;
     for (int64_t k = 0; k < bank.dim; ++k) squares += double(features[k]) * features[k];
-    if (const char* why = why_not(squares))
+    if (const char* why = norm_problem(squares))
       fail(ANOCO_BAD_BUNDLE, file + ": reference patch " + std::to_string(row) + " " + why +
                                  "; enroll the references again");
   }
@@ -112,7 +112,7 @@ BankFile read_bank(Bytes bytes, const std::string& file) {
   bank.col = column<int16_t>(tensors, "col", TensorType::i16, bank.rows, file);
   if (!bank.half && features->type != TensorType::f32)
     fail(ANOCO_BAD_BUNDLE, file + ": reference features are " + type_name(features->type) +
-                               " of shape " + words(features->shape) +
+                               " of shape " + shape_text(features->shape) +
                                "; enroll the references again");
   if (bank.rows == 0)
     fail(ANOCO_BAD_BUNDLE, file +
@@ -132,28 +132,28 @@ void check_bank(const BankFile& bank, const Product& product, const InputContrac
     fail(ANOCO_BAD_BUNDLE, file + " holds " + std::to_string(bank.dim) +
                                " numbers a patch, the backbone gives " + std::to_string(input.dim) +
                                "; enroll the references again");
-  const InputContract canvas = input.canvas(product.tiles);
+  const InputContract tiled = input.tiled(product.tiles);
   size_t own_views = product.references.empty() ? 0 : product.references[0].views.size();
   for (const Reference& reference : product.references)
     own_views = std::min(own_views, reference.views.size());
   check_column(bank.reference, bank.rows, product.references.size(), "references", file);
   check_column(bank.view, bank.rows, 1 + product.views.size() + own_views, "views", file);
-  check_column(bank.row, bank.rows, static_cast<size_t>(canvas.rows), "rows", file);
-  check_column(bank.col, bank.rows, static_cast<size_t>(canvas.cols), "columns", file);
+  check_column(bank.row, bank.rows, static_cast<size_t>(tiled.rows), "rows", file);
+  check_column(bank.col, bank.rows, static_cast<size_t>(tiled.cols), "columns", file);
 }
 
-BaselineGrid read_baseline(std::string_view bytes, double sigmas, const InputContract& canvas,
+BaselineGrid read_baseline(std::string_view bytes, double sigmas, const InputContract& input,
                            const std::string& file) {
   const auto tensors = read_safetensors(bytes, file + " is not a baseline");
   const Tensor *mean = find_tensor(tensors, "mean"), *spread = find_tensor(tensors, "spread");
   const auto fits = [&](const Tensor* tensor) {
     return tensor != nullptr && tensor->type == TensorType::f32 &&
-           tensor->shape == Shape{canvas.rows, canvas.cols};
+           tensor->shape == Shape{input.rows, input.cols};
   };
   bool good = tensors.size() == 2 && fits(mean) && fits(spread);
   // What is usual must be a number everywhere: nothing exceeds infinity, so a defect there would
   // pass for good.
-  for (int64_t k = 0; good && k < canvas.patches(); ++k) {
+  for (int64_t k = 0; good && k < input.patches(); ++k) {
     const double m = mean->as<float>()[k], s = spread->as<float>()[k];
     good =
         m >= 0 && s >= 0 && m + sigmas * s <= std::numeric_limits<float>::max() && std::isfinite(s);
@@ -169,7 +169,7 @@ SelfTest read_selftest(std::string_view bytes, const InputContract& input,
     const Tensor* tensor = find_tensor(tensors, name);
     if (tensor == nullptr || tensor->type != type || tensor->shape != shape)
       fail(ANOCO_BAD_BUNDLE, file + " holds no " + name + " of type " + type_name(type) +
-                                 " and shape " + words(shape) + "; export it again");
+                                 " and shape " + shape_text(shape) + "; export it again");
     return *tensor;
   };
   const Tensor pixels = need("pixels", TensorType::u8, {1, input.height, input.width, 3});

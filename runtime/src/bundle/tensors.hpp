@@ -16,7 +16,7 @@ void check_bank(const BankFile& bank, const Product& product, const InputContrac
                 const std::string& file);
 
 // `canvas` is the product's.
-BaselineGrid read_baseline(std::string_view bytes, double sigmas, const InputContract& canvas,
+BaselineGrid read_baseline(std::string_view bytes, double sigmas, const InputContract& input,
                            const std::string& file);
 
 SelfTest read_selftest(std::string_view bytes, const InputContract& input, const std::string& file);

@@ -13,7 +13,7 @@ struct Range {
 // What Python's str.isalnum says of Unicode 14.0.0 beyond ASCII; tests/test_documents.py makes this
 // table and compares.
 // clang-format off
-constexpr Range kLetters[] = {
+constexpr Range kAlphanumeric[] = {
     {0xAA, 0xAA}, {0xB2, 0xB3}, {0xB5, 0xB5}, {0xB9, 0xBA}, {0xBC, 0xBE}, {0xC0, 0xD6},
     {0xD8, 0xF6}, {0xF8, 0x2C1}, {0x2C6, 0x2D1}, {0x2E0, 0x2E4}, {0x2EC, 0x2EC}, {0x2EE, 0x2EE},
     {0x370, 0x374}, {0x376, 0x377}, {0x37A, 0x37D}, {0x37F, 0x37F}, {0x386, 0x386}, {0x388, 0x38A},
@@ -175,14 +175,14 @@ constexpr Range kLetters[] = {
 
 }  // namespace
 
-bool is_letter_or_digit(uint32_t point) {
+bool is_alphanumeric(uint32_t point) {
   if (point < 0x80)
     return (point >= 'a' && point <= 'z') || (point >= 'A' && point <= 'Z') ||
            (point >= '0' && point <= '9');
   const auto after =
-      std::upper_bound(std::begin(kLetters), std::end(kLetters), point,
+      std::upper_bound(std::begin(kAlphanumeric), std::end(kAlphanumeric), point,
                        [](uint32_t wanted, const Range& range) { return wanted < range.first; });
-  return after != std::begin(kLetters) && point <= std::prev(after)->last;
+  return after != std::begin(kAlphanumeric) && point <= std::prev(after)->last;
 }
 
 }  // namespace anoco

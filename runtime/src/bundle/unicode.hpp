@@ -5,6 +5,6 @@
 
 namespace anoco {
 
-bool is_letter_or_digit(uint32_t point);
+bool is_alphanumeric(uint32_t point);
 
 }  // namespace anoco

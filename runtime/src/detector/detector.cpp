@@ -25,8 +25,9 @@ Detector::Detector(std::shared_ptr<const Bundle> bundle, const DetectorSettings&
   if (!name.empty()) product_ = load(name);
   engine_ = std::make_shared<const Engine>(settings.engine, bundle_->graph().string(),
                                            bundle_->manifest().input, bundle_->graph_identity());
-  road_ = open_road(engine_, {settings.scorer, settings.engine.gpu,
-                              bundle_->manifest().precision == "fp16", bundle_->manifest().input});
+  execution_provider_ = open_execution_provider(
+      engine_, {settings.provider, settings.engine.gpu, bundle_->manifest().precision == "fp16",
+                bundle_->manifest().input});
   Request request(engine_);
   const SelfTestResult result = run_selftest(*bundle_, request);
   log(ANOCO_LOG_INFO, "self-test passed on " + settings.engine.backend + ": worst cosine " +
@@ -50,7 +51,7 @@ void Detector::select(const std::string& name) {
   std::shared_ptr<const LoadedProduct> product = load(name);
   std::vector<std::unique_ptr<Workspace>> prepared;
   for (const Context* context : contexts_)
-    prepared.push_back(context->lane_->prepare(product, context->settings_));
+    prepared.push_back(context->session_->prepare(product, context->settings_));
   // From here on nothing fails.
   product_ = std::move(product);
   for (size_t k = 0; k < prepared.size(); ++k) contexts_[k]->prepare(std::move(prepared[k]));
@@ -76,7 +77,7 @@ void Detector::log(int32_t level, const std::string& text) const {
 
 std::unique_ptr<Workspace> Detector::add(Context& context) {
   const std::lock_guard<std::mutex> lock(changing_);
-  auto workspace = context.lane_->prepare(selected(), context.settings_);
+  auto workspace = context.session_->prepare(selected(), context.settings_);
   contexts_.push_back(&context);
   return workspace;
 }
@@ -88,7 +89,7 @@ void Detector::remove(Context& context) {
 
 Context::Context(std::shared_ptr<Detector> detector, const ContextSettings& settings)
     : detector_(std::move(detector)), settings_(settings) {
-  lane_ = detector_->road().open_lane(
+  session_ = detector_->execution_provider().open_session(
       [this](int32_t level, const std::string& text) { detector_->log(level, text); });
   // Last: once the detector knows the context, nothing here may fail. A change of product between
   // the two lands in next_.

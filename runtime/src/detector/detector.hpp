@@ -17,7 +17,7 @@ class Context;
 
 struct DetectorSettings {
   EngineChoice engine;
-  std::string scorer;    // see RoadChoice
+  std::string provider;  // see ExecutionOptions
   std::string product;   // "": the only one
   double threshold = 0;  // above 0: in place of the product's
   bool allow_random = false;
@@ -35,7 +35,7 @@ class Detector {
   std::shared_ptr<const Bundle> bundle() const { return bundle_; }
   std::shared_ptr<const Engine> engine() const { return engine_; }
   std::shared_ptr<const LoadedProduct> product() const;  // Failure where none is selected
-  const Road& road() const { return *road_; }
+  const ExecutionProvider& execution_provider() const { return *execution_provider_; }
   void log(int32_t level, const std::string& text) const;
 
  private:
@@ -49,7 +49,7 @@ class Detector {
   std::shared_ptr<const Bundle> bundle_;
   DetectorSettings settings_;
   std::shared_ptr<const Engine> engine_;
-  std::unique_ptr<const Road> road_;
+  std::unique_ptr<const ExecutionProvider> execution_provider_;
   mutable std::mutex changing_;
   // Guarded by changing_:
   std::shared_ptr<const LoadedProduct> product_;
@@ -92,7 +92,7 @@ class Context {
 
   std::shared_ptr<Detector> detector_;
   ContextSettings settings_;
-  std::unique_ptr<Lane> lane_;  // which workspaces use
+  std::unique_ptr<Session> session_;  // which workspaces use
   std::mutex working_;
   std::unique_ptr<Workspace> current_;  // guarded by working_
   bool has_result_ = false;             // likewise

@@ -7,9 +7,9 @@
 namespace anoco {
 namespace {
 
-class HostLane : public Lane {
+class HostSession : public Session {
  public:
-  explicit HostLane(std::shared_ptr<const Engine> engine) : request_(std::move(engine)) {}
+  explicit HostSession(std::shared_ptr<const Engine> engine) : request_(std::move(engine)) {}
 
   std::unique_ptr<Workspace> prepare(std::shared_ptr<const LoadedProduct> product,
                                      const ContextSettings& settings) override {
@@ -20,12 +20,13 @@ class HostLane : public Lane {
   Request request_;
 };
 
-class HostRoad : public Road {
+class HostExecutionProvider : public ExecutionProvider {
  public:
-  explicit HostRoad(std::shared_ptr<const Engine> engine) : engine_(std::move(engine)) {}
+  explicit HostExecutionProvider(std::shared_ptr<const Engine> engine)
+      : engine_(std::move(engine)) {}
 
-  std::unique_ptr<Lane> open_lane(const Log&) const override {
-    return std::make_unique<HostLane>(engine_);
+  std::unique_ptr<Session> open_session(const Log&) const override {
+    return std::make_unique<HostSession>(engine_);
   }
   int64_t bytes(const LoadedProduct& product, const ContextSettings& settings) const override {
     return HostWorkspace::bytes(product, settings);
@@ -37,13 +38,14 @@ class HostRoad : public Road {
 
 }  // namespace
 
-std::unique_ptr<const Road> open_road(std::shared_ptr<const Engine> engine,
-                                      const RoadChoice& choice) {
-  if (choice.scorer != "" && choice.scorer != "cpu" && choice.scorer != "cuda")
-    fail(ANOCO_INVALID_ARGUMENT, "scorer is '" + choice.scorer + "': use \"cpu\" or \"cuda\"");
-  const bool device = choice.scorer.empty() ? engine->cuda_device() >= 0 : choice.scorer == "cuda";
-  if (device) return gpu::open_road(std::move(engine), choice);
-  return std::make_unique<HostRoad>(std::move(engine));
+std::unique_ptr<const ExecutionProvider> open_execution_provider(
+    std::shared_ptr<const Engine> engine, const ExecutionOptions& choice) {
+  if (choice.provider != "" && choice.provider != "cpu" && choice.provider != "cuda")
+    fail(ANOCO_INVALID_ARGUMENT, "scorer is '" + choice.provider + "': use \"cpu\" or \"cuda\"");
+  const bool device =
+      choice.provider.empty() ? engine->cuda_device() >= 0 : choice.provider == "cuda";
+  if (device) return gpu::open_execution_provider(std::move(engine), choice);
+  return std::make_unique<HostExecutionProvider>(std::move(engine));
 }
 
 }  // namespace anoco

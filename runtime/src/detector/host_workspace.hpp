@@ -24,23 +24,23 @@ class HostWorkspace : public Workspace {
   template <class Each>
   static void each_buffer(const LoadedProduct& product, const ContextSettings& settings,
                           Each&& each);
-  Findings look(const anoco_image& image, StageTimes& times) override;
+  Findings compute(const anoco_image& image, StageTimes& times) override;
   // Scores the counted patches; the outputs are grids, anchor and similarity may be null.
-  void score_patches(const float* features, const uint8_t* counted, const Outputs& out);
+  void score_patches(const float* features, const uint8_t* scored, const Outputs& out);
   void average_views(const Placement& placement, StageTimes& times);
-  void take_off_usual();
+  void subtract_baseline();
   void pool_energy(Findings& found) const;
 
   Request& request_;
-  Counter counter_;
-  Canvas canvas_;
+  PatchMask patch_mask_;
+  Tiling tiling_;
   std::optional<Scorer> scorer_;  // which cannot be moved
-  MapMaker map_maker_;
+  AnomalyMapBuilder map_builder_;
   Buffer<uint8_t> pixels_;  // of the canvas
   Buffer<float> gathered_;  // features of counted patches, where not all count
   Buffer<float> energy_, similarity_, map_;
   Buffer<int64_t> anchor_;
-  Buffer<uint8_t> counted_;
+  Buffer<uint8_t> scored_;
   // With views of the query only:
   std::optional<ViewAverage> average_;
   Buffer<uint8_t> warped_;

@@ -12,7 +12,7 @@
 
 namespace anoco {
 
-struct Witness {
+struct Evidence {
   const Reference* reference;
   const std::string* file;  // below the bundle's folder
   int64_t row, col;
@@ -26,28 +26,28 @@ class LoadedProduct {
 
   const Product& product() const { return product_; }
   const InputContract& window() const { return window_; }
-  const InputContract& canvas() const { return canvas_; }
+  const InputContract& input() const { return input_; }
   std::shared_ptr<const Bank> bank() const { return bank_; }
   const std::optional<Mask>& ignore() const { return ignore_; }
   // The energy that good parts have at each patch; empty: none is taken off.
-  const std::vector<float>& usual() const { return usual_; }
+  const std::vector<float>& baseline_energy() const { return baseline_energy_; }
   double threshold() const { return threshold_; }  // 0: none
   ThresholdKind threshold_kind() const { return threshold_kind_; }
 
   // The same camera gives the same shape: another aspect ratio is ANOCO_BAD_PICTURE.
   void check_shape(int64_t width, int64_t height) const;
   // Whether every patch of every picture is scored.
-  bool all_counted() const;
+  bool all_scored() const;
   // Where a row of the bank comes from.
-  Witness witness(int64_t anchor) const;
+  Evidence evidence(int64_t anchor) const;
 
  private:
   Product product_;
-  InputContract window_, canvas_;
+  InputContract window_, input_;
   BankFile file_;
   std::shared_ptr<const Bank> bank_;
   std::optional<Mask> ignore_;
-  std::vector<float> usual_;
+  std::vector<float> baseline_energy_;
   double threshold_;
   ThresholdKind threshold_kind_;
   std::vector<std::string> reference_files_;

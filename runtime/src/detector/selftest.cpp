@@ -65,7 +65,7 @@ bool usable(const float* features, int64_t patches, int64_t dim) {
   return true;
 }
 
-SelfTestResult measure(const Bundle& bundle, Request& request) {
+SelfTestResult compare_with_stored(const Bundle& bundle, Request& request) {
   const InputContract& input = bundle.manifest().input;
   const SelfTest stored = bundle.selftest();
   const float* got = request.run(stored.pixels.data());
@@ -85,7 +85,7 @@ SelfTestResult measure(const Bundle& bundle, Request& request) {
 }  // namespace
 
 SelfTestResult run_selftest(const Bundle& bundle, Request& request) {
-  const SelfTestResult result = measure(bundle, request);
+  const SelfTestResult result = compare_with_stored(bundle, request);
   const Limits limit = limits(bundle.manifest().precision);
   if (result.min_cosine >= limit.cosine && result.norm_error <= limit.norm &&
       result.energy_error <= limit.energy)

@@ -30,24 +30,24 @@ std::vector<TilePlace> tile_places(const InputContract& window, const std::optio
 }
 
 template <class Each>
-void Canvas::each_buffer(const InputContract& window, const std::optional<Tiles>& tiles,
+void Tiling::each_buffer(const InputContract& window, const std::optional<Tiles>& tiles,
                          Each&& each) {
   if (!tiles) return;
-  const InputContract whole = window.canvas(tiles);
-  each(&Canvas::cut_, window.width * window.height * 3);
-  each(&Canvas::joined_, whole.patches() * whole.dim);
+  const InputContract whole = window.tiled(tiles);
+  each(&Tiling::cut_, window.width * window.height * 3);
+  each(&Tiling::joined_, whole.patches() * whole.dim);
 }
 
-Canvas::Canvas(const InputContract& window, const std::optional<Tiles>& tiles)
-    : window_(window), contract_(window.canvas(tiles)), places_(tile_places(window, tiles)) {
+Tiling::Tiling(const InputContract& window, const std::optional<Tiles>& tiles)
+    : window_(window), input_(window.tiled(tiles)), places_(tile_places(window, tiles)) {
   each_buffer(window, tiles, BufferAllocator{*this});
 }
 
-int64_t Canvas::bytes(const InputContract& window, const std::optional<Tiles>& tiles) {
+int64_t Tiling::bytes(const InputContract& window, const std::optional<Tiles>& tiles) {
   return count_bytes([&](auto& each) { each_buffer(window, tiles, each); });
 }
 
-const float* Canvas::features(Request& request, const uint8_t* pixels) {
+const float* Tiling::features(Request& request, const uint8_t* pixels) {
   if (places_.empty()) return request.run(pixels);
   for (const TilePlace& place : places_) {
     cut(pixels, place);
@@ -56,18 +56,18 @@ const float* Canvas::features(Request& request, const uint8_t* pixels) {
   return joined_.data();
 }
 
-void Canvas::cut(const uint8_t* pixels, const TilePlace& place) {
+void Tiling::cut(const uint8_t* pixels, const TilePlace& place) {
   const int64_t line = window_.width * 3;
   for (int64_t y = 0; y < window_.height; ++y)
-    std::memcpy(cut_.data() + y * line,
-                pixels + ((place.top + y) * contract_.width + place.left) * 3, size_t(line));
+    std::memcpy(cut_.data() + y * line, pixels + ((place.top + y) * input_.width + place.left) * 3,
+                size_t(line));
 }
 
-void Canvas::keep(const float* features, const TilePlace& place) {
+void Tiling::keep(const float* features, const TilePlace& place) {
   const int64_t row = place.top / window_.stride, col = place.left / window_.stride;
   const int64_t line = (place.end_col - place.first_col) * window_.dim;
   for (int64_t y = place.first_row; y < place.end_row; ++y)
-    std::memcpy(joined_.data() + (y * contract_.cols + place.first_col) * window_.dim,
+    std::memcpy(joined_.data() + (y * input_.cols + place.first_col) * window_.dim,
                 features + ((y - row) * window_.cols + place.first_col - col) * window_.dim,
                 size_t(line) * sizeof(float));
 }

@@ -22,14 +22,14 @@ struct TilePlace {
 // None where the window is the canvas.
 std::vector<TilePlace> tile_places(const InputContract& window, const std::optional<Tiles>& tiles);
 
-class Canvas {
+class Tiling {
  public:
-  Canvas() = default;
+  Tiling() = default;
   // Memory is taken here; one thread at a time may use it.
-  Canvas(const InputContract& window, const std::optional<Tiles>& tiles);
+  Tiling(const InputContract& window, const std::optional<Tiles>& tiles);
   static int64_t bytes(const InputContract& window, const std::optional<Tiles>& tiles);
 
-  const InputContract& contract() const { return contract_; }  // of the whole
+  const InputContract& input() const { return input_; }  // of the whole
 
   // patches() x dim floats of a picture brought to the canvas's size. Valid until the next call,
   // and until the request runs again.
@@ -43,7 +43,7 @@ class Canvas {
   void cut(const uint8_t* pixels, const TilePlace& place);
   void keep(const float* features, const TilePlace& place);
 
-  InputContract window_, contract_;
+  InputContract window_, input_;
   std::vector<TilePlace> places_;
   Buffer<uint8_t> cut_;
   Buffer<float> joined_;

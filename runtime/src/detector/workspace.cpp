@@ -21,7 +21,7 @@ bool has_query_views(const LoadedProduct& product) {
 }
 
 bool gathers(const LoadedProduct& product) {
-  return !product.all_counted() || has_query_views(product);
+  return !product.all_scored() || has_query_views(product);
 }
 
 Settings scorer_settings(const LoadedProduct& product, const ContextSettings& context,
@@ -39,11 +39,11 @@ Settings scorer_settings(const LoadedProduct& product, const ContextSettings& co
 template <class Each>
 void Workspace::each_buffer(const LoadedProduct& product, const ContextSettings& settings,
                             Each&& each) {
-  const InputContract& canvas = product.canvas();
+  const InputContract& input = product.input();
   const PictureSize size = largest_picture(product, settings);
-  each.part(&Workspace::preparer_, canvas, size.width, size.height);
-  each.part(&Workspace::regions_, canvas);
-  each(&Workspace::outline_, canvas.width * canvas.height);
+  each.part(&Workspace::preparer_, input, size.width, size.height);
+  each.part(&Workspace::regions_, input);
+  each(&Workspace::outline_, input.width * input.height);
 }
 
 Workspace::Workspace(std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings)
@@ -63,8 +63,8 @@ void Workspace::inspect(const anoco_image& image) {
                                 std::to_string(image.height) +
                                 ", larger than the context was made for: see max_width and "
                                 "max_height of anoco_context_options");
-  found_ = look(image, times_);
-  const Lap lap(times_.map);
+  found_ = compute(image, times_);
+  const StageTimer timer(times_.map);
   find_regions();
 }
 

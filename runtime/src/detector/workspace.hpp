@@ -27,10 +27,12 @@ struct StageTimes {
 };
 
 // Adds the time until it goes out of scope, in milliseconds.
-class Lap {
+class StageTimer {
  public:
-  explicit Lap(double& sum) : sum_(sum) {}
-  ~Lap() { sum_ += std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
+  explicit StageTimer(double& sum) : sum_(sum) {}
+  ~StageTimer() {
+    sum_ += std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -65,7 +67,7 @@ class Workspace {
   const float* energy() const { return found_.energy; }
   const float* similarity() const { return found_.similarity; }
   const int64_t* anchor() const { return found_.anchor; }
-  const uint8_t* counted() const { return found_.counted; }
+  const uint8_t* scored() const { return found_.scored; }
   const float* map() const { return found_.map; }
   const uint8_t* outline() const { return outline_.data(); }
   int64_t region_count() const { return region_count_; }
@@ -81,18 +83,18 @@ class Workspace {
     int64_t peak = 0;
     const float *energy = nullptr, *similarity = nullptr, *map = nullptr;
     const int64_t* anchor = nullptr;
-    const uint8_t* counted = nullptr;
+    const uint8_t* scored = nullptr;
   };
 
   Workspace(std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
   static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings);
 
   // From the picture to the map; the times of that are added to `times`.
-  virtual Findings look(const anoco_image& image, StageTimes& times) = 0;
+  virtual Findings compute(const anoco_image& image, StageTimes& times) = 0;
 
-  const InputContract& canvas() const { return product_->canvas(); }
-  int64_t patches() const { return canvas().patches(); }
-  int64_t pixels() const { return canvas().width * canvas().height; }
+  const InputContract& input() const { return product_->input(); }
+  int64_t patches() const { return input().patches(); }
+  int64_t pixels() const { return input().width * input().height; }
 
   std::shared_ptr<const LoadedProduct> product_;
   Preparer preparer_;

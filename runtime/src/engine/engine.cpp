@@ -9,7 +9,7 @@ namespace anoco {
 namespace {
 
 // Room for what a backend has to say when it fails. On the stack: running takes no memory.
-class Complaint {
+class BackendError {
  public:
   char* text() { return text_; }
   size_t size() const { return sizeof text_; }
@@ -60,10 +60,10 @@ Engine::Engine(const EngineChoice& choice, const std::string& graph, const Input
   model.gpu = choice.gpu;
   model.identity = identity.c_str();
 
-  Complaint complaint;
+  BackendError error;
   const anoco_status status =
-      backend_.open(backend_.user, &model, &handle_, complaint.text(), complaint.size());
-  complaint.check(status, handle_, label_, "engine");
+      backend_.open(backend_.user, &model, &handle_, error.text(), error.size());
+  error.check(status, handle_, label_, "engine");
 }
 
 Engine::~Engine() {
@@ -75,10 +75,10 @@ int Engine::cuda_device() const {
 }
 
 Request::Request(std::shared_ptr<const Engine> engine) : engine_(std::move(engine)) {
-  Complaint complaint;
-  const anoco_status status = engine_->backend().create_request(engine_->handle(), &handle_,
-                                                                complaint.text(), complaint.size());
-  complaint.check(status, handle_, engine_->label(), "request");
+  BackendError error;
+  const anoco_status status =
+      engine_->backend().create_request(engine_->handle(), &handle_, error.text(), error.size());
+  error.check(status, handle_, engine_->label(), "request");
 }
 
 Request::~Request() {
@@ -86,20 +86,20 @@ Request::~Request() {
 }
 
 const float* Request::run(const uint8_t* pixels) {
-  Complaint complaint;
+  BackendError error;
   const float* features = nullptr;
   const anoco_status status =
-      engine_->backend().run(handle_, pixels, &features, complaint.text(), complaint.size());
-  complaint.check(status, features, engine_->label(), "features");
+      engine_->backend().run(handle_, pixels, &features, error.text(), error.size());
+  error.check(status, features, engine_->label(), "features");
   return features;
 }
 
 DeviceFeatures Request::run_device(const void* pixels, void* stream) {
-  Complaint complaint;
+  BackendError error;
   DeviceFeatures found;
   const anoco_status status = engine_->backend().run_device(
-      handle_, pixels, stream, &found.address, &found.type, complaint.text(), complaint.size());
-  complaint.check(status, found.address, engine_->label(), "features");
+      handle_, pixels, stream, &found.address, &found.type, error.text(), error.size());
+  error.check(status, found.address, engine_->label(), "features");
   if (found.type != ANOCO_FLOAT32 && found.type != ANOCO_FLOAT16)
     fail(ANOCO_ENGINE, engine_->label() + ": features of type " + std::to_string(found.type),
          "a backend gives ANOCO_FLOAT32 or ANOCO_FLOAT16: correct it, or use another");

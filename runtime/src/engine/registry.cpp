@@ -50,8 +50,8 @@ void check_functions(const anoco_backend& backend) {
       {backend.destroy_request != nullptr, "destroy_request"},
       {backend.run != nullptr, "run"},
   };
-  for (const auto& [there, function] : functions)
-    if (!there)
+  for (const auto& [is_set, function] : functions)
+    if (!is_set)
       fail(ANOCO_INVALID_ARGUMENT,
            "backend '" + std::string(backend.name) + "': its function '" + function + "' is null",
            "set all of open, close, create_request, destroy_request and run");

@@ -13,7 +13,7 @@ void copy_to(const SharedDevice& device, const DeviceBuffer<T>& to, const T* num
   if (to.size() == 0) return;
   PinnedBuffer<T> staging(device, to.size());
   std::copy_n(numbers, to.size(), staging.data());
-  const Current current(*device);
+  const CurrentDevice current(*device);
   const Stream stream(device);
   upload(staging, to, to.size(), stream.get());
   stream.wait();
@@ -21,8 +21,8 @@ void copy_to(const SharedDevice& device, const DeviceBuffer<T>& to, const T* num
 
 }  // namespace
 
-DeviceMap::Axis::Axis(const SharedDevice& device, int64_t patches, int64_t stride) {
-  const MapMaker::Axis host(patches, stride);
+DeviceAnomalyMap::Axis::Axis(const SharedDevice& device, int64_t patches, int64_t stride) {
+  const AnomalyMapBuilder::Axis host(patches, stride);
   first = DeviceBuffer<int>(device, host.first.size());
   weights = DeviceBuffer<float>(device, host.weights.size());
   reach = int(host.reach);
@@ -30,64 +30,65 @@ DeviceMap::Axis::Axis(const SharedDevice& device, int64_t patches, int64_t strid
   copy_to(device, weights, host.weights.data());
 }
 
-int64_t DeviceMap::Axis::bytes(int64_t patches, int64_t stride) {
-  return MapMaker::Axis::bytes(patches, stride);
+int64_t DeviceAnomalyMap::Axis::bytes(int64_t patches, int64_t stride) {
+  return AnomalyMapBuilder::Axis::bytes(patches, stride);
 }
 
 template <class Each>
-void DeviceMap::each_buffer(const InputContract& canvas, const std::vector<float>& usual,
-                            Each&& each) {
-  const int64_t pixels = canvas.width * canvas.height;
-  each.part(&DeviceMap::across_, canvas.cols, canvas.stride);
-  each.part(&DeviceMap::down_, canvas.rows, canvas.stride);
-  each(&DeviceMap::usual_, int64_t(usual.size()));
-  each(&DeviceMap::rows_energy_, canvas.rows * canvas.width);
-  each(&DeviceMap::rows_weight_, canvas.rows * canvas.width);
-  each(&DeviceMap::map_, pixels);
-  each(&DeviceMap::score_, 1);
-  each(&DeviceMap::peak_, 1);
-  each(&DeviceMap::grid_, canvas.patches());
-  each(&DeviceMap::map_here_, pixels);
-  each(&DeviceMap::score_here_, 1);
-  each(&DeviceMap::peak_here_, 1);
+void DeviceAnomalyMap::each_buffer(const InputContract& input, const std::vector<float>& baseline,
+                                   Each&& each) {
+  const int64_t pixels = input.width * input.height;
+  each.part(&DeviceAnomalyMap::across_, input.cols, input.stride);
+  each.part(&DeviceAnomalyMap::down_, input.rows, input.stride);
+  each(&DeviceAnomalyMap::baseline_, int64_t(baseline.size()));
+  each(&DeviceAnomalyMap::rows_energy_, input.rows * input.width);
+  each(&DeviceAnomalyMap::rows_weight_, input.rows * input.width);
+  each(&DeviceAnomalyMap::map_, pixels);
+  each(&DeviceAnomalyMap::score_, 1);
+  each(&DeviceAnomalyMap::peak_, 1);
+  each(&DeviceAnomalyMap::grid_, input.patches());
+  each(&DeviceAnomalyMap::host_map_, pixels);
+  each(&DeviceAnomalyMap::host_score_, 1);
+  each(&DeviceAnomalyMap::host_peak_, 1);
 }
 
-DeviceMap::DeviceMap(const SharedDevice& device, const InputContract& canvas,
-                     const std::vector<float>& usual, Pooling pooling)
-    : device_(device), canvas_(canvas), top_(pooling == Pooling::max ? 1 : ANOCO_GPU_LARGEST) {
-  each_buffer(canvas, usual, DeviceAllocator{*this, device_});
-  copy_to(device, usual_, usual.data());
+DeviceAnomalyMap::DeviceAnomalyMap(const SharedDevice& device, const InputContract& input,
+                                   const std::vector<float>& baseline, Pooling pooling)
+    : device_(device), input_(input), top_(pooling == Pooling::max ? 1 : ANOCO_GPU_LARGEST) {
+  each_buffer(input, baseline, DeviceAllocator{*this, device_});
+  copy_to(device, baseline_, baseline.data());
 }
 
-int64_t DeviceMap::bytes(const InputContract& canvas, const std::vector<float>& usual, Pooling) {
-  return count_bytes([&](auto& each) { each_buffer(canvas, usual, each); });
+int64_t DeviceAnomalyMap::bytes(const InputContract& input, const std::vector<float>& baseline,
+                                Pooling) {
+  return count_bytes([&](auto& each) { each_buffer(input, baseline, each); });
 }
 
-void DeviceMap::enqueue(float* grid, const Selection& selection, CUstream stream) {
+void DeviceAnomalyMap::enqueue(float* grid, const Selection& selection, CUstream stream) {
   const Kernels& k = device_->kernels();
-  const int patches = int(canvas_.patches());
-  const uint8_t* counted = selection.all() ? nullptr : selection.counted();
-  if (usual_.size() > 0)
-    k.take_off(each_number(patches), stream, grid, selection.counted(), usual_.data(), patches);
-  k.pool(each_row(1), stream, grid, selection.counted(), patches, top_, score_.data(),
-         peak_.data());
-  across(grid, counted, rows_energy_.data(), stream);
-  if (counted != nullptr) across(nullptr, counted, rows_weight_.data(), stream);
-  k.map_down(each_pixel(canvas_.width, canvas_.height), stream, rows_energy_.data(),
-             counted != nullptr ? rows_weight_.data() : nullptr, counted, down_.first.data(),
-             down_.weights.data(), down_.reach, int(canvas_.cols), int(canvas_.width),
-             int(canvas_.height), int(canvas_.stride), map_.data());
+  const int patches = int(input_.patches());
+  const uint8_t* scored = selection.all() ? nullptr : selection.scored();
+  if (baseline_.size() > 0)
+    k.subtract_baseline(each_number(patches), stream, grid, selection.scored(), baseline_.data(),
+                        patches);
+  k.pool(each_row(1), stream, grid, selection.scored(), patches, top_, score_.data(), peak_.data());
+  across(grid, scored, rows_energy_.data(), stream);
+  if (scored != nullptr) across(nullptr, scored, rows_weight_.data(), stream);
+  k.map_down(each_pixel(input_.width, input_.height), stream, rows_energy_.data(),
+             scored != nullptr ? rows_weight_.data() : nullptr, scored, down_.first.data(),
+             down_.weights.data(), down_.reach, int(input_.cols), int(input_.width),
+             int(input_.height), int(input_.stride), map_.data());
   download(grid, grid_, patches, stream);
-  download(score_.data(), score_here_, 1, stream);
-  download(peak_.data(), peak_here_, 1, stream);
-  download(map_.data(), map_here_, map_.size(), stream);
+  download(score_.data(), host_score_, 1, stream);
+  download(peak_.data(), host_peak_, 1, stream);
+  download(map_.data(), host_map_, map_.size(), stream);
 }
 
-void DeviceMap::across(const float* grid, const uint8_t* counted, float* out,
-                       CUstream stream) const {
-  device_->kernels().map_across(each_pixel(canvas_.width, canvas_.rows), stream, grid, counted,
+void DeviceAnomalyMap::across(const float* grid, const uint8_t* scored, float* out,
+                              CUstream stream) const {
+  device_->kernels().map_across(each_pixel(input_.width, input_.rows), stream, grid, scored,
                                 across_.first.data(), across_.weights.data(), across_.reach,
-                                int(canvas_.rows), int(canvas_.cols), int(canvas_.width), out);
+                                int(input_.rows), int(input_.cols), int(input_.width), out);
 }
 
 }  // namespace anoco::gpu

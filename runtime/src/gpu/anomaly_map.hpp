@@ -7,13 +7,13 @@
 
 namespace anoco::gpu {
 
-class DeviceMap {
+class DeviceAnomalyMap {
  public:
-  DeviceMap() = default;
-  // `usual` is what is taken off each patch's energy, or empty. Memory is taken here.
-  DeviceMap(const SharedDevice& device, const InputContract& canvas,
-            const std::vector<float>& usual, Pooling pooling);
-  static int64_t bytes(const InputContract& canvas, const std::vector<float>& usual,
+  DeviceAnomalyMap() = default;
+  // `baseline` is what is taken off each patch's energy, or empty. Memory is taken here.
+  DeviceAnomalyMap(const SharedDevice& device, const InputContract& input,
+                   const std::vector<float>& baseline, Pooling pooling);
+  static int64_t bytes(const InputContract& input, const std::vector<float>& baseline,
                        Pooling pooling);
 
   // Enqueues it, with the way back of what it finds: grid, score, peak, map.
@@ -21,9 +21,9 @@ class DeviceMap {
 
   // On the host, when that is done:
   PinnedBuffer<float>& grid() { return grid_; }
-  const float* map() const { return map_here_.data(); }
-  double score() const { return score_here_[0]; }
-  int64_t peak() const { return peak_here_[0]; }
+  const float* map() const { return host_map_.data(); }
+  double score() const { return host_score_[0]; }
+  int64_t peak() const { return host_peak_[0]; }
 
  private:
   // MapMaker's tables, copied to the device.
@@ -38,18 +38,18 @@ class DeviceMap {
   };
   // The one list of its memory, see buffer_list.hpp.
   template <class Each>
-  static void each_buffer(const InputContract& canvas, const std::vector<float>& usual,
+  static void each_buffer(const InputContract& input, const std::vector<float>& baseline,
                           Each&& each);
-  void across(const float* grid, const uint8_t* counted, float* out, CUstream stream) const;
+  void across(const float* grid, const uint8_t* scored, float* out, CUstream stream) const;
 
   SharedDevice device_;
-  InputContract canvas_;
+  InputContract input_;
   int top_ = 1;  // energies that make the score
   Axis across_, down_;
-  DeviceBuffer<float> usual_, rows_energy_, rows_weight_, map_, score_;
+  DeviceBuffer<float> baseline_, rows_energy_, rows_weight_, map_, score_;
   DeviceBuffer<int> peak_;
-  PinnedBuffer<float> grid_, map_here_, score_here_;
-  PinnedBuffer<int> peak_here_;
+  PinnedBuffer<float> grid_, host_map_, host_score_;
+  PinnedBuffer<int> host_peak_;
 };
 
 }  // namespace anoco::gpu

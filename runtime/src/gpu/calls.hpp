@@ -28,7 +28,7 @@ class Call {
     if (const int code = function_(arguments...)) fails(name_, code);
   }
   // For what is cleaned up, and where a code is no failure.
-  int quietly(Arguments... arguments) const noexcept { return function_(arguments...); }
+  int unchecked(Arguments... arguments) const noexcept { return function_(arguments...); }
 
  private:
   const char* name_;

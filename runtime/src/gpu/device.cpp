@@ -43,13 +43,13 @@ int fitness(const DeviceCode& code, int capability, int driver_version) {
 }
 
 // Of devices that somebody holds. Never destroyed, see driver.cpp.
-struct Open {
+struct OpenDevices {
   std::mutex mutex;
   std::map<int, std::weak_ptr<const Device>> devices;
 };
 
-Open& open_devices() {
-  static Open* const only = new Open;
+OpenDevices& open_devices() {
+  static OpenDevices* const only = new OpenDevices;
   return *only;
 }
 
@@ -96,7 +96,7 @@ const DeviceCode* choose_code(int capability) {
 }
 
 std::shared_ptr<const Device> Device::open(int ordinal) {
-  Open& all = open_devices();
+  OpenDevices& all = open_devices();
   const std::lock_guard<std::mutex> lock(all.mutex);
   std::weak_ptr<const Device>& known = all.devices[ordinal];
   if (auto device = known.lock()) return device;
@@ -112,21 +112,22 @@ Device::Device(int ordinal) : ordinal_(ordinal), capability_(0) {
   try {
     load_kernels();
   } catch (...) {
-    if (module_ != nullptr) freeing(*this, [&] { driver().cuModuleUnload.quietly(module_); });
-    driver().cuDevicePrimaryCtxRelease_v2.quietly(device_);
+    if (module_ != nullptr)
+      release_on_device(*this, [&] { driver().cuModuleUnload.unchecked(module_); });
+    driver().cuDevicePrimaryCtxRelease_v2.unchecked(device_);
     throw;
   }
 }
 
 Device::~Device() {
-  freeing(*this, [&] { driver().cuModuleUnload.quietly(module_); });
-  driver().cuDevicePrimaryCtxRelease_v2.quietly(device_);
+  release_on_device(*this, [&] { driver().cuModuleUnload.unchecked(module_); });
+  driver().cuDevicePrimaryCtxRelease_v2.unchecked(device_);
 }
 
 void Device::load_kernels() {
   static const char kAnything[] = "// run by name";
   const DeviceCode* code = choose_code(capability_);
-  const Current current(*this);
+  const CurrentDevice current(*this);
   driver().cuModuleLoadData(&module_, code != nullptr ? static_cast<const void*>(code->data)
                                                       : static_cast<const void*>(kAnything));
   kernels_.for_each([&](auto& kernel) { kernel.bind(driver(), module_); });

@@ -44,9 +44,9 @@ class Device {
   void lose(CUresult code) const { lost_ = code; }
 
  private:
-  friend class Current;
+  friend class CurrentDevice;
   template <class Work>
-  friend void freeing(const Device& device, Work&& work) noexcept;
+  friend void release_on_device(const Device& device, Work&& work) noexcept;
   explicit Device(int ordinal);
   void load_kernels();
 
@@ -61,31 +61,31 @@ class Device {
 using SharedDevice = std::shared_ptr<const Device>;
 
 // Makes a device's context current in this thread until it goes out of scope.
-class Current {
+class CurrentDevice {
  public:
-  explicit Current(const Device& device) {
+  explicit CurrentDevice(const Device& device) {
     if (const CUresult code = device.lost_) fail_driver_call("cuCtxPushCurrent_v2", code);
     driver().cuCtxPushCurrent_v2(device.context_);
   }
-  ~Current() {
+  ~CurrentDevice() {
     CUcontext popped;
-    driver().cuCtxPopCurrent_v2.quietly(&popped);
+    driver().cuCtxPopCurrent_v2.unchecked(&popped);
   }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
 };
 
 // Runs what frees something, in the device's context, if it still can be entered.
 template <class Work>
-void freeing(const Device& device, Work&& work) noexcept {
-  const Driver& there = driver();
+void release_on_device(const Device& device, Work&& work) noexcept {
+  const Driver& calls = driver();
   // It is worth a second try: what is not freed here stays until the context goes.
-  if (there.cuCtxPushCurrent_v2.quietly(device.context_) != kSuccess &&
-      there.cuCtxPushCurrent_v2.quietly(device.context_) != kSuccess)
+  if (calls.cuCtxPushCurrent_v2.unchecked(device.context_) != kSuccess &&
+      calls.cuCtxPushCurrent_v2.unchecked(device.context_) != kSuccess)
     return;
   work();
   CUcontext popped;
-  there.cuCtxPopCurrent_v2.quietly(&popped);
+  calls.cuCtxPopCurrent_v2.unchecked(&popped);
 }
 
 }  // namespace anoco::gpu

@@ -5,42 +5,42 @@
 namespace anoco::gpu {
 
 template <class Each>
-void EngineLane::each_buffer(bool on_device, const InputContract& window, Each&& each) {
+void EngineSession::each_buffer(bool on_device, const InputContract& window, Each&& each) {
   const int64_t pixels = 3 * window.width * window.height, features = window.patches() * window.dim;
-  each(&EngineLane::input_, (pixels + 3) / 4 * 4);  // whole words, which are set to zero
+  each(&EngineSession::input_, (pixels + 3) / 4 * 4);  // whole words, which are set to zero
   if (on_device) return;
-  each(&EngineLane::pixels_, pixels);
-  each(&EngineLane::here_, features);
-  each(&EngineLane::there_, features);
+  each(&EngineSession::pixels_, pixels);
+  each(&EngineSession::host_features_, features);
+  each(&EngineSession::device_features_, features);
 }
 
-EngineLane::EngineLane(SharedDevice device, std::shared_ptr<const Engine> engine,
-                       const InputContract& window, const Log& log)
+EngineSession::EngineSession(SharedDevice device, std::shared_ptr<const Engine> engine,
+                             const InputContract& window, const Log& log)
     : device_(std::move(device)),
       window_(window),
       on_device_(engine->cuda_device() >= 0),
       request_(std::move(engine)) {
   each_buffer(on_device_, window, DeviceAllocator{*this, device_});
   if (on_device_) {
-    const Current current(*device_);
+    const CurrentDevice current(*device_);
     const Stream stream(device_);
     driver().cuMemsetD32Async(input_.address(), 0, input_.bytes() / 4, stream.get());
-    Tidy tidy(stream);
+    StreamGuard guard(stream);
     const DeviceFeatures found = request_.run_device(input_.data(), stream.get());
     stream.wait();
-    tidy.done();
+    guard.dismiss();
     features_ = {operands_of(found.type), address_of(found.address)};
     capture(log);
     return;
   }
-  features_ = {Operands::float32, there_.address()};
+  features_ = {Operands::float32, device_features_.address()};
 }
 
-int64_t EngineLane::bytes(const Engine& engine, const InputContract& window) {
+int64_t EngineSession::bytes(const Engine& engine, const InputContract& window) {
   return count_bytes([&](auto& each) { each_buffer(engine.cuda_device() >= 0, window, each); });
 }
 
-void EngineLane::capture(const Log& log) {
+void EngineSession::capture(const Log& log) {
   const Stream stream(device_);
   try {
     graph_ = Graph::capture(device_, stream.get(), [&] {
@@ -55,7 +55,7 @@ void EngineLane::capture(const Log& log) {
   }
 }
 
-void EngineLane::run(const Stream& stream) {
+void EngineSession::run(const Stream& stream) {
   if (graph_)
     graph_.launch(stream.get());
   else if (on_device_)
@@ -64,11 +64,11 @@ void EngineLane::run(const Stream& stream) {
     run_on_host(stream);
 }
 
-void EngineLane::run_on_host(const Stream& stream) {
+void EngineSession::run_on_host(const Stream& stream) {
   download(input_.data(), pixels_, pixels_.size(), stream.get());
   stream.wait();
-  std::copy_n(request_.run(pixels_.data()), here_.size(), here_.data());
-  upload(here_, there_, here_.size(), stream.get());
+  std::copy_n(request_.run(pixels_.data()), host_features_.size(), host_features_.data());
+  upload(host_features_, device_features_, host_features_.size(), stream.get());
 }
 
 }  // namespace anoco::gpu

@@ -8,12 +8,12 @@
 
 namespace anoco::gpu {
 
-class EngineLane {
+class EngineSession {
  public:
   // Runs the engine once, then captures it. An engine that cannot be captured is enqueued for every
   // picture; one that is not on the device runs on the host, and its features are copied.
-  EngineLane(SharedDevice device, std::shared_ptr<const Engine> engine, const InputContract& window,
-             const Log& log);
+  EngineSession(SharedDevice device, std::shared_ptr<const Engine> engine,
+                const InputContract& window, const Log& log);
   static int64_t bytes(const Engine& engine, const InputContract& window);
 
   uint8_t* input() const { return input_.data(); }  // the window's pixels
@@ -37,8 +37,8 @@ class EngineLane {
   DeviceBuffer<uint8_t> input_;
   // Of an engine on the host:
   PinnedBuffer<uint8_t> pixels_;
-  PinnedBuffer<float> here_;
-  DeviceBuffer<float> there_;
+  PinnedBuffer<float> host_features_;
+  DeviceBuffer<float> device_features_;
   Graph graph_;
 };
 

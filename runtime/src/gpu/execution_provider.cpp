@@ -10,9 +10,10 @@ namespace anoco::gpu {
 namespace {
 
 // Banks on the device, one for each product however many contexts use it.
-class Banks {
+class BankCache {
  public:
-  Banks(SharedDevice device, Operands operands) : device_(std::move(device)), operands_(operands) {}
+  BankCache(SharedDevice device, Operands operands)
+      : device_(std::move(device)), operands_(operands) {}
 
   const SharedDevice& device() const { return device_; }
   Operands operands() const { return operands_; }
@@ -45,10 +46,10 @@ class Banks {
   std::weak_ptr<const LoadedProduct> product_;
 };
 
-class DeviceLane : public Lane {
+class DeviceSession : public Session {
  public:
-  DeviceLane(std::shared_ptr<Banks> banks, std::shared_ptr<const Engine> engine,
-             const InputContract& window, const Log& log)
+  DeviceSession(std::shared_ptr<BankCache> banks, std::shared_ptr<const Engine> engine,
+                const InputContract& window, const Log& log)
       : banks_(std::move(banks)), engine_(banks_->device(), std::move(engine), window, log) {}
 
   std::unique_ptr<Workspace> prepare(std::shared_ptr<const LoadedProduct> product,
@@ -59,20 +60,20 @@ class DeviceLane : public Lane {
   }
 
  private:
-  std::shared_ptr<Banks> banks_;
-  EngineLane engine_;
+  std::shared_ptr<BankCache> banks_;
+  EngineSession engine_;
 };
 
-class DeviceRoad : public Road {
+class DeviceExecutionProvider : public ExecutionProvider {
  public:
-  DeviceRoad(SharedDevice device, Operands operands, std::shared_ptr<const Engine> engine,
-             const InputContract& window)
+  DeviceExecutionProvider(SharedDevice device, Operands operands,
+                          std::shared_ptr<const Engine> engine, const InputContract& window)
       : engine_(std::move(engine)),
         window_(window),
-        banks_(std::make_shared<Banks>(std::move(device), operands)) {}
+        banks_(std::make_shared<BankCache>(std::move(device), operands)) {}
 
-  std::unique_ptr<Lane> open_lane(const Log& log) const override {
-    return std::make_unique<DeviceLane>(banks_, engine_, window_, log);
+  std::unique_ptr<Session> open_session(const Log& log) const override {
+    return std::make_unique<DeviceSession>(banks_, engine_, window_, log);
   }
   int64_t bytes(const LoadedProduct& product, const ContextSettings& settings) const override {
     const auto with = [&](Operands features) {
@@ -82,30 +83,30 @@ class DeviceRoad : public Road {
     const bool on_device = engine_->cuda_device() >= 0;
     const int64_t workspace = on_device ? std::max(with(Operands::float32), with(Operands::float16))
                                         : with(Operands::float32);
-    return EngineLane::bytes(*engine_, window_) + workspace;
+    return EngineSession::bytes(*engine_, window_) + workspace;
   }
 
  private:
   std::shared_ptr<const Engine> engine_;
   InputContract window_;
-  std::shared_ptr<Banks> banks_;
+  std::shared_ptr<BankCache> banks_;
 };
 
 }  // namespace
 
-std::unique_ptr<const Road> open_road(std::shared_ptr<const Engine> engine,
-                                      const RoadChoice& choice) {
+std::unique_ptr<const ExecutionProvider> open_execution_provider(
+    std::shared_ptr<const Engine> engine, const ExecutionOptions& choice) {
   SharedDevice device = Device::open(int(choice.gpu));
   cublas();  // now, not with the first picture
-  const int there = engine->cuda_device();
-  if (there >= 0 && there != device->ordinal())
+  const int engine_device = engine->cuda_device();
+  if (engine_device >= 0 && engine_device != device->ordinal())
     fail(ANOCO_INVALID_ARGUMENT, engine->label() + " computes on CUDA device " +
-                                     std::to_string(there) + ", the scorer on " +
+                                     std::to_string(engine_device) + ", the scorer on " +
                                      std::to_string(device->ordinal()) +
                                      ": both must be one; set options.gpu to the engine's device");
   const Operands operands = choice.half ? Operands::float16 : Operands::float32;
-  return std::make_unique<DeviceRoad>(std::move(device), operands, std::move(engine),
-                                      choice.window);
+  return std::make_unique<DeviceExecutionProvider>(std::move(device), operands, std::move(engine),
+                                                   choice.window);
 }
 
 }  // namespace anoco::gpu

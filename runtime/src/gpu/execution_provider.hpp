@@ -6,7 +6,7 @@
 namespace anoco::gpu {
 
 // Failures: ANOCO_NO_BACKEND; an engine on another device is ANOCO_INVALID_ARGUMENT.
-std::unique_ptr<const Road> open_road(std::shared_ptr<const Engine> engine,
-                                      const RoadChoice& choice);
+std::unique_ptr<const ExecutionProvider> open_execution_provider(
+    std::shared_ptr<const Engine> engine, const ExecutionOptions& choice);
 
 }  // namespace anoco::gpu

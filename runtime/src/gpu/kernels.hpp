@@ -78,7 +78,7 @@ struct Kernels {
       "anoco_energy_f32"};
   Kernel<const Half*, const float*, const float*, const float*, int, int, int, float*> energy_f16{
       "anoco_energy_f16"};
-  Kernel<float*, const uint8_t*, const float*, int> take_off{"anoco_take_off"};
+  Kernel<float*, const uint8_t*, const float*, int> subtract_baseline{"anoco_subtract_baseline"};
   Kernel<const float*, const uint8_t*, int, int, float*, int*> pool{"anoco_pool"};
   Kernel<const float*, const uint8_t*, const int*, const float*, int, int, int, int, float*>
       map_across{"anoco_map_across"};
@@ -94,8 +94,8 @@ struct Kernels {
   void for_each(Visit&& visit) {
     const auto all = [&](auto&... kernels) { (visit(kernels), ...); };
     all(norms_f32, norms_f16, to_half, to_float, gather_f32, gather_f16, scatter_f32, scatter_i32,
-        anchor, violator, aggregate_f32, aggregate_f16, energy_f32, energy_f16, take_off, pool,
-        map_across, map_down, resize_across, resize_down, fill);
+        anchor, violator, aggregate_f32, aggregate_f16, energy_f32, energy_f16, subtract_baseline,
+        pool, map_across, map_down, resize_across, resize_down, fill);
   }
 };
 

@@ -15,7 +15,7 @@ class DeviceBuffer {
   DeviceBuffer() = default;
   DeviceBuffer(SharedDevice device, int64_t count) : device_(std::move(device)), count_(count) {
     if (count == 0) return;
-    const Current current(*device_);
+    const CurrentDevice current(*device_);
     driver().cuMemAlloc_v2(&address_, size_t(count) * sizeof(T));
   }
   DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
@@ -24,7 +24,8 @@ class DeviceBuffer {
     return *this;
   }
   ~DeviceBuffer() {
-    if (address_ != 0) freeing(*device_, [&] { driver().cuMemFree_v2.quietly(address_); });
+    if (address_ != 0)
+      release_on_device(*device_, [&] { driver().cuMemFree_v2.unchecked(address_); });
   }
 
   T* data() const { return reinterpret_cast<T*>(address_); }
@@ -60,7 +61,7 @@ class PinnedBuffer {
   PinnedBuffer() = default;
   PinnedBuffer(SharedDevice device, int64_t count) : device_(std::move(device)), count_(count) {
     if (count == 0) return;
-    const Current current(*device_);
+    const CurrentDevice current(*device_);
     void* memory = nullptr;
     driver().cuMemHostAlloc(&memory, size_t(count) * sizeof(T), 0);
     data_ = static_cast<T*>(memory);
@@ -71,7 +72,8 @@ class PinnedBuffer {
     return *this;
   }
   ~PinnedBuffer() {
-    if (data_ != nullptr) freeing(*device_, [&] { driver().cuMemFreeHost.quietly(data_); });
+    if (data_ != nullptr)
+      release_on_device(*device_, [&] { driver().cuMemFreeHost.unchecked(data_); });
   }
 
   T* data() { return data_; }

@@ -22,22 +22,25 @@ class PatchScorer {
   uint64_t device_bytes();  // beside the bank
 
  private:
-  // All that depends on how many rows there can be. Replaced as a whole when there are more.
-  struct Room {
-    Room(const std::shared_ptr<const DeviceBank>& bank, const Settings& settings, int64_t max_rows);
+  // All that depends on how many rows device_out can be. Replaced as a whole when device_out are
+  // more.
+  struct Buffers {
+    Buffers(const std::shared_ptr<const DeviceBank>& bank, const Settings& settings,
+            int64_t max_rows);
 
     DeviceScorer scorer;
     DeviceBuffer<uint8_t> raw;    // as it came, where it is of the other type
-    DeviceBuffer<uint8_t> query;  // as it is scored
+    DeviceBuffer<uint8_t> query;  // as it is operands
     DeviceBuffer<int> chosen;
     PinnedBuffer<uint8_t> host_query;
     PinnedBuffer<int> host_chosen;
     PinnedBuffer<float> energy, similarity;
     PinnedBuffer<int> anchor, neighbors, bad;
   };
-  // Where the query of a graph comes from: pinned memory as one type or the other, or it is there.
+  // Where the query of a graph comes from: pinned memory as one type or the other, or it is
+  // device_out.
   enum class Source { host_float32, host_float16, device };
-  struct Recorded {
+  struct CachedGraph {
     int64_t rows;
     Source source;
     Graph graph;
@@ -54,16 +57,16 @@ class PatchScorer {
   int64_t bad_row() const;                  // -1: none
   void read_row(Patches all, int64_t row);  // to host_query
   template <class Out>
-  void give_here(const Out& out, int64_t rows) const;
-  void give_there(const anoco_patch_scores& out, int64_t rows) const;
-  Patches scored() const { return {bank_->patches().type, room_->query.address()}; }
+  void copy_to_host(const Out& out, int64_t rows) const;
+  void copy_to_device(const anoco_patch_scores& out, int64_t rows) const;
+  Patches operands() const { return {bank_->patches().type, buffers_->query.address()}; }
 
   std::mutex one_at_a_time_;
   std::shared_ptr<const DeviceBank> bank_;
   Settings settings_;
-  std::optional<Room> room_;
-  std::list<Recorded> graphs_;  // the last used first
-  Event ready_;                 // the caller's patches
+  std::optional<Buffers> buffers_;
+  std::list<CachedGraph> graphs_;  // the last used first
+  Event ready_;                    // the caller's patches
   Stream stream_;
 };
 

@@ -34,8 +34,8 @@ void gather(const Device& device, Patches from, const int* index, int64_t rows, 
             Patches to, CUstream stream);
 
 // Norms of rows, and in `bad` the lowest that cannot be scored, else ANOCO_GPU_NO_BAD_ROW.
-void measure(const Device& device, Patches rows, int64_t count, int64_t dim, float* norms, int* bad,
-             CUstream stream);
+void compute_norms(const Device& device, Patches rows, int64_t count, int64_t dim, float* norms,
+                   int* bad, CUstream stream);
 
 // Failure (ANOCO_BAD_FEATURES) that names a row, such as "query patch 3", and says what is wrong
 // with its numbers, which are on the host.

@@ -22,10 +22,10 @@ void pack_rows(const void* from, int64_t stride, int64_t rows, int64_t bytes, ui
 
 template <class Each>
 void DevicePreparer::Table::each_buffer(int64_t inputs, int64_t outputs, Each&& each) {
-  const int64_t numbers = outputs + Taps<int32_t>::most_weights(inputs, outputs);
-  each.part(&Table::taps_, inputs, outputs);
-  each(&Table::here_, numbers);
-  each(&Table::there_, numbers);
+  const int64_t numbers = outputs + ResampleWeights<int32_t>::most_weights(inputs, outputs);
+  each.part(&Table::resample_, inputs, outputs);
+  each(&Table::host_numbers_, numbers);
+  each(&Table::device_numbers_, numbers);
 }
 
 DevicePreparer::Table::Table(const SharedDevice& device, int64_t inputs, int64_t outputs) {
@@ -39,11 +39,11 @@ int64_t DevicePreparer::Table::bytes(int64_t inputs, int64_t outputs) {
 void DevicePreparer::Table::set(int64_t inputs, int64_t outputs, CUstream stream) {
   if (inputs == inputs_ && outputs == outputs_) return;
   inputs_ = outputs_ = 0;  // until it is there
-  taps_.set(inputs, outputs);
-  const int64_t weights = outputs * taps_.reach();
-  std::copy_n(taps_.firsts(), outputs, here_.data());
-  std::copy_n(taps_.weights(0), weights, here_.data() + outputs);
-  upload(here_, there_, outputs + weights, stream);
+  resample_.set(inputs, outputs);
+  const int64_t weights = outputs * resample_.reach();
+  std::copy_n(resample_.firsts(), outputs, host_numbers_.data());
+  std::copy_n(resample_.weights(0), weights, host_numbers_.data() + outputs);
+  upload(host_numbers_, device_numbers_, outputs + weights, stream);
   inputs_ = inputs;
   outputs_ = outputs;
 }
@@ -54,8 +54,8 @@ void DevicePreparer::each_buffer(const InputContract& contract, int64_t max_widt
   using Self = DevicePreparer;
   each.part(&Self::across_, max_width, contract.width);
   each.part(&Self::down_, max_height, contract.height);
-  each(&Self::here_, 4 * max_width * max_height);
-  each(&Self::there_, 4 * max_width * max_height);
+  each(&Self::host_picture_, 4 * max_width * max_height);
+  each(&Self::device_picture_, 4 * max_width * max_height);
   each(&Self::between_, 3 * std::max(contract.width * max_height, max_width * contract.height));
 }
 
@@ -94,11 +94,12 @@ DevicePreparer::Source DevicePreparer::fetch(const anoco_image& image, CUstream 
             image.stride, image.chroma_stride};
   }
   const int64_t row = bytes_of_row(image), luma = row * image.height;
-  pack_rows(image.data, image.stride, image.height, row, here_.data());
+  pack_rows(image.data, image.stride, image.height, row, host_picture_.data());
   if (chroma)
-    pack_rows(image.chroma, image.chroma_stride, image.height / 2, row, here_.data() + luma);
-  upload(here_, there_, chroma ? luma + luma / 2 : luma, stream);
-  return {there_.data(), there_.data() + luma, int(image.format), row, row};
+    pack_rows(image.chroma, image.chroma_stride, image.height / 2, row,
+              host_picture_.data() + luma);
+  upload(host_picture_, device_picture_, chroma ? luma + luma / 2 : luma, stream);
+  return {device_picture_.data(), device_picture_.data() + luma, int(image.format), row, row};
 }
 
 void DevicePreparer::resize(const Source& from, const anoco_image& image, const Placement& to,

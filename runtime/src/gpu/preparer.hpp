@@ -29,18 +29,18 @@ class DevicePreparer {
     Table(const SharedDevice& device, int64_t inputs, int64_t outputs);
     static int64_t bytes(int64_t inputs, int64_t outputs);
     void set(int64_t inputs, int64_t outputs, CUstream stream);
-    const int* first() const { return there_.data(); }
-    const int* weights() const { return there_.data() + taps_.outputs(); }
-    int reach() const { return int(taps_.reach()); }
+    const int* first() const { return device_numbers_.data(); }
+    const int* weights() const { return device_numbers_.data() + resample_.outputs(); }
+    int reach() const { return int(resample_.reach()); }
 
    private:
     template <class Each>
     static void each_buffer(int64_t inputs, int64_t outputs, Each&& each);
 
     int64_t inputs_ = 0, outputs_ = 0;  // of what is there
-    Taps<int32_t> taps_;
-    PinnedBuffer<int32_t> here_;
-    DeviceBuffer<int32_t> there_;
+    ResampleWeights<int32_t> resample_;
+    PinnedBuffer<int32_t> host_numbers_;
+    DeviceBuffer<int32_t> device_numbers_;
   };
   // Pixels on the device, as a kernel takes them.
   struct Source {
@@ -60,8 +60,9 @@ class DevicePreparer {
   SharedDevice device_;
   InputContract contract_;
   Table across_, down_;
-  PinnedBuffer<uint8_t> here_;
-  DeviceBuffer<uint8_t> there_, between_;  // the picture, and after the first of two passes
+  PinnedBuffer<uint8_t> host_picture_;
+  DeviceBuffer<uint8_t> device_picture_,
+      between_;  // the picture, and after the first of two passes
 };
 
 }  // namespace anoco::gpu

@@ -36,18 +36,18 @@ int64_t TileLayout::height(int64_t rows) const {
 Multiplier::Multiplier(SharedDevice device, int64_t workspace, Operands operands)
     : device_(std::move(device)), workspace_(device_, workspace), operands_(operands) {
   const Cublas& blas = cublas();
-  const Current current(*device_);
+  const CurrentDevice current(*device_);
   blas.cublasCreate_v2(&handle_);
   // TF32 and half-precision sums stay off: they change which references are neighbours.
-  const int code = blas.cublasSetMathMode.quietly(
+  const int code = blas.cublasSetMathMode.unchecked(
       handle_, operands == Operands::float16 ? kMathFullSums : kMathPedantic);
   if (code == 0) return;
-  blas.cublasDestroy_v2.quietly(handle_);
+  blas.cublasDestroy_v2.unchecked(handle_);
   fail_cublas_call(blas.cublasSetMathMode.name(), code);
 }
 
 Multiplier::~Multiplier() {
-  freeing(*device_, [&] { cublas().cublasDestroy_v2.quietly(handle_); });
+  release_on_device(*device_, [&] { cublas().cublasDestroy_v2.unchecked(handle_); });
 }
 
 void Multiplier::multiply(Patches left, int64_t rows, Patches right, int64_t refs, int64_t dim,
@@ -107,7 +107,7 @@ DeviceScorer::DeviceScorer(std::shared_ptr<const DeviceBank> bank, const Setting
 }
 
 void DeviceScorer::compute_gram() {
-  const Current current(*bank_->device());
+  const CurrentDevice current(*bank_->device());
   const Stream stream(bank_->device());
   multiplier_.multiply(bank_->patches(), bank_->rows(), bank_->patches(), bank_->rows(),
                        bank_->dim(), anchor_products_.data(), stream.get());
@@ -115,7 +115,7 @@ void DeviceScorer::compute_gram() {
 }
 
 void DeviceScorer::enqueue(Patches query, int64_t rows, CUstream stream) const {
-  measure(*bank_->device(), query, rows, bank_->dim(), norms_.data(), bad_.data(), stream);
+  compute_norms(*bank_->device(), query, rows, bank_->dim(), norms_.data(), bad_.data(), stream);
   const int64_t height = layout_.height(rows);
   for (int64_t first = 0; first < rows; first += height)
     score_tile(query.from(first, bank_->dim()), first, std::min(height, rows - first), stream);

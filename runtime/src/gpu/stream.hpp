@@ -18,7 +18,7 @@ class Stream {
   CUstream get() const { return stream_; }
   const Device& device() const { return *device_; }
   void wait() const;
-  CUresult wait_quietly() const noexcept;
+  CUresult wait_unchecked() const noexcept;
 
  private:
   SharedDevice device_;
@@ -26,17 +26,17 @@ class Stream {
 };
 
 // Waits for the stream where what follows fails, so that nothing is under way at the next call.
-class Tidy {
+class StreamGuard {
  public:
-  explicit Tidy(const Stream& stream) : stream_(stream) {}
-  ~Tidy() {
-    if (!done_) stream_.wait_quietly();
+  explicit StreamGuard(const Stream& stream) : stream_(stream) {}
+  ~StreamGuard() {
+    if (!dismissed_) stream_.wait_unchecked();
   }
-  void done() { done_ = true; }
+  void dismiss() { dismissed_ = true; }
 
  private:
   const Stream& stream_;
-  bool done_ = false;
+  bool dismissed_ = false;
 };
 
 class Event {

@@ -19,7 +19,7 @@ namespace anoco::gpu {
 
 class DeviceWorkspace : public Workspace {
  public:
-  DeviceWorkspace(EngineLane& engine, std::shared_ptr<const DeviceBank> bank,
+  DeviceWorkspace(EngineSession& engine, std::shared_ptr<const DeviceBank> bank,
                   std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
   // On the device and on the host, with features of a type that the engine gives.
   static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings,
@@ -34,7 +34,7 @@ class DeviceWorkspace : public Workspace {
   static void each_buffer(const LoadedProduct& product, const ContextSettings& settings,
                           Operands features, Operands operands, const BankOrShape& bank,
                           Each&& each);
-  Findings look(const anoco_image& image, StageTimes& times) override;
+  Findings compute(const anoco_image& image, StageTimes& times) override;
   // The engine over the canvas or its tiles, from pixels_ to features_.
   void run_engine();
   void run_tile(const TilePlace& place);
@@ -45,30 +45,30 @@ class DeviceWorkspace : public Workspace {
   void check_scores();
   void keep_identity();
   void average_views(const Placement& placement, StageTimes& times);
-  void scored(const uint8_t* counted, Part part);
+  void run_part(const uint8_t* scored, Part part);
 
   SharedDevice device_;
-  EngineLane& engine_;
+  EngineSession& engine_;
   std::vector<TilePlace> tiles_;
-  Counter counter_;
+  PatchMask patch_mask_;
   DevicePreparer device_preparer_;
   Selection selection_;
   std::optional<DeviceScorer> scorer_;  // which cannot be moved
-  DeviceMap map_;
-  DeviceBuffer<uint8_t> canvas_pixels_, joined_;  // with tiles
-  DeviceBuffer<uint8_t> gathered_, converted_;    // features of counted patches; as operands
+  DeviceAnomalyMap map_;
+  DeviceBuffer<uint8_t> tiled_pixels_, joined_;  // with tiles
+  DeviceBuffer<uint8_t> gathered_, converted_;   // features of counted patches; as operands
   DeviceBuffer<float> energy_grid_, similarity_grid_;
   DeviceBuffer<int> anchor_grid_;
-  PinnedBuffer<float> similarity_here_;
-  PinnedBuffer<int> anchor_here_, bad_here_;
+  PinnedBuffer<float> host_similarity_;
+  PinnedBuffer<int> host_anchor_, host_bad_row_;
   Buffer<float> similarity_;
   Buffer<int64_t> anchor_;
-  Buffer<uint8_t> counted_;
+  Buffer<uint8_t> scored_;
   CUdeviceptr pixels_ = 0;  // of the canvas
   Patches features_;
   // With views of the query only:
   std::optional<ViewAverage> average_;
-  PinnedBuffer<uint8_t> pixels_here_, warped_;
+  PinnedBuffer<uint8_t> host_pixels_, warped_;
   std::map<std::pair<Part, int64_t>, Graph> graphs_;  // by the number of patches that count
   Event begun_, prepared_, seen_, done_;
   Stream stream_;

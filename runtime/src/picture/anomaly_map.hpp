@@ -8,14 +8,14 @@
 
 namespace anoco {
 
-class MapMaker {
+class AnomalyMapBuilder {
  public:
-  MapMaker() = default;
-  MapMaker(int64_t rows, int64_t cols, int64_t stride);
+  AnomalyMapBuilder() = default;
+  AnomalyMapBuilder(int64_t rows, int64_t cols, int64_t stride);
   static int64_t bytes(int64_t rows, int64_t cols, int64_t stride);
 
   // rows * stride x cols * stride floats; zero on patches that do not count. NULL: all count.
-  void make(const float* energy, const uint8_t* counted, float* out);
+  void make(const float* energy, const uint8_t* scored, float* out);
 
   // Interpolation and smoothing along one axis: a pixel is made of `reach` patches from `first` on.
   struct Axis {
@@ -38,14 +38,14 @@ class MapMaker {
   // The one list of its memory, see buffer_list.hpp.
   template <class Each>
   static void each_buffer(int64_t rows, int64_t cols, int64_t stride, Each&& each);
-  void across(const float* grid, const uint8_t* counted, Buffer<float>& out) const;
+  void across(const float* grid, const uint8_t* scored, Buffer<float>& out) const;
   void down(const Buffer<float>& rows, int64_t y, float* out) const;
-  void divide(const uint8_t* counted, float* out) const;
+  void divide(const uint8_t* scored, float* out) const;
 
   int64_t stride_ = 0;
   Axis down_, across_;
-  Buffer<float> energy_, counted_;  // rows x width: what `across` gives
-  Buffer<float> weight_;            // of one row of pixels
+  Buffer<float> energy_, scored_;  // rows x width: what `across` gives
+  Buffer<float> weight_;           // of one row of pixels
 };
 
 }  // namespace anoco

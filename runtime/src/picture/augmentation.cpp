@@ -25,20 +25,20 @@ double clipped(double position, int64_t most) {
   return std::max(0.0, std::min(position, double(most)));
 }
 
-void refuse_nonsense(const float* energy, const uint8_t* counted, int64_t patches) {
+void refuse_nonsense(const float* energy, const uint8_t* scored, int64_t patches) {
   for (int64_t i = 0; i < patches; ++i)
-    if (counted[i] != 0 && !(energy[i] >= 0 && std::isfinite(energy[i])))
+    if (scored[i] != 0 && !(energy[i] >= 0 && std::isfinite(energy[i])))
       fail(ANOCO_CORRUPT, "the energy of patch " + std::to_string(i) + " of a view is " +
                               std::to_string(energy[i]) + ": check the backbone and its input");
 }
 
 // How far to trust a view: the more concentrated its energies, the more.
-double entropy_weight(const float* energy, const uint8_t* counted, int64_t patches) {
+double entropy_weight(const float* energy, const uint8_t* scored, int64_t patches) {
   const double level = std::exp(-1 / kTemperature);
   double sum = 0;
   int64_t count = 0;
   for (int64_t i = 0; i < patches; ++i)
-    if (counted[i] != 0) {
+    if (scored[i] != 0) {
       sum += double(energy[i]);
       ++count;
     }
@@ -46,7 +46,7 @@ double entropy_weight(const float* energy, const uint8_t* counted, int64_t patch
   if (count < 2 || sum == 0) return level;
   double entropy = 0;
   for (int64_t i = 0; i < patches; ++i)
-    if (counted[i] != 0 && energy[i] > 0) {
+    if (scored[i] != 0 && energy[i] > 0) {
       const double share = double(energy[i]) / sum;
       entropy -= share > 0 ? share * std::log(share) : 0;
     }
@@ -107,9 +107,9 @@ void ViewAverage::start() {
   std::fill_n(weight_.data(), weight_.size(), 0.0);
 }
 
-void ViewAverage::add(const Affine& view, const float* energy, const uint8_t* counted) {
-  refuse_nonsense(energy, counted, rows_ * cols_);
-  const double trust = entropy_weight(energy, counted, rows_ * cols_);
+void ViewAverage::add(const Affine& view, const float* energy, const uint8_t* scored) {
+  refuse_nonsense(energy, scored, rows_ * cols_);
+  const double trust = entropy_weight(energy, scored, rows_ * cols_);
   const auto [a, b, c, d, e, f] = inverse(view);
   for (int64_t row = 0; row < rows_; ++row)
     for (int64_t col = 0; col < cols_; ++col) {
@@ -117,17 +117,17 @@ void ViewAverage::add(const Affine& view, const float* energy, const uint8_t* co
       const double u = (a * x + b * y + c) / stride_ + 0.5;
       const double v = (d * x + e * y + f) / stride_ + 0.5;
       add_patch(row * cols_ + col, clipped(u, cols_ + 1), clipped(v, rows_ + 1), trust, energy,
-                counted);
+                scored);
     }
 }
 
 // `u, v` is the patch's centre in the view, in patches; 1 is the centre of the first, because a
 // ring of patches that do not count stands for everything beyond the grid.
 void ViewAverage::add_patch(int64_t patch, double u, double v, double trust, const float* energy,
-                            const uint8_t* counted) {
+                            const uint8_t* scored) {
   const auto counts = [&](int64_t row, int64_t col) {
     return row >= 1 && row <= rows_ && col >= 1 && col <= cols_ &&
-           counted[(row - 1) * cols_ + col - 1] != 0;
+           scored[(row - 1) * cols_ + col - 1] != 0;
   };
   // Seen: the patch of the view that the centre falls into counts.
   if (!counts(int64_t(std::floor(v + 0.5)), int64_t(std::floor(u + 0.5)))) return;
@@ -146,13 +146,13 @@ void ViewAverage::add_patch(int64_t patch, double u, double v, double trust, con
   weight_[patch] += trust;
 }
 
-void ViewAverage::finish(const uint8_t* counted, float* out) const {
+void ViewAverage::finish(const uint8_t* scored, float* out) const {
   for (int64_t i = 0; i < total_.size(); ++i)
-    if (counted[i] != 0 && weight_[i] == 0)
+    if (scored[i] != 0 && weight_[i] == 0)
       fail(ANOCO_INTERNAL, "patch " + std::to_string(i) +
                                " is seen by no view: the first view must be the identity");
   for (int64_t i = 0; i < total_.size(); ++i)
-    out[i] = counted[i] != 0 ? float(total_[i] / weight_[i]) : 0.0f;
+    out[i] = scored[i] != 0 ? float(total_[i] / weight_[i]) : 0.0f;
 }
 
 }  // namespace anoco

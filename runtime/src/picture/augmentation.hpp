@@ -24,16 +24,16 @@ class ViewAverage {
 
   void start();
   // Throws Failure (ANOCO_CORRUPT) where an energy is no number or negative.
-  void add(const Affine& view, const float* energy, const uint8_t* counted);
+  void add(const Affine& view, const float* energy, const uint8_t* scored);
   // `counted` is the identity's.
-  void finish(const uint8_t* counted, float* out) const;
+  void finish(const uint8_t* scored, float* out) const;
 
  private:
   // The one list of its memory, see buffer_list.hpp.
   template <class Each>
   static void each_buffer(const InputContract& contract, Each&& each);
   void add_patch(int64_t patch, double u, double v, double trust, const float* energy,
-                 const uint8_t* counted);
+                 const uint8_t* scored);
 
   int64_t rows_, cols_;
   double stride_;

@@ -28,7 +28,7 @@ class Enlarger {
                           Each&& each);
   const float* across(const float* map, int64_t stride, const Placement& placement, int64_t y);
 
-  Taps<double> across_, down_;
+  ResampleWeights<double> across_, down_;
   Buffer<float> rows_;
   int64_t kept_[kKept] = {};  // which row of the map each holds, -1 for none
   Buffer<double> sums_;

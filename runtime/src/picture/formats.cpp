@@ -21,7 +21,7 @@ int64_t bytes_of_pixel(uint32_t format) {
 void check_size(int64_t width, int64_t height) {
   const bool fits = std::min(width, height) >= kLeastSide && std::max(width, height) <= kMostSide &&
                     width * height <= kMostPicturePixels;
-  if (!fits) fail(ANOCO_BAD_PICTURE, "the picture is " + odd_size(width, height));
+  if (!fits) fail(ANOCO_BAD_PICTURE, "the picture is " + size_problem(width, height));
 }
 
 void check_stride(int64_t stride, int64_t least, const char* name) {
@@ -80,7 +80,7 @@ void pack_row(const RowLayout& layout, const uint8_t* row, int64_t width, uint8_
     for (int64_t c = 0; c < 3; ++c) out[3 * x + c] = row[4 * x + c];
 }
 
-void colour_row(const RowLayout& layout, uint8_t* row, int64_t width) {
+void color_row(const RowLayout& layout, uint8_t* row, int64_t width) {
   if (layout.swapped)
     for (int64_t x = 0; x < width; ++x) std::swap(row[3 * x], row[3 * x + 2]);
   if (layout.channels == 1)  // from the end: a pixel's place lies behind all that are still to come
@@ -127,7 +127,7 @@ void to_rgb(const anoco_image& image, uint8_t* out) {
   for (int64_t y = 0; y < image.height; ++y, out += 3 * image.width) {
     const uint8_t* row = picture_row(image, y, out);
     if (row != out) pack_row(layout, row, image.width, out);
-    colour_row(layout, out, image.width);
+    color_row(layout, out, image.width);
   }
 }
 

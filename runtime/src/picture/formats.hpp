@@ -24,6 +24,6 @@ const uint8_t* picture_row(const anoco_image& image, int64_t y, uint8_t* scratch
 void pack_row(const RowLayout& layout, const uint8_t* row, int64_t width, uint8_t* out);
 
 // A packed row to RGB, where it is: 3 * width bytes.
-void colour_row(const RowLayout& layout, uint8_t* row, int64_t width);
+void color_row(const RowLayout& layout, uint8_t* row, int64_t width);
 
 }  // namespace anoco

@@ -32,33 +32,33 @@ class Nearest {
 }  // namespace
 
 template <class Each>
-void Counter::each_buffer(const InputContract& contract, Each&& each) {
-  each(&Counter::wanted_, contract.width * contract.height);
-  each(&Counter::whole_, contract.patches());
-  each(&Counter::plain_, contract.patches());
-  each(&Counter::viewed_, contract.patches());
-  each(&Counter::across_, contract.width);
-  each(&Counter::inside_, contract.width);
-  each(&Counter::columns_, contract.width);
+void PatchMask::each_buffer(const InputContract& contract, Each&& each) {
+  each(&PatchMask::wanted_, contract.width * contract.height);
+  each(&PatchMask::whole_, contract.patches());
+  each(&PatchMask::plain_, contract.patches());
+  each(&PatchMask::viewed_, contract.patches());
+  each(&PatchMask::across_, contract.width);
+  each(&PatchMask::inside_, contract.width);
+  each(&PatchMask::columns_, contract.width);
 }
 
-Counter::Counter(const InputContract& contract, std::vector<Point> region,
-                 std::optional<Mask> ignore)
+PatchMask::PatchMask(const InputContract& contract, std::vector<Point> region,
+                     std::optional<Mask> ignore)
     : contract_(contract), region_(std::move(region)), ignore_(std::move(ignore)) {
   each_buffer(contract, BufferAllocator{*this});
 }
 
-int64_t Counter::bytes(const InputContract& contract, const std::vector<Point>&,
-                       const std::optional<Mask>&) {
+int64_t PatchMask::bytes(const InputContract& contract, const std::vector<Point>&,
+                         const std::optional<Mask>&) {
   return count_bytes([&](auto& each) { each_buffer(contract, each); });
 }
 
-const uint8_t* Counter::counted(const Placement& placement, const Affine& view) {
+const uint8_t* PatchMask::scored(const Placement& placement, const Affine& view) {
   if (!(placement == placement_)) {
     placement_ = placement;
     view_.reset();
     mark_wanted();
-    count_patches();
+    mark_patches();
   }
   if (view == kIdentity) {
     if (std::count(plain_.data(), plain_.data() + plain_.size(), 1) == 0)
@@ -77,12 +77,12 @@ const uint8_t* Counter::counted(const Placement& placement, const Affine& view) 
   return viewed_.data();
 }
 
-bool Counter::in_picture(int64_t x, int64_t y) const {
+bool PatchMask::in_picture(int64_t x, int64_t y) const {
   const Placement& p = placement_;
   return x >= p.left && x < p.left + p.width && y >= p.top && y < p.top + p.height;
 }
 
-void Counter::mark_wanted() {
+void PatchMask::mark_wanted() {
   const Placement& p = placement_;
   for (int64_t x = 0; x < contract_.width; ++x)
     across_[x] = (double(x) + 0.5 - double(p.left)) / double(p.width);
@@ -96,7 +96,7 @@ void Counter::mark_wanted() {
 }
 
 // Pixels whose centre lies inside the polygon, by the even-odd rule.
-void Counter::mark_region(int64_t y, uint8_t* row) {
+void PatchMask::mark_region(int64_t y, uint8_t* row) {
   const double at = (double(y) + 0.5 - double(placement_.top)) / double(placement_.height);
   std::memset(inside_.data(), 0, size_t(inside_.size()));
   for (size_t i = 0; i < region_.size(); ++i) {
@@ -111,7 +111,7 @@ void Counter::mark_region(int64_t y, uint8_t* row) {
   for (int64_t x = 0; x < contract_.width; ++x) row[x] &= inside_[x];
 }
 
-void Counter::mark_ignored() {
+void PatchMask::mark_ignored() {
   const Placement& p = placement_;
   Nearest across(ignore_->width, p.width), down(ignore_->height, p.height);
   for (int64_t x = 0; x < p.width; ++x) columns_[x] = across.next();
@@ -126,7 +126,7 @@ void Counter::mark_ignored() {
 }
 
 // A patch counts when it touches no fill and more than half of it is wanted.
-void Counter::count_patches() {
+void PatchMask::mark_patches() {
   const int64_t s = contract_.stride;
   for (int64_t row = 0; row < contract_.rows; ++row)
     for (int64_t col = 0; col < contract_.cols; ++col) {
@@ -145,7 +145,7 @@ void Counter::count_patches() {
 
 // A patch of a view counts when it takes nothing from fill or from beyond the canvas, and more than
 // half from wanted pixels; sampled as its pixels are.
-bool Counter::seen(const Affine& view, int64_t row, int64_t col) const {
+bool PatchMask::seen(const Affine& view, int64_t row, int64_t col) const {
   const int64_t s = contract_.stride;
   double wanted = 0;
   for (int64_t y = row * s; y < (row + 1) * s; ++y)
@@ -163,7 +163,7 @@ bool Counter::seen(const Affine& view, int64_t row, int64_t col) const {
 }
 
 // Most patches come from patches that are wanted as a whole, which costs far less to find out.
-bool Counter::surely_seen(const Affine& view, int64_t row, int64_t col) const {
+bool PatchMask::surely_seen(const Affine& view, int64_t row, int64_t col) const {
   constexpr double kRounding = 0.01;  // pixels; far more than it can be
   const double reach = 0.5 + kRounding;
   const int64_t s = contract_.stride;

@@ -10,18 +10,18 @@
 
 namespace anoco {
 
-class Counter {
+class PatchMask {
  public:
-  Counter() = default;
+  PatchMask() = default;
   // `contract` is the canvas's. Memory is taken here.
-  Counter(const InputContract& contract, std::vector<Point> region, std::optional<Mask> ignore);
+  PatchMask(const InputContract& contract, std::vector<Point> region, std::optional<Mask> ignore);
   static int64_t bytes(const InputContract& contract, const std::vector<Point>& region,
                        const std::optional<Mask>& ignore);
 
   // rows x cols bytes, 1 where the patch counts; computed when the placement or view is another
   // than last time, so a stream of equal pictures costs nothing. Valid until the next call.
   // For the identity none at all is a Failure (ANOCO_INVALID_ARGUMENT); a view may see none.
-  const uint8_t* counted(const Placement& placement, const Affine& view = kIdentity);
+  const uint8_t* scored(const Placement& placement, const Affine& view = kIdentity);
 
  private:
   // The one list of its memory, see buffer_list.hpp.
@@ -31,7 +31,7 @@ class Counter {
   void mark_wanted();
   void mark_region(int64_t y, uint8_t* row);
   void mark_ignored();
-  void count_patches();
+  void mark_patches();
   bool seen(const Affine& view, int64_t row, int64_t col) const;
   bool surely_seen(const Affine& view, int64_t row, int64_t col) const;
 

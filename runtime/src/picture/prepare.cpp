@@ -13,7 +13,7 @@ int64_t most_rows(const InputContract& contract, int64_t max_width, int64_t max_
   const double down = double(max_height) / double(contract.height);
   const double across = double(max_width) / double(contract.width);
   const double scale = contract.fit == Fit::stretch ? down : 1.5 * std::max(down, across);
-  return std::min(max_height, Taps<int32_t>::longest(scale));
+  return std::min(max_height, ResampleWeights<int32_t>::longest(scale));
 }
 
 void fill_pixels(uint8_t* out, int64_t count, const std::array<uint8_t, 3>& fill) {

@@ -46,10 +46,10 @@ void RegionFinder::find(const float* energy, const float* map, double threshold,
   for (int64_t i = 0; i < contract_.patches(); ++i) {
     if (seed_[i] == 0 || open_[i] == 0) continue;
     Pixels pixels{map, level, flood(i)};
-    Extent extent = measure(pixels);
+    Extent extent = extent_of(pixels);
     if (extent.count == 0) {
       pixels.map = nullptr;
-      extent = measure(pixels);
+      extent = extent_of(pixels);
     }
     const double area = double(extent.count) * placement.area_scale();
     if (area < min_area) continue;
@@ -100,7 +100,7 @@ void RegionFinder::Extent::add(int64_t x, int64_t y) {
   ++count;
 }
 
-RegionFinder::Extent RegionFinder::measure(const Pixels& pixels) const {
+RegionFinder::Extent RegionFinder::extent_of(const Pixels& pixels) const {
   Extent extent;
   each(pixels, [&](int64_t x, int64_t y) { extent.add(x, y); });
   return extent;

@@ -44,7 +44,7 @@ class RegionFinder {
   static void each_buffer(const InputContract& contract, Each&& each);
   int64_t flood(int64_t seed);
   int64_t strongest(const float* energy, int64_t patches) const;
-  Extent measure(const Pixels& pixels) const;
+  Extent extent_of(const Pixels& pixels) const;
   template <class Work>
   void each(const Pixels& pixels, Work&& work) const;
 

@@ -20,11 +20,13 @@ inline void set_weight(double value, int32_t& weight) {
 // Weight: int32_t for bytes, double for floats. Every output is made of `reach` inputs, some of
 // weight 0: loops of one length are faster than short ones of different lengths.
 template <class Weight>
-class Taps {
+class ResampleWeights {
  public:
   // Room for every resize from at most `inputs` to at most `outputs`.
-  Taps() = default;
-  Taps(int64_t inputs, int64_t outputs) { each_buffer(inputs, outputs, BufferAllocator{*this}); }
+  ResampleWeights() = default;
+  ResampleWeights(int64_t inputs, int64_t outputs) {
+    each_buffer(inputs, outputs, BufferAllocator{*this});
+  }
 
   static int64_t bytes(int64_t inputs, int64_t outputs) {
     return count_bytes([&](auto& each) { each_buffer(inputs, outputs, each); });
@@ -56,8 +58,8 @@ class Taps {
   // The one list of its memory, see buffer_list.hpp.
   template <class Each>
   static void each_buffer(int64_t inputs, int64_t outputs, Each&& each) {
-    each(&Taps::weights_, most(inputs, outputs));
-    each(&Taps::first_, outputs);
+    each(&ResampleWeights::weights_, most(inputs, outputs));
+    each(&ResampleWeights::first_, outputs);
   }
 
   // outputs * longest(inputs / outputs), rounded up: enough for all smaller sizes too.

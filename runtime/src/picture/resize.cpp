@@ -13,11 +13,11 @@ uint8_t to_byte(int32_t sum) { return uint8_t(std::min(sum >> kWeightBits, 255))
 
 // kReach: that of the taps where the compiler may know it, else 0.
 template <int kStep, int kChannels, int kReach>
-void resize_row(const Taps<int32_t>& taps, const uint8_t* row, uint8_t* out) {
-  const int64_t outputs = taps.outputs(), reach = kReach != 0 ? kReach : taps.reach();
+void resize_row(const ResampleWeights<int32_t>& axis, const uint8_t* row, uint8_t* out) {
+  const int64_t outputs = axis.outputs(), reach = kReach != 0 ? kReach : axis.reach();
   for (int64_t i = 0; i < outputs; ++i, out += kChannels) {
-    const uint8_t* pixel = row + taps.first(i) * kStep;
-    const int32_t* weights = taps.weights(i);
+    const uint8_t* pixel = row + axis.first(i) * kStep;
+    const int32_t* weights = axis.weights(i);
     int32_t sums[kChannels];
     for (int c = 0; c < kChannels; ++c) sums[c] = kHalf;
     for (int64_t k = 0; k < reach; ++k, pixel += kStep)
@@ -27,14 +27,14 @@ void resize_row(const Taps<int32_t>& taps, const uint8_t* row, uint8_t* out) {
 }
 
 template <int kStep, int kChannels>
-void resize_row(const Taps<int32_t>& taps, const uint8_t* row, uint8_t* out) {
-  switch (taps.reach()) {  // to a third of the size and larger
-    case 2: return resize_row<kStep, kChannels, 2>(taps, row, out);
-    case 3: return resize_row<kStep, kChannels, 3>(taps, row, out);
-    case 4: return resize_row<kStep, kChannels, 4>(taps, row, out);
-    case 5: return resize_row<kStep, kChannels, 5>(taps, row, out);
-    case 6: return resize_row<kStep, kChannels, 6>(taps, row, out);
-    default: return resize_row<kStep, kChannels, 0>(taps, row, out);
+void resize_row(const ResampleWeights<int32_t>& axis, const uint8_t* row, uint8_t* out) {
+  switch (axis.reach()) {  // to a third of the size and larger
+    case 2: return resize_row<kStep, kChannels, 2>(axis, row, out);
+    case 3: return resize_row<kStep, kChannels, 3>(axis, row, out);
+    case 4: return resize_row<kStep, kChannels, 4>(axis, row, out);
+    case 5: return resize_row<kStep, kChannels, 5>(axis, row, out);
+    case 6: return resize_row<kStep, kChannels, 6>(axis, row, out);
+    default: return resize_row<kStep, kChannels, 0>(axis, row, out);
   }
 }
 
@@ -75,7 +75,7 @@ void Resizer::resize(const anoco_image& image, int64_t width, int64_t height, ui
     down_first(image, out, stride);
   else
     across_first(image, out, stride);
-  for (int64_t y = 0; y < height; ++y) colour_row(layout_, out + y * stride, width);
+  for (int64_t y = 0; y < height; ++y) color_row(layout_, out + y * stride, width);
 }
 
 void Resizer::across_first(const anoco_image& image, uint8_t* out, int64_t stride) {

@@ -39,7 +39,7 @@ class Resizer {
   void finish(int64_t count, uint8_t* out);
 
   int64_t window_ = 0;
-  Taps<int32_t> across_, down_;
+  ResampleWeights<int32_t> across_, down_;
   Buffer<uint8_t> converted_;  // a row of NV12
   Buffer<uint8_t> rows_;       // `window_` rows of the result's width, or one of the picture's
   Buffer<int32_t> sums_;       // of one row

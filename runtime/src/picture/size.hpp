@@ -12,7 +12,7 @@ constexpr int64_t kMostPicturePixels = 100'000'000;
 
 // What is wrong with a size, such as "8x640 pixels, too small to inspect: ..."; "" where nothing
 // is.
-inline std::string odd_size(int64_t width, int64_t height) {
+inline std::string size_problem(int64_t width, int64_t height) {
   const std::string size = std::to_string(width) + "x" + std::to_string(height) + " pixels";
   if (std::min(width, height) < kLeastSide)
     return size + ", too small to inspect: a picture needs at least 16 pixels on each side";

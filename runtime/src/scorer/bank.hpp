@@ -16,7 +16,7 @@ namespace anoco {
 constexpr double kLeastNorm = 1e-10, kMostNorm = 1e10;
 
 // Says in words why a row with this sum of squares cannot be scored, or returns nullptr.
-const char* why_not(double squares);
+const char* norm_problem(double squares);
 
 class Bank {
  public:

@@ -9,39 +9,39 @@
 
 namespace anoco {
 
-void Scorer::finish_crowd() {
+void Scorer::finish_dense_rows() {
   pack_anchors();
-  for_each_piece(crowd_size_, [&](int64_t column, int64_t first, int64_t end, Scratch& scratch) {
+  for_each_piece(dense_count_, [&](int64_t column, int64_t first, int64_t end, Scratch& scratch) {
     bank_->pack(column, columns_from(column), scratch.right.data());
     for (int64_t top = first; top < end; top += kGroup)
       find_violators(top, std::min(top + kGroup, end), column, scratch);
   });
-  pool_.run(crowd_size_, [&](int64_t c, int thread) {
+  pool_.run(dense_count_, [&](int64_t c, int thread) {
     const Stopwatch watch(scratch_[thread].solve_seconds);
-    weigh(crowd_[c]);
+    weigh(dense_rows_[c]);
   });
   const int64_t widths = pieces(bank_->dim(), kColumns);
-  pool_.run(pieces(crowd_size_, kCrowd) * widths, [&](int64_t item, int thread) {
+  pool_.run(pieces(dense_count_, kDenseRows) * widths, [&](int64_t item, int thread) {
     Scratch& scratch = scratch_[thread];
     const Stopwatch watch(scratch.solve_seconds);
-    pull_crowd(item / widths * kCrowd, item % widths * kColumns, scratch);
+    pull_dense_rows(item / widths * kDenseRows, item % widths * kColumns, scratch);
   });
-  pool_.run(crowd_size_, [&](int64_t c, int thread) {
+  pool_.run(dense_count_, [&](int64_t c, int thread) {
     const Stopwatch watch(scratch_[thread].solve_seconds);
-    Row& row = rows_[crowd_[c]];
-    row.energy = solve_crowded(row, left_.data() + c * bank_->dim());
+    Row& row = rows_[dense_rows_[c]];
+    row.energy = solve_dense_row(row, left_.data() + c * bank_->dim());
   });
 }
 
 // The anchors of the crowd, packed; the queries that were there are no longer needed.
 void Scorer::pack_anchors() {
   const int64_t mr = k_.mr, dim = bank_->dim();
-  pool_.run(pieces(crowd_size_, mr), [&](int64_t panel, int thread) {
+  pool_.run(pieces(dense_count_, mr), [&](int64_t panel, int thread) {
     Scratch& scratch = scratch_[thread];
     const float* rows[kMostPanelRows];
-    const int64_t first = panel * mr, count = std::min(mr, crowd_size_ - first);
+    const int64_t first = panel * mr, count = std::min(mr, dense_count_ - first);
     for (int64_t i = 0; i < count; ++i)
-      rows[i] = bank_->row(rows_[crowd_[first + i]].anchor, scratch.panel.data() + i * dim);
+      rows[i] = bank_->row(rows_[dense_rows_[first + i]].anchor, scratch.panel.data() + i * dim);
     k_.pack_a(rows, count, dim, left_.data() + first * dim);
   });
 }
@@ -51,7 +51,7 @@ void Scorer::pack_anchors() {
 void Scorer::find_violators(int64_t first, int64_t end, int64_t column, Scratch& scratch) {
   multiply(left_.data() + first * bank_->dim(), end - first, column, scratch);
   for (int64_t c = first; c < end; ++c) {
-    const int64_t i = crowd_[c];
+    const int64_t i = dense_rows_[c];
     const Row& row = rows_[i];
     const float* s = similarities(i) + column;
     const float* product = scratch.block.data() + (c - first) * kColumns;
@@ -88,19 +88,19 @@ void Scorer::weigh(int64_t i) {
 }
 
 // sum_j w_ij r_j for kCrowd rows and kColumns of their numbers, into the place of the anchors.
-void Scorer::pull_crowd(int64_t first, int64_t column, Scratch& scratch) {
+void Scorer::pull_dense_rows(int64_t first, int64_t column, Scratch& scratch) {
   const int64_t mr = k_.mr, nr = k_.nr, dim = bank_->dim();
-  const int64_t height = std::min(kCrowd, crowd_size_ - first);
+  const int64_t height = std::min(kDenseRows, dense_count_ - first);
   const int64_t width = std::min(kColumns, dim - column);
   double* sums = scratch.sums.data();
   std::fill(sums, sums + height * kColumns, 0.0);
-  for (int64_t from = 0; from < bank_->rows(); from += kCrowdDepth) {
-    const int64_t depth = std::min(kCrowdDepth, bank_->rows() - from);
+  for (int64_t from = 0; from < bank_->rows(); from += kDenseDepth) {
+    const int64_t depth = std::min(kDenseDepth, bank_->rows() - from);
     bank_->slice(from, depth, column, width, scratch.right.data());
     for (int64_t c = 0; c < height; c += mr) {
       const float* rows[kMostPanelRows];
       const int64_t count = std::min(mr, height - c);
-      for (int64_t i = 0; i < count; ++i) rows[i] = similarities(crowd_[first + c + i]) + from;
+      for (int64_t i = 0; i < count; ++i) rows[i] = similarities(dense_rows_[first + c + i]) + from;
       k_.pack_a(rows, count, depth, scratch.left.data());
       float* block = scratch.block.data();
       for (int64_t j = 0; j < width; j += nr)
@@ -116,7 +116,7 @@ void Scorer::pull_crowd(int64_t first, int64_t column, Scratch& scratch) {
       left_[(first + c) * dim + column + j] = float(sums[c * kColumns + j]);
 }
 
-float Scorer::solve_crowded(const Row& row, const float* pull) const {
+float Scorer::solve_dense_row(const Row& row, const float* pull) const {
   const double stiffness = settings_.lambda + row.weights;
   double drift_squares = 0, moved_squares = 0;
   const int64_t dim = bank_->dim();

@@ -37,7 +37,7 @@ constexpr int64_t kTogether = 4;
 
 // The tail: rows, depth and width of a piece of W R. Short sums, because they are as long as the
 // bank otherwise; they are added up in float64.
-constexpr int64_t kCrowd = 192, kCrowdDepth = 128;
+constexpr int64_t kDenseRows = 192, kDenseDepth = 128;
 
 // More rows at once than this gain nothing.
 constexpr int64_t kMostTileRows = 3 * kGroup;

@@ -45,7 +45,7 @@ class Vectors {
     const void* row = other;
     k_.pull({1, &weight, &row}, 1.0f, (*this)[i], dim_, unused_.data(), (*this)[i]);
   }
-  void orthonormalise(Noise& noise);
+  void orthonormalize(Noise& noise);
 
  private:
   const Kernels& k_ = kernels();
@@ -54,7 +54,7 @@ class Vectors {
 };
 
 // Gram-Schmidt, twice for what cancels. A vector that depends on the others becomes noise.
-void Vectors::orthonormalise(Noise& noise) {
+void Vectors::orthonormalize(Noise& noise) {
   for (int64_t i = 0; i < count_; ++i) {
     float* v = (*this)[i];
     for (;;) {
@@ -132,11 +132,11 @@ Vectors find_basis(const Bank& bank, int64_t directions) {
   };
   Vectors basis(directions, dim), lengths(directions, sample.count());
   Noise noise;
-  basis.orthonormalise(noise);  // zeros become noise
+  basis.orthonormalize(noise);  // zeros become noise
   for (int iteration = 0; iteration < kIterations; ++iteration) {
     multiply(basis, pack, lengths);
     multiply(lengths, slice, basis);
-    basis.orthonormalise(noise);
+    basis.orthonormalize(noise);
   }
   return basis;
 }

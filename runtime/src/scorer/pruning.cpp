@@ -64,13 +64,13 @@ int64_t Scorer::choose_level(int64_t rows) {
     multiply_survivors(trial);
     pool_.run(trial, [&](int64_t item, int thread) {
       const Stopwatch watch(scratch_[thread].retrieval_seconds);
-      find_neighbours(list_[item], scratch_[thread]);
+      find_neighbors(list_[item], scratch_[thread]);
     });
     least = work_of_level(best) + work_of_listed(trial);
   }
   for (int64_t i = 0; i < trial; ++i) {
     Row& row = rows_[list_[i]];
-    row.hopeless = row.crowded = row.bounded = false;
+    row.unprunable = row.dense = row.bounded = false;
     row.products = 0;
   }
   return least < kWorth ? best : -1;
@@ -91,7 +91,7 @@ double Scorer::work_of_listed(int64_t count) const {
     const int64_t all = bank_->rows();
     if (row.survivors <= all / kDear)
       work += double(row.survivors * kDear + row.products * kDearer) / double(all);
-    if (row.hopeless || row.crowded) work += 1;
+    if (row.unprunable || row.dense) work += 1;
   }
   return work / double(count);
 }
@@ -99,10 +99,10 @@ double Scorer::work_of_listed(int64_t count) const {
 // All similarities of the rows that bounds do not help, and of those that turned out crowded. The
 // former are listed; returns how many.
 int64_t Scorer::complete(int64_t rows) {
-  const auto list_rows = [&](bool crowded_too) {
+  const auto list_rows = [&](bool dense_too) {
     int64_t count = 0;
     for (int64_t i = 0; i < rows; ++i)
-      if (rows_[i].bounded && (rows_[i].hopeless || (crowded_too && rows_[i].crowded)))
+      if (rows_[i].bounded && (rows_[i].unprunable || (dense_too && rows_[i].dense)))
         list_[count++] = i;
     return count;
   };
@@ -111,7 +111,7 @@ int64_t Scorer::complete(int64_t rows) {
   pack_listed(count);
   multiply_listed(count);
   const int64_t unfinished = list_rows(false);
-  for (int64_t i = 0; i < rows; ++i) rows_[i].bounded = rows_[i].hopeless = false;
+  for (int64_t i = 0; i < rows; ++i) rows_[i].bounded = rows_[i].unprunable = false;
   return unfinished;
 }
 
@@ -179,7 +179,7 @@ void Scorer::decide(int64_t i) {
     if (maxima(i)[b] >= row.threshold)
       row.survivors +=
           __builtin_popcountll(k_.at_least(similarities(i) + b * kBlock, row.threshold));
-  row.hopeless = row.survivors > most;
+  row.unprunable = row.survivors > most;
 }
 
 // Replaces the largest values of row i, up to the first that is no bound, by their similarities,
@@ -220,7 +220,7 @@ void Scorer::multiply_survivors(int64_t count) {
     const int64_t end = std::min((piece + 1) * per_piece, layout_.blocks);
     for (int64_t item = 0; item < count; ++item) {
       const int64_t i = list_[item];
-      if (rows_[i].hopeless) continue;
+      if (rows_[i].unprunable) continue;
       for (int64_t block = piece * per_piece; block < end; ++block)
         if (maxima(i)[block] >= rows_[i].threshold) multiply_block(i, block);
     }

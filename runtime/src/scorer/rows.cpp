@@ -30,9 +30,9 @@ void Scorer::finish_row(int64_t i, Scratch& scratch) {
   Row& row = rows_[i];
   {
     const Stopwatch watch(scratch.retrieval_seconds);
-    row.neighbors = find_neighbours(i, scratch);
+    row.neighbors = find_neighbors(i, scratch);
   }
-  if (row.crowded || row.hopeless) return;
+  if (row.dense || row.unprunable) return;
   const Stopwatch watch(scratch.solve_seconds);
   row.energy = solve(row, row.neighbors, scratch);
 }
@@ -40,23 +40,23 @@ void Scorer::finish_row(int64_t i, Scratch& scratch) {
 // Takes the references of row i in descending order of similarity, the lowest index first on a
 // tie, until one is no neighbour of the anchor. They are left in scratch.candidates; returns how
 // many. Where there are too many, the row is called crowded and its similarities are put back.
-int64_t Scorer::find_neighbours(int64_t i, Scratch& scratch) {
+int64_t Scorer::find_neighbors(int64_t i, Scratch& scratch) {
   Row& row = rows_[i];
-  if (row.hopeless) return 0;
+  if (row.unprunable) return 0;
   Candidate* found = scratch.candidates.data();
   // Nothing is found only where the bank's memory was changed; then the energy must not be a
   // number.
   found[0] = {0, std::numeric_limits<float>::quiet_NaN()};
-  take_neighbours(i, 1, found);
-  if (row.hopeless) return 0;
+  take_neighbors(i, 1, found);
+  if (row.unprunable) return 0;
   row.anchor = found[0].reference;
   row.similarity = found[0].similarity;
   const float* anchor = bank_->row(row.anchor, scratch.anchor.data());
 
   int64_t count = 1;
   for (;;) {
-    const int64_t taken = take_neighbours(i, count < kFew ? 1 : kTogether, found + count);
-    if (row.hopeless) return 0;
+    const int64_t taken = take_neighbors(i, count < kFew ? 1 : kTogether, found + count);
+    if (row.unprunable) return 0;
     if (taken == 0) return count;  // the whole bank
     const int64_t good = count_consistent(row, anchor, found + count, taken);
     count += good;
@@ -66,9 +66,9 @@ int64_t Scorer::find_neighbours(int64_t i, Scratch& scratch) {
       while (count > 1 && found[count - 1].similarity == violator) --count;
       return count;
     }
-    if (count > layout_.candidates || (count == kMany && looks_crowded(row, anchor))) break;
+    if (count > layout_.candidates || (count == kMany && looks_dense(row, anchor))) break;
   }
-  row.crowded = true;
+  row.dense = true;
   for (int64_t k = 0; k < count; ++k) similarities(i)[found[k].reference] = found[k].similarity;
   return count;
 }
@@ -91,7 +91,7 @@ int64_t Scorer::count_consistent(const Row& row, const float* anchor, const Cand
 
 // Whether references picked from everywhere are neighbours of the anchor too: then the first
 // violator is far away, and walking there is wasted.
-bool Scorer::looks_crowded(const Row& row, const float* anchor) const {
+bool Scorer::looks_dense(const Row& row, const float* anchor) const {
   constexpr int64_t kPicks = 32;
   for (int64_t k = 0; k < kPicks; k += kTogether) {
     Candidate picked[kTogether];
@@ -104,7 +104,7 @@ bool Scorer::looks_crowded(const Row& row, const float* anchor) const {
 
 // Up to `count` references of the largest similarities that were not taken yet; fewer at the end of
 // the bank, or where the row turns out hopeless.
-int64_t Scorer::take_neighbours(int64_t i, int64_t count, Candidate* out) {
+int64_t Scorer::take_neighbors(int64_t i, int64_t count, Candidate* out) {
   Row& row = rows_[i];
   int64_t taken = 0;
   while (taken < count) {
@@ -117,8 +117,8 @@ int64_t Scorer::take_neighbours(int64_t i, int64_t count, Candidate* out) {
     put_back(i, found.reference, found.similarity);
     float unused[kTogether];
     row.products += replace_bounds(i, kTogether, unused);
-    row.hopeless = row.products > layout_.products;
-    if (row.hopeless) break;
+    row.unprunable = row.products > layout_.products;
+    if (row.unprunable) break;
   }
   return taken;
 }

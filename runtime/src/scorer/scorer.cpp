@@ -15,7 +15,7 @@ constexpr int64_t kRowsToCheck = 64;
 // Packed references, or a piece of them for the crowd, or products of a panel with the basis.
 int64_t right_floats(const Bank& bank) {
   const int64_t products = bank.projection() ? bank.projection().products() : 0;
-  return std::max(kColumns * std::max(bank.dim(), kCrowdDepth), kMostPanelRows * products);
+  return std::max(kColumns * std::max(bank.dim(), kDenseDepth), kMostPanelRows * products);
 }
 
 // Products of a group, or sketches of a panel.
@@ -51,9 +51,9 @@ template <class Each>
 void Scratch::each_buffer(const Bank& bank, int64_t candidates, Each&& each) {
   each(&Scratch::right, right_floats(bank));
   each(&Scratch::block, block_floats(bank));
-  each(&Scratch::left, kMostPanelRows * kCrowdDepth);
+  each(&Scratch::left, kMostPanelRows * kDenseDepth);
   each(&Scratch::panel, kMostPanelRows * bank.dim());
-  each(&Scratch::sums, kCrowd * kColumns);
+  each(&Scratch::sums, kDenseRows * kColumns);
   each(&Scratch::anchor, bank.dim());
   each(&Scratch::drift, bank.dim());
   each(&Scratch::moved, bank.dim());
@@ -77,7 +77,7 @@ void Scorer::each_buffer(const Bank& bank, const Layout& layout, int64_t rows, E
   each(&Scorer::known_, rows * layout.blocks);
   each(&Scorer::left_, rows * bank.dim());
   each(&Scorer::rows_, rows);
-  each(&Scorer::crowd_, rows);
+  each(&Scorer::dense_rows_, rows);
   each(&Scorer::list_, rows);
   each(&Scorer::sketches_, rows * layout.sketch);
   each(&Scorer::ones_, kColumns);
@@ -119,7 +119,7 @@ void Scorer::check(const float* query, int64_t rows) {
   pool_.run(pieces(rows, kRowsToCheck), [&](int64_t item, int) {
     const int64_t end = std::min((item + 1) * kRowsToCheck, rows);
     for (int64_t i = item * kRowsToCheck; i < end; ++i) {
-      if (why_not(k_.squares(query + i * bank_->dim(), bank_->dim())) == nullptr) continue;
+      if (norm_problem(k_.squares(query + i * bank_->dim(), bank_->dim())) == nullptr) continue;
       int64_t known = first_bad.load();
       while (i < known && !first_bad.compare_exchange_weak(known, i)) {
       }
@@ -128,8 +128,9 @@ void Scorer::check(const float* query, int64_t rows) {
   });
   const int64_t bad = first_bad.load();
   if (bad < rows)
-    fail(ANOCO_BAD_FEATURES, "query patch " + std::to_string(bad) + " " +
-                                 why_not(k_.squares(query + bad * bank_->dim(), bank_->dim())));
+    fail(ANOCO_BAD_FEATURES,
+         "query patch " + std::to_string(bad) + " " +
+             norm_problem(k_.squares(query + bad * bank_->dim(), bank_->dim())));
 }
 
 void Scorer::score_tile(const float* query, int64_t rows) {
@@ -141,10 +142,10 @@ void Scorer::score_tile(const float* query, int64_t rows) {
   for (int64_t i = 0; i < rows; ++i) list_[i] = i;
   finish_listed(rows);
   finish_listed(complete(rows));
-  crowd_size_ = 0;
+  dense_count_ = 0;
   for (int64_t i = 0; i < rows; ++i)
-    if (rows_[i].crowded) crowd_[crowd_size_++] = i;
-  if (crowd_size_ > 0) finish_crowd();
+    if (rows_[i].dense) dense_rows_[dense_count_++] = i;
+  if (dense_count_ > 0) finish_dense_rows();
 }
 
 void Scorer::write(int64_t first, int64_t rows, const Outputs& out) const {

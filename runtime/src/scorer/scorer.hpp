@@ -74,10 +74,10 @@ struct Row {
   float similarity;
   int64_t neighbors;
   float energy;
-  bool crowded;       // has too many neighbours to take them one by one
+  bool dense;         // has too many neighbours to take them one by one
   double weights;     // d_i, of a crowded row
   bool bounded;       // values that known_ does not name are bounds on similarities
-  bool hopeless;      // bounds do not help: it needs all similarities before it is finished
+  bool unprunable;    // bounds do not help: it needs all similarities before it is finished
   float threshold;    // bounds that reach it are replaced before the row is finished
   int64_t survivors;  // how many do
   int64_t products;   // computed one by one, because a bound below the threshold was reached
@@ -144,22 +144,22 @@ class Scorer {
   // rows.cpp
   void finish_listed(int64_t count);
   void finish_row(int64_t i, Scratch& scratch);
-  int64_t find_neighbours(int64_t i, Scratch& scratch);
+  int64_t find_neighbors(int64_t i, Scratch& scratch);
   int64_t count_consistent(const Row& row, const float* anchor, const Candidate* candidates,
                            int64_t count) const;
-  bool looks_crowded(const Row& row, const float* anchor) const;
-  int64_t take_neighbours(int64_t i, int64_t count, Candidate* out);
+  bool looks_dense(const Row& row, const float* anchor) const;
+  int64_t take_neighbors(int64_t i, int64_t count, Candidate* out);
   Candidate take_largest(int64_t i);
   void put_back(int64_t i, int64_t reference, float similarity);
   float solve(const Row& row, int64_t count, Scratch& scratch) const;
 
   // crowd.cpp
-  void finish_crowd();
+  void finish_dense_rows();
   void pack_anchors();
   void find_violators(int64_t first, int64_t end, int64_t column, Scratch& scratch);
   void weigh(int64_t i);
-  void pull_crowd(int64_t first, int64_t column, Scratch& scratch);
-  float solve_crowded(const Row& row, const float* pull) const;
+  void pull_dense_rows(int64_t first, int64_t column, Scratch& scratch);
+  float solve_dense_row(const Row& row, const float* pull) const;
 
   // Whether the value is the similarity itself, not a bound on it.
   bool is_exact(int64_t i, int64_t reference) {
@@ -186,11 +186,11 @@ class Scorer {
   Buffer<uint64_t> known_;        // a bit for each of them that is no bound, of bounded rows
   Buffer<float> left_;            // packed rows: queries, then anchors of the crowd
   Buffer<Row> rows_;              // of the tile
-  Buffer<int64_t> crowd_;         // which of them are crowded
+  Buffer<int64_t> dense_rows_;    // which of them are crowded
   Buffer<int64_t> list_;          // which of them are worked on
   Buffer<float> sketches_;        // of the listed rows, packed
   Buffer<float> ones_;            // kColumns of them
-  int64_t crowd_size_ = 0;
+  int64_t dense_count_ = 0;
 };
 
 }  // namespace anoco

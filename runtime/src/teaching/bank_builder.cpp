@@ -31,7 +31,7 @@ Tensor column(const char* name, TensorType type, const std::vector<T>& values) {
 
 }  // namespace
 
-Patches::Patches(const BankFile& file) : Patches(file.dim, file.half) {
+BankBuilder::BankBuilder(const BankFile& file) : BankBuilder(file.dim, file.half) {
   std::vector<int64_t> order(size_t(file.rows));
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -47,12 +47,12 @@ Patches::Patches(const BankFile& file) : Patches(file.dim, file.half) {
   }
 }
 
-int64_t Patches::add(int32_t reference, const float* features, const uint8_t* counted,
-                     const InputContract& canvas, const std::string& name) {
+int64_t BankBuilder::add(int32_t reference, const float* features, const uint8_t* scored,
+                         const InputContract& input, const std::string& name) {
   const int64_t before = rows();
   int64_t seen = 0;
-  for (int64_t p = 0; p < canvas.patches(); ++p) {
-    if (!counted[p]) continue;
+  for (int64_t p = 0; p < input.patches(); ++p) {
+    if (!scored[p]) continue;
     const float* patch = features + p * dim_;
     store(patch);
     const double sum = squares(rows());
@@ -60,7 +60,7 @@ int64_t Patches::add(int32_t reference, const float* features, const uint8_t* co
       fail(ANOCO_BAD_FEATURES, "features of " + name +
                                    " do not fit into float16; enroll with: anoco-edge enroll "
                                    "--bank-dtype float32");
-    const char* why = why_not(sum);
+    const char* why = norm_problem(sum);
     if (why != nullptr && sum != 0) refuse(name, "patch " + std::to_string(seen) + " " + why);
     ++seen;
     if (sum == 0) {
@@ -69,30 +69,30 @@ int64_t Patches::add(int32_t reference, const float* features, const uint8_t* co
     }
     reference_.push_back(reference);
     view_.push_back(0);
-    row_.push_back(static_cast<int16_t>(p / canvas.cols));
-    col_.push_back(static_cast<int16_t>(p % canvas.cols));
+    row_.push_back(static_cast<int16_t>(p / input.cols));
+    col_.push_back(static_cast<int16_t>(p % input.cols));
   }
   if (rows() == before) refuse(name, "no patch of it has a signal");
   return seen - (rows() - before);
 }
 
-Patches Patches::without(int32_t reference) const {
+BankBuilder BankBuilder::without(int32_t reference) const {
   const auto [first, end] = span_of(reference);
-  Patches rest(dim_, half_);
+  BankBuilder rest(dim_, half_);
   rest.features_.reserve(features_.size());
   rest.copy_rows(*this, {0, first});
   rest.copy_rows(*this, {end, rows()});
   return rest;
 }
 
-std::vector<float> Patches::features_of(int32_t reference) const {
+std::vector<float> BankBuilder::features_of(int32_t reference) const {
   const auto [first, end] = span_of(reference);
   std::vector<float> out(size_t((end - first) * dim_));
   for (int64_t row = first; row < end; ++row) widen(row, out.data() + (row - first) * dim_);
   return out;
 }
 
-std::shared_ptr<const Bank> Patches::bank() const {
+std::shared_ptr<const Bank> BankBuilder::bank() const {
   anoco_bank_options options = ANOCO_BANK_OPTIONS_INIT;
   options.type = half_ ? ANOCO_FLOAT16 : ANOCO_FLOAT32;
   options.features = features_.data();
@@ -101,12 +101,12 @@ std::shared_ptr<const Bank> Patches::bank() const {
   return std::make_shared<const Bank>(options);
 }
 
-float Patches::largest_norm() const {
+float BankBuilder::largest_norm() const {
   const std::vector<float> all = norms();
   return *std::max_element(all.begin(), all.end());
 }
 
-Bytes Patches::file() const {
+Bytes BankBuilder::file() const {
   const std::vector<float> norms = this->norms();
   return write_safetensors({
       {"features", half_ ? TensorType::f16 : TensorType::f32, {rows(), dim_}, view(features_)},
@@ -118,12 +118,12 @@ Bytes Patches::file() const {
   });
 }
 
-Patches::Span Patches::span_of(int32_t reference) const {
+BankBuilder::Span BankBuilder::span_of(int32_t reference) const {
   const auto [first, end] = std::equal_range(reference_.begin(), reference_.end(), reference);
   return {first - reference_.begin(), end - reference_.begin()};
 }
 
-void Patches::store(const float* features) {
+void BankBuilder::store(const float* features) {
   const size_t start = features_.size();
   features_.resize(start + row_bytes());
   unsigned char* out = features_.data() + start;
@@ -137,19 +137,19 @@ void Patches::store(const float* features) {
   }
 }
 
-double Patches::squares(int64_t row) const {
+double BankBuilder::squares(int64_t row) const {
   std::vector<float> wide(static_cast<size_t>(dim_));
   widen(row, wide.data());
   return kernels().squares(wide.data(), dim_);
 }
 
-std::vector<float> Patches::norms() const {
+std::vector<float> BankBuilder::norms() const {
   std::vector<float> norms;
   for (int64_t row = 0; row < rows(); ++row) norms.push_back(float(std::sqrt(squares(row))));
   return norms;
 }
 
-void Patches::widen(int64_t row, float* out) const {
+void BankBuilder::widen(int64_t row, float* out) const {
   const unsigned char* stored = features_.data() + size_t(row) * row_bytes();
   if (half_)
     kernels().widen(reinterpret_cast<const uint16_t*>(stored), dim_, out);
@@ -157,7 +157,7 @@ void Patches::widen(int64_t row, float* out) const {
     std::memcpy(out, stored, row_bytes());
 }
 
-void Patches::copy_rows(const Patches& from, Span span) {
+void BankBuilder::copy_rows(const BankBuilder& from, Span span) {
   const auto copy = [&](const auto& source, auto& target, int64_t size) {
     target.insert(target.end(), source.begin() + span.first * size,
                   source.begin() + span.second * size);

@@ -14,10 +14,10 @@
 namespace anoco {
 
 // Reference by reference, in their order.
-class Patches {
+class BankBuilder {
  public:
-  Patches(int64_t dim, bool half) : dim_(dim), half_(half) {}
-  explicit Patches(const BankFile& file);
+  BankBuilder(int64_t dim, bool half) : dim_(dim), half_(half) {}
+  explicit BankBuilder(const BankFile& file);
 
   int64_t rows() const { return int64_t(reference_.size()); }
   int64_t dim() const { return dim_; }
@@ -26,10 +26,10 @@ class Patches {
   // The next reference: those patches of its grid that count, but for those without signal
   // (zeros), whose number is returned. Where one cannot be compared with, or none is left, a
   // Failure (ANOCO_BAD_FEATURES) calls the reference by its name.
-  int64_t add(int32_t reference, const float* features, const uint8_t* counted,
-              const InputContract& canvas, const std::string& name);
+  int64_t add(int32_t reference, const float* features, const uint8_t* scored,
+              const InputContract& input, const std::string& name);
 
-  Patches without(int32_t reference) const;
+  BankBuilder without(int32_t reference) const;
   std::vector<float> features_of(int32_t reference) const;
 
   // Reads the features where they are, so they must stay.
@@ -45,7 +45,7 @@ class Patches {
   double squares(int64_t row) const;  // their sum, as the row is stored
   std::vector<float> norms() const;
   void widen(int64_t row, float* out) const;
-  void copy_rows(const Patches& from, Span span);
+  void copy_rows(const BankBuilder& from, Span span);
 
   int64_t dim_;
   bool half_;

@@ -25,13 +25,14 @@ std::string unused_name(const std::string& name, const std::vector<Reference>& t
   return free;
 }
 
-Enrolment::Enrolment(Product product, Json document, Patches patches, PictureReader& reader)
+Enrollment::Enrollment(Product product, Json document, BankBuilder patches,
+                       FeatureExtractor& extractor)
     : product_(std::move(product)),
       document_(std::move(document)),
       patches_(std::move(patches)),
-      reader_(reader) {}
+      extractor_(extractor) {}
 
-void Enrolment::add(const NamedPicture& picture) {
+void Enrollment::add(const NamedPicture& picture) {
   const int64_t width = picture.image.width, height = picture.image.height;
   rgb_.resize(size_t(width * height * 3));
   to_rgb(picture.image, rgb_.data());
@@ -46,20 +47,20 @@ void Enrolment::add(const NamedPicture& picture) {
   reference.width = width;
   reference.height = height;
 
-  const auto grid = reader_.read({width, height, rgb_.data()});
+  const auto grid = extractor_.extract({width, height, rgb_.data()});
   const auto number = static_cast<int32_t>(product_.references.size());
   product_.dropped_patches +=
-      patches_.add(number, grid.features, grid.counted, reader_.canvas(), reference.name);
+      patches_.add(number, grid.features, grid.scored, extractor_.input(), reference.name);
 
   Bytes png = write_png(rgb_.data(), width, height);
   const std::string path = "references/" + sha256_hex(view(png)).substr(0, 16) + ".png";
   reference.file = keep(path, std::move(png));
   product_.references.push_back(std::move(reference));
-  ++taught_.added;
+  ++summary_.added;
 }
 
-Generation Enrolment::finish(int64_t number) {
-  if (taught_.added == 0) {
+Generation Enrollment::finish(int64_t number) {
+  if (summary_.added == 0) {
     std::string words = "nothing new: ";
     for (const std::string& word : duplicates_)
       words += (&word == &duplicates_[0] ? "" : ", ") + word;
@@ -72,7 +73,7 @@ Generation Enrolment::finish(int64_t number) {
   document_.set("generation", number);
   document_.set("parent", generation.parent ? Json(*generation.parent) : Json());
   document_.set("changed", now());
-  document_.set("change", "enroll " + std::to_string(taught_.added));
+  document_.set("change", "enroll " + std::to_string(summary_.added));
   if (document_.find("references") == nullptr) document_.set("references", Json::Array{});
   auto& references = *document_.find("references")->as<Json::Array>();
   for (size_t k = references.size(); k < product_.references.size(); ++k)
@@ -82,38 +83,38 @@ Generation Enrolment::finish(int64_t number) {
   document_.set("dropped_patches", product_.dropped_patches);
   set_threshold();
 
-  generation.document = seal(std::move(document_));
+  generation.document = write_with_checksum(std::move(document_));
   generation.files = std::move(files_);
-  taught_.duplicates = int64_t(duplicates_.size());
-  taught_.references = int64_t(product_.references.size());
-  taught_.patches = patches_.rows();
-  taught_.generation = number;
+  summary_.duplicates = int64_t(duplicates_.size());
+  summary_.references = int64_t(product_.references.size());
+  summary_.patches = patches_.rows();
+  summary_.generation = number;
   return generation;
 }
 
-const Reference* Enrolment::known(const std::string& pixels) const {
+const Reference* Enrollment::known(const std::string& pixels) const {
   for (const Reference& reference : product_.references)
     if (reference.pixels == pixels) return &reference;
   return nullptr;
 }
 
-FileRecord Enrolment::keep(std::string path, Bytes content) {
+FileRecord Enrollment::keep(std::string path, Bytes content) {
   const FileRecord record{path, sha256_hex(view(content)), int64_t(content.size())};
   files_.push_back({std::move(path), std::move(content)});
   return record;
 }
 
-void Enrolment::set_threshold() {
-  taught_.threshold = product_.threshold;
+void Enrollment::set_threshold() {
+  summary_.threshold = product_.threshold;
   if (product_.threshold_kind == ThresholdKind::manual) return;  // set by a person, for good
   // Where there is one reference, all pictures were alike, so the last is as good as the first.
   const Reference& first = product_.references.front();
   const auto references = int64_t(product_.references.size());
-  Provisional found = references > 1
-                          ? threshold_from_references(product_, patches_, references)
-                          : threshold_from_views(product_, patches_, reader_,
-                                                 {first.width, first.height, rgb_.data()});
-  taught_.threshold = found.value;
+  ProvisionalThreshold found = references > 1
+                                   ? threshold_from_references(product_, patches_, references)
+                                   : threshold_from_views(product_, patches_, extractor_,
+                                                          {first.width, first.height, rgb_.data()});
+  summary_.threshold = found.value;
   document_.set("threshold", std::move(found.document));
 }
 

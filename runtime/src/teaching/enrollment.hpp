@@ -12,10 +12,10 @@
 
 namespace anoco {
 
-class Enrolment {
+class Enrollment {
  public:
   // `document` is product.json, `product` what it says, `patches` what its bank holds.
-  Enrolment(Product product, Json document, Patches patches, PictureReader& reader);
+  Enrollment(Product product, Json document, BankBuilder patches, FeatureExtractor& extractor);
 
   // Reads a picture and keeps it, unless it is a reference already.
   void add(const NamedPicture& picture);
@@ -24,7 +24,7 @@ class Enrolment {
   Generation finish(int64_t number);
 
   // What was done, once it is finished.
-  const Taught& taught() const { return taught_; }
+  const EnrollmentSummary& summary() const { return summary_; }
 
  private:
   const Reference* known(const std::string& pixels) const;
@@ -33,12 +33,12 @@ class Enrolment {
 
   Product product_;
   Json document_;
-  Patches patches_;
-  PictureReader& reader_;
+  BankBuilder patches_;
+  FeatureExtractor& extractor_;
   std::vector<NewFile> files_;
   std::vector<std::string> duplicates_;  // a word on each
   std::vector<uint8_t> rgb_;             // of the last picture
-  Taught taught_;
+  EnrollmentSummary summary_;
 };
 
 // A name that is not taken, as anoco_edge.teaching.unused_name finds it: part.png, part-2.png ...

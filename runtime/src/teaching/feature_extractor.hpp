@@ -18,25 +18,25 @@ struct Rgb {
   const uint8_t* pixels = nullptr;
 };
 
-class PictureReader {
+class FeatureExtractor {
  public:
   // For pictures of up to this size.
-  PictureReader(const InputContract& window, const Product& product, std::optional<Mask> ignore,
-                std::shared_ptr<const Engine> engine, int64_t max_width, int64_t max_height);
+  FeatureExtractor(const InputContract& window, const Product& product, std::optional<Mask> ignore,
+                   std::shared_ptr<const Engine> engine, int64_t max_width, int64_t max_height);
 
-  const InputContract& canvas() const { return canvas_.contract(); }
+  const InputContract& input() const { return tiling_.input(); }
 
-  struct Grid {
-    const float* features;   // of every patch
-    const uint8_t* counted;  // 1 where it counts
+  struct PatchFeatures {
+    const float* features;  // of every patch
+    const uint8_t* scored;  // 1 where it counts
   };
   // Valid until the next call.
-  Grid read(const Rgb& picture);
+  PatchFeatures extract(const Rgb& picture);
 
  private:
-  Canvas canvas_;
+  Tiling tiling_;
   Preparer preparer_;
-  Counter counter_;
+  PatchMask patch_mask_;
   Request request_;
   Buffer<uint8_t> pixels_;
 };

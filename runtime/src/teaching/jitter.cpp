@@ -9,7 +9,7 @@
 namespace anoco {
 namespace {
 
-struct Gentle {
+struct Jitter {
   double shift_x, shift_y;  // in widths and heights
   double cosine, sine;      // of the turn
   double light;
@@ -22,7 +22,7 @@ struct Gentle {
 //       angle = -math.radians(rng.uniform(-2, 2) % 360)
 //       light = rng.uniform(0.95, 1.05)
 //       print(*shift, round(math.cos(angle), 15), round(math.sin(angle), 15), light)
-constexpr std::array<Gentle, kGentleViews> kDrawn{{
+constexpr std::array<Jitter, kJitterCount> kJitters{{
     {0.002739233746429086, -0.004604265724722594, 0.99948656788891, 0.032040608759008,
      0.9516527635528529},
     {0.006265404784005448, 0.008255111545554436, 0.999972289230753, -0.007444512785068,
@@ -42,19 +42,19 @@ constexpr std::array<Gentle, kGentleViews> kDrawn{{
 }};
 
 // Where the pixels come from, as Pillow's Image.rotate works it out, step by step.
-Affine turned(const Gentle& drawn, int64_t width, int64_t height) {
+Affine turned(const Jitter& jitter, int64_t width, int64_t height) {
   const double center_x = double(width) / 2, center_y = double(height) / 2;
-  const double x = -center_x - std::nearbyint(drawn.shift_x * double(width));
-  const double y = -center_y - std::nearbyint(drawn.shift_y * double(height));
-  return {drawn.cosine, drawn.sine,   drawn.cosine * x + drawn.sine * y + 0.0 + center_x,
-          -drawn.sine,  drawn.cosine, -drawn.sine * x + drawn.cosine * y + 0.0 + center_y};
+  const double x = -center_x - std::nearbyint(jitter.shift_x * double(width));
+  const double y = -center_y - std::nearbyint(jitter.shift_y * double(height));
+  return {jitter.cosine, jitter.sine,   jitter.cosine * x + jitter.sine * y + 0.0 + center_x,
+          -jitter.sine,  jitter.cosine, -jitter.sine * x + jitter.cosine * y + 0.0 + center_y};
 }
 
 // The median of the first and the last row, which takes the place of what was turned out of sight.
-std::array<uint8_t, 3> edge_colour(const uint8_t* rgb, int64_t width, int64_t height) {
-  std::array<uint8_t, 3> colour{};
+std::array<uint8_t, 3> edge_color(const uint8_t* rgb, int64_t width, int64_t height) {
+  std::array<uint8_t, 3> color{};
   std::vector<uint8_t> values;
-  for (size_t channel = 0; channel < colour.size(); ++channel) {
+  for (size_t channel = 0; channel < color.size(); ++channel) {
     values.clear();
     for (const uint8_t* row : {rgb, rgb + (height - 1) * width * 3})
       for (int64_t x = 0; x < width; ++x) values.push_back(row[x * 3 + int64_t(channel)]);
@@ -62,21 +62,22 @@ std::array<uint8_t, 3> edge_colour(const uint8_t* rgb, int64_t width, int64_t he
     const auto middle = values.begin() + width;
     std::nth_element(values.begin(), middle, values.end());
     const int below = *std::max_element(values.begin(), middle);
-    colour[channel] = static_cast<uint8_t>((below + *middle) / 2);
+    color[channel] = static_cast<uint8_t>((below + *middle) / 2);
   }
-  return colour;
+  return color;
 }
 
 }  // namespace
 
-std::vector<uint8_t> gentle_view(const uint8_t* rgb, int64_t width, int64_t height, int number) {
-  const Gentle& drawn = kDrawn[size_t(number)];
+std::vector<uint8_t> jittered(const uint8_t* rgb, int64_t width, int64_t height, int number) {
+  const Jitter& jitter = kJitters[size_t(number)];
   std::vector<uint8_t> view(size_t(width * height * 3));
-  warp(rgb, width, height, turned(drawn, width, height), edge_colour(rgb, width, height),
+  warp(rgb, width, height, turned(jitter, width, height), edge_color(rgb, width, height),
        view.data());
   std::array<uint8_t, 256> lit{};
   for (size_t value = 0; value < lit.size(); ++value)
-    lit[value] = static_cast<uint8_t>(std::nearbyint(std::min(double(value) * drawn.light, 255.0)));
+    lit[value] =
+        static_cast<uint8_t>(std::nearbyint(std::min(double(value) * jitter.light, 255.0)));
   for (uint8_t& value : view) value = lit[value];
   return view;
 }

@@ -7,9 +7,9 @@
 
 namespace anoco {
 
-constexpr int kGentleViews = 8;
+constexpr int kJitterCount = 8;
 
 // View `number` of width x height x 3 bytes of RGB.
-std::vector<uint8_t> gentle_view(const uint8_t* rgb, int64_t width, int64_t height, int number);
+std::vector<uint8_t> jittered(const uint8_t* rgb, int64_t width, int64_t height, int number);
 
 }  // namespace anoco

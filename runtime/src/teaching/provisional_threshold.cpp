@@ -13,11 +13,12 @@
 namespace anoco {
 namespace {
 
-constexpr double kMargin = 1.2;       // measured: see anoco_edge/threshold.py
-constexpr double kRounding = 1e-12;   // energies are squares: of nothing, (1e-7)^2 is left
-constexpr int64_t kMostHeldOut = 32;  // the cost grows with their number times the bank
+constexpr double kMargin = 1.2;      // measured: see anoco_edge/threshold.py
+constexpr double kRounding = 1e-12;  // energies are squares: of nothing, (1e-7)^2 is left
+constexpr int64_t kMostCalibrationReferences =
+    32;  // the cost grows with their number times the bank
 
-Scorer make_scorer(const Product& product, const Patches& patches) {
+Scorer make_scorer(const Product& product, const BankBuilder& patches) {
   if (product.lambda < 1e-24 || product.lambda > 1e24)
     fail(ANOCO_INVALID_ARGUMENT,
          "lambda is " + repr(product.lambda) + "; it must be a number from 1e-24 to 1e24");
@@ -47,13 +48,14 @@ double score(Scorer& scorer, const std::vector<float>& query, int64_t dim, Pooli
 }
 
 // Scores up to this are zero but for rounding.
-double rounding(const Product& product, const Patches& patches) {
+double rounding(const Product& product, const BankBuilder& patches) {
   if (product.metric == ANOCO_METRIC_COSINE) return kRounding;
   const double norm = patches.largest_norm();
   return kRounding * norm * norm;
 }
 
-Provisional conclude(const char* method, const std::vector<double>& scores, double rounding) {
+ProvisionalThreshold conclude(const char* method, const std::vector<double>& scores,
+                              double rounding) {
   const double worst = *std::max_element(scores.begin(), scores.end());
   Json evidence{
       Json::Object{{"method", method}, {"scores", Json::Array(scores.begin(), scores.end())}}};
@@ -67,13 +69,13 @@ Provisional conclude(const char* method, const std::vector<double>& scores, doub
 }
 
 // Without patches of zeros, which the bank leaves out too.
-std::vector<float> patches_with_signal(const PictureReader::Grid& grid, const InputContract& canvas,
-                                       const char* name) {
+std::vector<float> patches_with_signal(const FeatureExtractor::PatchFeatures& grid,
+                                       const InputContract& input, const char* name) {
   std::vector<float> kept;
-  for (int64_t p = 0; p < canvas.patches(); ++p) {
-    const float* patch = grid.features + p * canvas.dim;
-    const bool signal = std::any_of(patch, patch + canvas.dim, [](float v) { return v != 0; });
-    if (grid.counted[p] && signal) kept.insert(kept.end(), patch, patch + canvas.dim);
+  for (int64_t p = 0; p < input.patches(); ++p) {
+    const float* patch = grid.features + p * input.dim;
+    const bool signal = std::any_of(patch, patch + input.dim, [](float v) { return v != 0; });
+    if (grid.scored[p] && signal) kept.insert(kept.end(), patch, patch + input.dim);
   }
   if (kept.empty())
     fail(ANOCO_BAD_FEATURES, std::string(name) + " has no patch to score; widen the region");
@@ -82,8 +84,8 @@ std::vector<float> patches_with_signal(const PictureReader::Grid& grid, const In
 
 }  // namespace
 
-std::vector<int32_t> held_out(int64_t references) {
-  const int64_t count = std::min(references, kMostHeldOut);
+std::vector<int32_t> calibration_set(int64_t references) {
+  const int64_t count = std::min(references, kMostCalibrationReferences);
   const double step = count > 1 ? double(references - 1) / double(count - 1) : 0;
   std::vector<int32_t> numbers;
   for (int64_t k = 0; k < count; ++k)
@@ -91,26 +93,26 @@ std::vector<int32_t> held_out(int64_t references) {
   return numbers;
 }
 
-Provisional threshold_from_references(const Product& product, const Patches& patches,
-                                      int64_t references) {
+ProvisionalThreshold threshold_from_references(const Product& product, const BankBuilder& patches,
+                                               int64_t references) {
   std::vector<double> scores;
-  for (const int32_t number : held_out(references)) {
-    const Patches rest = patches.without(number);
+  for (const int32_t number : calibration_set(references)) {
+    const BankBuilder rest = patches.without(number);
     Scorer scorer = make_scorer(product, rest);
     scores.push_back(score(scorer, patches.features_of(number), patches.dim(), product.pooling));
   }
   return conclude("leave-one-picture-out", scores, rounding(product, patches));
 }
 
-Provisional threshold_from_views(const Product& product, const Patches& patches,
-                                 PictureReader& reader, const Rgb& reference) {
+ProvisionalThreshold threshold_from_views(const Product& product, const BankBuilder& patches,
+                                          FeatureExtractor& extractor, const Rgb& reference) {
   Scorer scorer = make_scorer(product, patches);
   std::vector<double> scores;
-  for (int number = 0; number < kGentleViews; ++number) {
+  for (int number = 0; number < kJitterCount; ++number) {
     const std::vector<uint8_t> view =
-        gentle_view(reference.pixels, reference.width, reference.height, number);
-    const auto grid = reader.read({reference.width, reference.height, view.data()});
-    const auto query = patches_with_signal(grid, reader.canvas(), "a view of the reference");
+        jittered(reference.pixels, reference.width, reference.height, number);
+    const auto grid = extractor.extract({reference.width, reference.height, view.data()});
+    const auto query = patches_with_signal(grid, extractor.input(), "a view of the reference");
     scores.push_back(score(scorer, query, patches.dim(), product.pooling));
   }
   return conclude("gentle augmentations of the only reference", scores, rounding(product, patches));

@@ -11,20 +11,20 @@
 
 namespace anoco {
 
-struct Provisional {
+struct ProvisionalThreshold {
   double value = 0;  // 0: none, because the pictures show no difference
   Json document;     // as product.json has it
 };
 
 // Each reference (of many: some) against all others; of two or more.
-Provisional threshold_from_references(const Product& product, const Patches& patches,
-                                      int64_t references);
+ProvisionalThreshold threshold_from_references(const Product& product, const BankBuilder& patches,
+                                               int64_t references);
 
 // Gentle views of the only reference against it.
-Provisional threshold_from_views(const Product& product, const Patches& patches,
-                                 PictureReader& reader, const Rgb& reference);
+ProvisionalThreshold threshold_from_views(const Product& product, const BankBuilder& patches,
+                                          FeatureExtractor& extractor, const Rgb& reference);
 
 // Which of so many references are scored: all, or 32 of them, evenly spaced.
-std::vector<int32_t> held_out(int64_t references);
+std::vector<int32_t> calibration_set(int64_t references);
 
 }  // namespace anoco

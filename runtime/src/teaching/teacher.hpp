@@ -21,7 +21,7 @@ struct NamedPicture {
   anoco_image image;  // checked
 };
 
-struct Taught {
+struct EnrollmentSummary {
   int64_t added = 0, duplicates = 0;  // pictures
   int64_t references = 0, patches = 0, generation = 0;
   double threshold = 0;  // 0: none
@@ -32,8 +32,8 @@ class Teacher {
   Teacher(std::shared_ptr<const Bundle> bundle, std::shared_ptr<const Engine> engine);
 
   // Adds references to a product, which is made if need be; without a name, to the only one.
-  Taught enroll(const std::vector<NamedPicture>& pictures,
-                const std::optional<std::string>& product) const;
+  EnrollmentSummary enroll(const std::vector<NamedPicture>& pictures,
+                           const std::optional<std::string>& product) const;
 
  private:
   std::string choose_product(const std::optional<std::string>& asked) const;

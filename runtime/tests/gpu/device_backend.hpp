@@ -28,10 +28,10 @@ inline DeviceHabits& habits() {
 struct DeviceRequest {
   explicit DeviceRequest(const Engine* from)
       : host{from, std::vector<float>(from->selftest.features.size())},
-        there(anoco::gpu::Device::open(0), int64_t(host.features.size()) * 4) {}
+        device_features(anoco::gpu::Device::open(0), int64_t(host.features.size()) * 4) {}
 
   Request host;  // for `run`
-  anoco::gpu::DeviceBuffer<uint8_t> there;
+  anoco::gpu::DeviceBuffer<uint8_t> device_features;
   const uint8_t* pixels = nullptr;
   uint32_t type = ANOCO_FLOAT32;
 };
@@ -40,12 +40,12 @@ struct DeviceRequest {
 inline void compute(void* given) {
   auto* request = static_cast<DeviceRequest*>(given);
   std::vector<float>& features = request->host.features;
-  measure(*request->host.engine, request->pixels, features.data());
+  compute_features(*request->host.engine, request->pixels, features.data());
   for (size_t k = 0; k < features.size(); ++k)
     if (request->type == ANOCO_FLOAT16)
-      reinterpret_cast<uint16_t*>(request->there.data())[k] = anoco::to_half(features[k]);
+      reinterpret_cast<uint16_t*>(request->device_features.data())[k] = anoco::to_half(features[k]);
     else
-      reinterpret_cast<float*>(request->there.data())[k] = features[k];
+      reinterpret_cast<float*>(request->device_features.data())[k] = features[k];
 }
 
 inline anoco_status told(const anoco::Failure& failure, char* error, size_t size) {
@@ -87,7 +87,7 @@ inline anoco_status run_device(void* given, const void* pixels, void* stream, co
     std::snprintf(error, size, "simcuda_enqueue: error %d", code);
     return ANOCO_ENGINE;
   }
-  *features = request->there.data();
+  *features = request->device_features.data();
   *type = request->type;
   return ANOCO_OK;
 }

@@ -98,7 +98,7 @@ class Picture {
 
   anoco_image on_device() {
     const auto device = Device::open(0);
-    const anoco::gpu::Current current(*device);
+    const anoco::gpu::CurrentDevice current(*device);
     const int64_t bytes = int64_t(pixels_.size());
     PinnedBuffer<uint8_t> staging(device, bytes);
     there_ = DeviceBuffer<uint8_t>(device, bytes);
@@ -118,14 +118,14 @@ class Picture {
   class Shared {
    public:
     Shared(bool managed, size_t bytes) : managed_(managed) {
-      const anoco::gpu::Current current(*device_);
+      const anoco::gpu::CurrentDevice current(*device_);
       CUdeviceptr address = 0;
       if (managed) CHECK(cuMemAllocManaged(&address, bytes, 1) == 0);
       data_ = reinterpret_cast<void*>(address);
       if (!managed) anoco::gpu::driver().cuMemHostAlloc(&data_, bytes, 2);
     }
     ~Shared() {
-      anoco::gpu::freeing(*device_, [&] {
+      anoco::gpu::release_on_device(*device_, [&] {
         if (managed_)
           anoco::gpu::driver().cuMemFree_v2(anoco::gpu::address_of(data_));
         else
@@ -309,7 +309,7 @@ void only_the_cpu_projects(const char* path, const std::string& product) {
     anoco::DetectorSettings settings;
     settings.engine.backend = "fake";
     settings.product = product;
-    settings.scorer = scorer;
+    settings.provider = scorer;
     const auto detector = std::make_shared<anoco::Detector>(
         std::make_shared<const anoco::Bundle>(anoco::Bundle::open(path)), settings);
     const anoco::Context context(detector, anoco::ContextSettings());

@@ -23,7 +23,7 @@ using Owned = std::unique_ptr<T, void (*)(T*)>;
 
 using Shape = std::vector<int64_t>;
 
-std::string words(const Shape& shape) {
+std::string shape_text(const Shape& shape) {
   std::string text;
   for (const int64_t length : shape) text += (text.empty() ? "[" : ", ") + std::to_string(length);
   return text + "]";
@@ -42,15 +42,15 @@ Owned<ov_model_t> read_graph(const OpenVino& ov, const ov_core_t* core, const an
   const Shape wanted{1, model.height, model.width, 3};
   ov_partial_shape_t shape{};
   ov.check(ov.ov_partial_shape_create_static(int64_t(wanted.size()), wanted.data(), &shape),
-           ANOCO_ENGINE, "OpenVINO cannot make the shape " + words(wanted));
+           ANOCO_ENGINE, "OpenVINO cannot make the shape " + shape_text(wanted));
   const ov_status_e reshaped = ov.ov_model_reshape_input_by_name(graph.get(), kInput, shape);
   ov.ov_partial_shape_free(&shape);
   ov.check(reshaped, ANOCO_BAD_BUNDLE,
-           std::string(model.path) + " does not take pixels of shape " + words(wanted));
+           std::string(model.path) + " does not take pixels of shape " + shape_text(wanted));
   return graph;
 }
 
-struct Wanted {
+struct PortSpec {
   const char* name;
   ov_element_type_e type;
   const char* type_name;
@@ -61,7 +61,7 @@ struct Wanted {
 // The types' numbers moved by one in 2025, when UNDEFINED left their list, and the header that this
 // was compiled with may be older or newer than the library. But in the list the types beside f32
 // and u8 have other sizes: number and size together are certain.
-bool is_type(const OpenVino& ov, ov_element_type_e type, const Wanted& wanted) {
+bool is_type(const OpenVino& ov, ov_element_type_e type, const PortSpec& wanted) {
   if (std::abs(int(type) - int(wanted.type)) > 1) return false;
   int64_t count = 8;  // types below a byte are packed, which shows with several
   ov_tensor_t* raw = nullptr;
@@ -73,7 +73,7 @@ bool is_type(const OpenVino& ov, ov_element_type_e type, const Wanted& wanted) {
 }
 
 void check_port(const OpenVino& ov, const char* path, ov_output_const_port_t* raw,
-                const Wanted& wanted) {
+                const PortSpec& wanted) {
   const Owned<ov_output_const_port_t> port(raw, ov.ov_output_const_port_free);
   ov_shape_t found{};
   ov.check(ov.ov_const_port_get_shape(raw, &found), ANOCO_BAD_BUNDLE,
@@ -85,8 +85,8 @@ void check_port(const OpenVino& ov, const char* path, ov_output_const_port_t* ra
            std::string(path) + " has no type of " + wanted.name);
   if (shape != wanted.shape)
     fail(ANOCO_BAD_BUNDLE,
-         std::string(path) + ": " + wanted.name + " are of shape " + words(shape) +
-             ", the manifest says " + words(wanted.shape),
+         std::string(path) + ": " + wanted.name + " are of shape " + shape_text(shape) +
+             ", the manifest says " + shape_text(wanted.shape),
          "export the bundle again");
   if (!is_type(ov, type, wanted))
     fail(ANOCO_BAD_BUNDLE,
@@ -127,22 +127,22 @@ Owned<ov_compiled_model_t> compile(const OpenVino& ov, const ov_core_t* core,
 
 // ---- What the interface's handles are ----
 
-struct Compiled {
+struct CompiledGraph {
   OpenVino ov;
   Owned<ov_core_t> core;
   Owned<ov_compiled_model_t> graph;
   size_t bytes;  // of a picture
 };
 
-struct Running {
+struct GraphRequest {
   const OpenVino& ov;
   Owned<ov_infer_request_t> request;
   Owned<ov_tensor_t> pixels, features;  // the request's own: devices choose memory they can reach
   size_t bytes;
 };
 
-std::unique_ptr<Compiled> open_graph(const anoco_model& model) {
-  const SignalStackKept kept;
+std::unique_ptr<CompiledGraph> open_graph(const anoco_model& model) {
+  const SignalStackGuard kept;
   OpenVino ov(model.library);
   ov_core_t* raw = nullptr;
   ov.check(ov.ov_core_create(&raw), ANOCO_NO_BACKEND, "OpenVINO does not start");
@@ -152,8 +152,8 @@ std::unique_ptr<Compiled> open_graph(const anoco_model& model) {
   const Owned<ov_model_t> graph = read_graph(ov, raw, model);
   check_ports(ov, graph.get(), model);
   Owned<ov_compiled_model_t> compiled = compile(ov, raw, graph.get(), device, model);
-  return std::make_unique<Compiled>(Compiled{std::move(ov), std::move(core), std::move(compiled),
-                                             size_t(model.height * model.width * 3)});
+  return std::make_unique<CompiledGraph>(CompiledGraph{
+      std::move(ov), std::move(core), std::move(compiled), size_t(model.height * model.width * 3)});
 }
 
 Owned<ov_tensor_t> tensor_of(const OpenVino& ov, const ov_infer_request_t* request,
@@ -164,16 +164,16 @@ Owned<ov_tensor_t> tensor_of(const OpenVino& ov, const ov_infer_request_t* reque
   return {raw, ov.ov_tensor_free};
 }
 
-std::unique_ptr<Running> make_request(const Compiled& engine) {
-  const SignalStackKept kept;
+std::unique_ptr<GraphRequest> make_request(const CompiledGraph& engine) {
+  const SignalStackGuard kept;
   const OpenVino& ov = engine.ov;
   ov_infer_request_t* raw = nullptr;
   ov.check(ov.ov_compiled_model_create_infer_request(engine.graph.get(), &raw), ANOCO_ENGINE,
            "OpenVINO cannot create a request");
   Owned<ov_infer_request_t> request(raw, ov.ov_infer_request_free);
   Owned<ov_tensor_t> pixels = tensor_of(ov, raw, kInput), features = tensor_of(ov, raw, kOutput);
-  return std::make_unique<Running>(
-      Running{ov, std::move(request), std::move(pixels), std::move(features), engine.bytes});
+  return std::make_unique<GraphRequest>(
+      GraphRequest{ov, std::move(request), std::move(pixels), std::move(features), engine.bytes});
 }
 
 void* memory(const OpenVino& ov, const ov_tensor_t* tensor) {
@@ -189,22 +189,22 @@ anoco_status open(void*, const anoco_model* model, void** engine, char* error, s
 }
 
 void close(void* engine) {
-  const SignalStackKept kept;
-  delete static_cast<Compiled*>(engine);
+  const SignalStackGuard kept;
+  delete static_cast<CompiledGraph*>(engine);
 }
 
 anoco_status create_request(void* engine, void** request, char* error, size_t size) {
   return status_guard(error, size, [&] {
-    *request = make_request(*static_cast<const Compiled*>(engine)).release();
+    *request = make_request(*static_cast<const CompiledGraph*>(engine)).release();
   });
 }
 
-void destroy_request(void* request) { delete static_cast<Running*>(request); }
+void destroy_request(void* request) { delete static_cast<GraphRequest*>(request); }
 
 anoco_status run(void* request, const uint8_t* pixels, const float** features, char* error,
                  size_t size) {
   return status_guard(error, size, [&] {
-    const Running& running = *static_cast<const Running*>(request);
+    const GraphRequest& running = *static_cast<const GraphRequest*>(request);
     // Copying costs less than a thousandth of what follows (7 us of 27 ms at 256 pixels); pointing
     // OpenVINO at the pixels would take memory with every picture.
     std::memcpy(memory(running.ov, running.pixels.get()), pixels, running.bytes);

@@ -29,9 +29,9 @@ std::string pick_device(const std::string& wanted, const std::vector<std::string
   for (const std::string& each : names)
     for (const std::string& device : {each, each + ".0"})  // numbered where there are several
       if (std::find(found.begin(), found.end(), device) != found.end()) return device;
-  std::string there;
-  for (const std::string& device : found) there += device + ", ";
-  fail(ANOCO_NO_BACKEND, "OpenVINO finds no device '" + wanted + "' here: use " + there +
+  std::string available;
+  for (const std::string& device : found) available += device + ", ";
+  fail(ANOCO_NO_BACKEND, "OpenVINO finds no device '" + wanted + "' here: use " + available +
                              "AUTO; a GPU or NPU needs its driver installed");
 }
 

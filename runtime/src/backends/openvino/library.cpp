@@ -108,7 +108,8 @@ OpenVino::OpenVino(const char* where) {
   check_version(version);
 }
 
-void OpenVino::complain(ov_status_e result, anoco_status status, const std::string& cannot) const {
+void OpenVino::throw_error(ov_status_e result, anoco_status status,
+                           const std::string& cannot) const {
   std::string words;
   if (const char* said = ov_get_last_err_msg()) {
     words = one_line(said);

@@ -57,12 +57,12 @@ struct OpenVino {
   // A failed call becomes a Failure: "cannot do this: what OpenVINO says".
   template <class Text>
   void check(ov_status_e result, anoco_status status, const Text& cannot) const {
-    if (result != ov_status_e::OK) complain(result, status, cannot);
+    if (result != ov_status_e::OK) throw_error(result, status, cannot);
   }
 
  private:
-  [[noreturn]] void complain(ov_status_e result, anoco_status status,
-                             const std::string& cannot) const;
+  [[noreturn]] void throw_error(ov_status_e result, anoco_status status,
+                                const std::string& cannot) const;
 };
 
 }  // namespace anoco

@@ -7,12 +7,12 @@
 
 namespace anoco {
 
-class SignalStackKept {
+class SignalStackGuard {
  public:
-  SignalStackKept() { sigaltstack(nullptr, &before_); }
-  ~SignalStackKept() { sigaltstack(&before_, nullptr); }
-  SignalStackKept(const SignalStackKept&) = delete;
-  SignalStackKept& operator=(const SignalStackKept&) = delete;
+  SignalStackGuard() { sigaltstack(nullptr, &before_); }
+  ~SignalStackGuard() { sigaltstack(&before_, nullptr); }
+  SignalStackGuard(const SignalStackGuard&) = delete;
+  SignalStackGuard& operator=(const SignalStackGuard&) = delete;
 
  private:
   stack_t before_{};

@@ -43,8 +43,8 @@ struct Model {
 };
 
 // In the order that TensorRT wants them gone: first the engine, then runtime, log and library.
-struct Loaded {
-  Loaded(const anoco_model& given, TensorRt found)
+struct PlanEngine {
+  PlanEngine(const anoco_model& given, TensorRt found)
       : library(std::move(found)),
         device(gpu::Device::open(int(given.gpu))),
         model{given.width, given.height, given.patches, given.dim} {}
@@ -60,16 +60,16 @@ struct Loaded {
 };
 
 [[noreturn]] void no_plan(const anoco_model& model, const TensorRt& library,
-                          const PlanFingerprint& here) {
+                          const PlanFingerprint& this_device) {
   std::string bundle = model.path;
   bundle = bundle.substr(0, bundle.find_last_of('/'));
   fail(ANOCO_BAD_BUNDLE, "there is no plan of " + bundle + " for TensorRT " + library.version +
-                             " on " + here.gpu + " (" + here.capability +
+                             " on " + this_device.gpu + " (" + this_device.capability +
                              "): run anoco-edge build " + bundle + " --engine tensorrt");
 }
 
 // Not a plan of this backbone, though it was filed as one.
-void check_plan(const Loaded& loaded, const PlanRecord& record) {
+void check_plan(const PlanEngine& loaded, const PlanRecord& record) {
   const nvinfer1::ICudaEngine& engine = *loaded.engine;
   const Model& model = loaded.model;
   bool fits = engine.getNbIOTensors() == 2;
@@ -92,18 +92,18 @@ void check_plan(const Loaded& loaded, const PlanRecord& record) {
                                "anoco-edge build BUNDLE --force");
 }
 
-std::unique_ptr<Loaded> open_plan(const anoco_model& model) {
+std::unique_ptr<PlanEngine> open_plan(const anoco_model& model) {
   if (model.device != nullptr)
     fail(ANOCO_INVALID_ARGUMENT, "tensorrt knows no device '" + std::string(model.device) +
                                      "': name the GPU by its number, in options.gpu");
-  auto loaded = std::make_unique<Loaded>(model, TensorRt(model.library));
-  const PlanFingerprint here = fingerprint_of(int(model.gpu), loaded->library.version);
+  auto loaded = std::make_unique<PlanEngine>(model, TensorRt(model.library));
+  const PlanFingerprint this_device = fingerprint_of(int(model.gpu), loaded->library.version);
   const std::optional<PlanRecord> record =
-      find_plan(plans_folder(), model.identity, here, loaded->library.full_version);
-  if (!record) no_plan(model, loaded->library, here);
+      find_plan(plans_folder(), model.identity, this_device, loaded->library.full_version);
+  if (!record) no_plan(model, loaded->library, this_device);
   const Bytes plan = read_plan(*record);
 
-  const gpu::Current current(*loaded->device);
+  const gpu::CurrentDevice current(*loaded->device);
   loaded->runtime.reset(loaded->library.create_runtime(loaded->log));
   if (loaded->runtime == nullptr)
     fail(ANOCO_ENGINE, "TensorRT does not start: " + loaded->log.take(), "run: anoco-edge doctor");
@@ -120,13 +120,13 @@ std::unique_ptr<Loaded> open_plan(const anoco_model& model) {
 
 // Its buffers are the request's own; members go in the opposite order, so the stream is waited for
 // first, and the context is gone before its memory.
-struct Running {
-  explicit Running(Loaded& of)
+struct PlanRequest {
+  explicit PlanRequest(PlanEngine& of)
       : loaded(of),
         count(of.model.patches * of.model.dim),
         features(of.device, count * (of.type == DataType::kHALF ? 2 : 4)) {}
 
-  Loaded& loaded;
+  PlanEngine& loaded;
   int64_t count;  // of numbers
   gpu::DeviceBuffer<uint8_t> features;
   std::unique_ptr<nvinfer1::IExecutionContext> context;
@@ -134,7 +134,7 @@ struct Running {
 
   // What `run` needs, for pixels that come from the host and features that go back.
   struct Host {
-    Host(const Loaded& of, int64_t bytes_out)
+    Host(const PlanEngine& of, int64_t bytes_out)
         : pixels(of.device, of.model.width * of.model.height * 3),
           staged(of.device, pixels.size()),
           raw(of.device, bytes_out),
@@ -148,15 +148,15 @@ struct Running {
   std::unique_ptr<Host> host;
 };
 
-void must(Loaded& loaded, bool done, const char* call) {
+void must(PlanEngine& loaded, bool done, const char* call) {
   if (!done)
     fail(ANOCO_ENGINE, std::string("TensorRT failed at ") + call + ": " + loaded.log.take(),
          "try again, and report it if it stays");
 }
 
-std::unique_ptr<Running> make_request(Loaded& loaded) {
-  const gpu::Current current(*loaded.device);
-  auto running = std::make_unique<Running>(loaded);
+std::unique_ptr<PlanRequest> make_request(PlanEngine& loaded) {
+  const gpu::CurrentDevice current(*loaded.device);
+  auto running = std::make_unique<PlanRequest>(loaded);
   {
     const std::lock_guard<std::mutex> lock(loaded.creating);
     running->context.reset(loaded.engine->createExecutionContext());
@@ -169,14 +169,14 @@ std::unique_ptr<Running> make_request(Loaded& loaded) {
        "setInputShape");
   must(loaded, running->context->setTensorAddress(kOutput, running->features.data()),
        "setTensorAddress");
-  running->host = std::make_unique<Running::Host>(loaded, running->features.size());
+  running->host = std::make_unique<PlanRequest::Host>(loaded, running->features.size());
   return running;
 }
 
 // Enqueues and does not wait. The same pixels every time leave the context as it is, which lets the
 // call be captured into a graph.
-void enqueue(Running& running, const void* pixels, gpu::CUstream stream) {
-  Loaded& loaded = running.loaded;
+void enqueue(PlanRequest& running, const void* pixels, gpu::CUstream stream) {
+  PlanEngine& loaded = running.loaded;
   if (running.input != pixels) {
     must(loaded, running.context->setTensorAddress(kInput, const_cast<void*>(pixels)),
          "setTensorAddress");
@@ -185,16 +185,16 @@ void enqueue(Running& running, const void* pixels, gpu::CUstream stream) {
   must(loaded, running.context->enqueueV3(reinterpret_cast<cudaStream_t>(stream)), "enqueueV3");
 }
 
-const float* run_on_host(Running& running, const uint8_t* pixels) {
-  const gpu::Current current(*running.loaded.device);
-  Running::Host& host = *running.host;
-  gpu::Tidy tidy(host.stream);
+const float* run_on_host(PlanRequest& running, const uint8_t* pixels) {
+  const gpu::CurrentDevice current(*running.loaded.device);
+  PlanRequest::Host& host = *running.host;
+  gpu::StreamGuard guard(host.stream);
   std::memcpy(host.staged.data(), pixels, size_t(host.staged.size()));
   gpu::upload(host.staged, host.pixels, host.staged.size(), host.stream.get());
   enqueue(running, host.pixels.data(), host.stream.get());
   gpu::download(running.features.data(), host.raw, host.raw.size(), host.stream.get());
   host.stream.wait();
-  tidy.done();
+  guard.dismiss();
   if (running.loaded.type == DataType::kHALF)
     kernels().widen(reinterpret_cast<const uint16_t*>(host.raw.data()), running.count,
                     host.numbers.data());
@@ -210,34 +210,34 @@ anoco_status open(void*, const anoco_model* model, void** engine, char* error, s
 }
 
 void close(void* engine) {
-  std::unique_ptr<Loaded> loaded(static_cast<Loaded*>(engine));
+  std::unique_ptr<PlanEngine> loaded(static_cast<PlanEngine*>(engine));
   const gpu::SharedDevice device = loaded->device;  // which must outlive what is in it
-  gpu::freeing(*device, [&] { loaded.reset(); });
+  gpu::release_on_device(*device, [&] { loaded.reset(); });
 }
 
 anoco_status create_request(void* engine, void** request, char* error, size_t size) {
-  return status_guard(error, size,
-                      [&] { *request = make_request(*static_cast<Loaded*>(engine)).release(); });
+  return status_guard(
+      error, size, [&] { *request = make_request(*static_cast<PlanEngine*>(engine)).release(); });
 }
 
 void destroy_request(void* request) {
-  std::unique_ptr<Running> running(static_cast<Running*>(request));
+  std::unique_ptr<PlanRequest> running(static_cast<PlanRequest*>(request));
   const gpu::SharedDevice device = running->loaded.device;
-  gpu::freeing(*device, [&] { running.reset(); });
+  gpu::release_on_device(*device, [&] { running.reset(); });
 }
 
 anoco_status run(void* request, const uint8_t* pixels, const float** features, char* error,
                  size_t size) {
-  return status_guard(error, size,
-                      [&] { *features = run_on_host(*static_cast<Running*>(request), pixels); });
+  return status_guard(
+      error, size, [&] { *features = run_on_host(*static_cast<PlanRequest*>(request), pixels); });
 }
 
-int32_t cuda_device(void* engine) { return static_cast<Loaded*>(engine)->device->ordinal(); }
+int32_t cuda_device(void* engine) { return static_cast<PlanEngine*>(engine)->device->ordinal(); }
 
 anoco_status run_device(void* request, const void* pixels, void* stream, const void** features,
                         uint32_t* type, char* error, size_t size) {
   return status_guard(error, size, [&] {
-    Running& running = *static_cast<Running*>(request);
+    PlanRequest& running = *static_cast<PlanRequest*>(request);
     enqueue(running, pixels, static_cast<gpu::CUstream>(stream));
     *features = running.features.data();
     *type = running.loaded.type == DataType::kHALF ? ANOCO_FLOAT16 : ANOCO_FLOAT32;

@@ -53,60 +53,60 @@ int64_t max_batch(const Field& profile) {
   return most;
 }
 
-struct Stored {
+struct CacheEntry {
   PlanRecord plan;
-  std::string key, flavour, graph;
+  std::string key, runtime, graph;
   PlanFingerprint made_for;
   bool for_targets = false;
 };
 
-Stored parse_record(const fs::path& path) {
+CacheEntry parse_record(const fs::path& path) {
   const Bytes bytes = read_small_file(path, kLargestRecord);
   const std::string name = path.string();
   const Json document = parse_json(view(bytes), name);
   Members members{Field(document, name)};
-  Stored stored;
-  stored.key = members.need("key").sha256();
+  CacheEntry entry;
+  entry.key = members.need("key").sha256();
   members.need("name").text();
-  stored.flavour = members.need("flavour").text();
-  stored.graph = members.need("graph").text();
+  entry.runtime = members.need("flavour").text();
+  entry.graph = members.need("graph").text();
   Members made_for(members.need("fingerprint"));
-  stored.made_for = {made_for.need("version").text(), made_for.need("gpu").text(),
-                     made_for.need("capability").text(), made_for.need("driver").text()};
+  entry.made_for = {made_for.need("version").text(), made_for.need("gpu").text(),
+                    made_for.need("capability").text(), made_for.need("driver").text()};
   made_for.finish();
-  stored.for_targets = !members.need("targets").items().empty();
-  stored.plan.max_batch = max_batch(members.need("profile"));
-  stored.plan.sha256 = members.need("sha256").sha256();
-  stored.plan.size = members.need("size").integer(0);
-  stored.plan.built = members.need("built").text();
+  entry.for_targets = !members.need("targets").items().empty();
+  entry.plan.max_batch = max_batch(members.need("profile"));
+  entry.plan.sha256 = members.need("sha256").sha256();
+  entry.plan.size = members.need("size").integer(0);
+  entry.plan.built = members.need("built").text();
   members.need("seconds").number();
   members.need("peak_memory_mb").number();
   members.finish();
-  stored.plan.path =
-      path.parent_path() / (stored.key + "-" + stored.plan.sha256.substr(0, 16) + ".plan");
-  if (stored.key != path.stem().string()) refuse(path, "has another key than its name");
-  return stored;
+  entry.plan.path =
+      path.parent_path() / (entry.key + "-" + entry.plan.sha256.substr(0, 16) + ".plan");
+  if (entry.key != path.stem().string()) refuse(path, "has another key than its name");
+  return entry;
 }
 
 // A file that is no record is as good as not there; one that others could write is an alarm.
-std::optional<Stored> read_record(const fs::path& path) {
+std::optional<CacheEntry> read_record(const fs::path& path) {
   check_owner(path);
   try {
-    Stored stored = parse_record(path);
+    CacheEntry entry = parse_record(path);
     std::error_code ignored;
-    if (fs::is_regular_file(stored.plan.path, ignored)) return stored;
+    if (fs::is_regular_file(entry.plan.path, ignored)) return entry;
   } catch (const Failure&) {
   }
   return std::nullopt;
 }
 
-bool fits(const Stored& stored, const std::string& graph, const PlanFingerprint& here,
+bool fits(const CacheEntry& entry, const std::string& graph, const PlanFingerprint& this_device,
           const std::string& full_version) {
-  const PlanFingerprint& made_for = stored.made_for;
-  return stored.flavour == "tensorrt" && !stored.for_targets && stored.graph == graph &&
-         (made_for.version == here.version || made_for.version == full_version) &&
+  const PlanFingerprint& made_for = entry.made_for;
+  return entry.runtime == "tensorrt" && !entry.for_targets && entry.graph == graph &&
+         (made_for.version == this_device.version || made_for.version == full_version) &&
          std::tie(made_for.gpu, made_for.capability, made_for.driver) ==
-             std::tie(here.gpu, here.capability, here.driver);
+             std::tie(this_device.gpu, this_device.capability, this_device.driver);
 }
 
 std::vector<fs::path> records_in(const fs::path& folder) {
@@ -140,14 +140,15 @@ std::string kernel_driver_version() {
 }
 
 std::optional<PlanRecord> find_plan(const fs::path& folder, const std::string& graph,
-                                    const PlanFingerprint& here, const std::string& full_version) {
+                                    const PlanFingerprint& this_device,
+                                    const std::string& full_version) {
   const std::vector<fs::path> records = records_in(folder);
   if (!records.empty()) check_owner(folder);
   std::optional<PlanRecord> best;
   for (const fs::path& path : records) {
-    const std::optional<Stored> stored = read_record(path);
-    if (!stored || !fits(*stored, graph, here, full_version)) continue;
-    const PlanRecord& plan = stored->plan;
+    const std::optional<CacheEntry> entry = read_record(path);
+    if (!entry || !fits(*entry, graph, this_device, full_version)) continue;
+    const PlanRecord& plan = entry->plan;
     const bool better = !best || plan.max_batch < best->max_batch ||
                         (plan.max_batch == best->max_batch && plan.built > best->built);
     if (better) best = plan;

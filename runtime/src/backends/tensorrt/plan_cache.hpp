@@ -37,7 +37,8 @@ std::string kernel_driver_version();
 // version is here.version or `full_version`: Python's packages leave the build number out, or keep
 // it. Failure (ANOCO_BAD_BUNDLE) where a record could have been written by others.
 std::optional<PlanRecord> find_plan(const std::filesystem::path& folder, const std::string& graph,
-                                    const PlanFingerprint& here, const std::string& full_version);
+                                    const PlanFingerprint& this_device,
+                                    const std::string& full_version);
 
 // Its content, owner and hash checked. Else: ANOCO_BAD_BUNDLE.
 Bytes read_plan(const PlanRecord& record);
