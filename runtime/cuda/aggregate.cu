@@ -1,16 +1,16 @@
-// Section 3, steps 3 and 4: which references pull at a query patch, how strongly, and where to.
+// Section 3, steps 3 and 4: which references are neighbors of a query patch, their weights, and the
+// weighted sums.
 //
-// Most patches have a handful of neighbours, a few have the whole bank. The bank is looked through
-// once; up to kChunk neighbours are kept in shared memory on the way. Where there are more, it is
-// looked through again, a chunk at a time. Either way they are added in index order, so that the
-// result is the same.
+// Most patches have a handful of neighbors, a few have the whole bank. The bank is scanned once,
+// and up to kChunk neighbors are kept in shared memory. If there are more, it is scanned again, a
+// chunk at a time. Either way they are added in index order, so the result is the same.
 #include "gpu_kernels.h"
 #include "half.cuh"
 #include "reduce.cuh"
 #include "similarity.cuh"
 
 enum {
-  kSteps = 4,  // references that a thread looks at together
+  kSteps = 4,  // references that a thread scans together
   kChunk = kSteps * ANOCO_GPU_BLOCK,
   kColumns = 4,  // numbers of a row that a thread adds up together
   kPanel = kColumns * ANOCO_GPU_BLOCK
@@ -30,7 +30,7 @@ struct NeighborList {
   double scratch[kWarps];
 };
 
-// What float32 cannot hold of the sum is kept beside it: exact enough for a hundred thousand terms
+// A sum with its rounding error kept beside it, which is exact enough for a hundred thousand terms
 // that nearly cancel.
 struct CompensatedSum {
   float sum, rest;
@@ -50,9 +50,8 @@ static __device__ float weight_of(const Query& query, float s, float r_norm) {
   return fmaxf(s, query.floor) * alpha;
 }
 
-// Looks at kChunk references from `first` on and adds the neighbours among them to a list that has
-// `count`, as far as there is room. Returns how many there are now; adds this thread's weights to
-// d.
+// Scans kChunk references from `first` on and adds the neighbors among them to a list that has
+// `count` entries, as far as they fit. Returns the new count, and adds this thread's weights to d.
 static __device__ int look_through(const Query& query, int first, int count, NeighborList& list,
                                    double& d) {
   float s[kSteps];
@@ -96,7 +95,7 @@ static __device__ int look_through(const Query& query, int first, int count, Nei
   return count;
 }
 
-// Weights over lambda + d, so that nothing overflows.
+// Divides the weights by lambda + d, so that nothing overflows.
 static __device__ void divide(NeighborList& list, int count, double stiffness) {
   __syncthreads();
   for (int n = threadIdx.x; n < count; n += ANOCO_GPU_BLOCK)

@@ -1,4 +1,4 @@
-// Every kernel in one translation unit: a device loads one module.
+// All kernels in one translation unit, because a device loads one module.
 #include "aggregate.cu"
 #include "anchor.cu"
 #include "anomaly_map.cu"

@@ -1,4 +1,4 @@
-// The two passes of src/picture/map.cpp, one thread a pixel, operations rounded as there.
+// The two passes of src/picture/anomaly_map.cpp, one thread per pixel, with the same rounding.
 #include "gpu_kernels.h"
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_TILE* ANOCO_GPU_TILE)
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_TILE* ANOCO_GPU_TILE)
   float sum = weighted_column(rows_energy + start, width, weights, reach);
   if (scored != nullptr && scored[(long long)(y / stride) * cols + x / stride] == 0)
     sum = 0;
-  else if (rows_weight != nullptr)  // a patch that does not count: averaged without it
+  else if (rows_weight != nullptr)  // some patch is not scored, so average without it
     sum = __fdiv_rn(sum, weighted_column(rows_weight + start, width, weights, reach));
   out[(long long)y * width + x] = sum;
 }

@@ -1,4 +1,4 @@
-// Takes off what good parts usually have in each place, one thread a patch.
+// Subtracts the energy that good parts have at each patch, one thread per patch.
 #include "gpu_kernels.h"
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)

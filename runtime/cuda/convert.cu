@@ -1,4 +1,4 @@
-// Between float32 and binary16, one thread a number.
+// Converts between float32 and binary16, one thread per number.
 #include "gpu_kernels.h"
 #include "half.cuh"
 

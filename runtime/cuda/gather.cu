@@ -1,4 +1,4 @@
-// Rows out of a table by number, and results back to the places they belong to.
+// Gathers rows of a table by index, and scatters results to the places that they belong to.
 #include "gpu_kernels.h"
 #include "half.cuh"
 

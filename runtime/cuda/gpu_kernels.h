@@ -1,11 +1,12 @@
-// What the kernels of this folder are called, take and give: read by the kernels themselves, by the
-// host code that launches them (src/gpu), and by the emulation. Names are plain C, so that a module
-// finds them; sizes are int, products of sizes are computed in 64 bits inside.
+// The names, parameters and results of the kernels of this folder. It is read by the kernels
+// themselves, by the host code that launches them (src/gpu), and by the emulation (tests/simt).
+// Names are plain C, so that a module finds them; sizes are int, and products of sizes are computed
+// in 64 bits.
 //
-// Scoring (DESIGN section 3), for a tile of `rows` query patches against `refs` references of `dim`
-// numbers. `products` is Q R^T as the GEMM leaves it: raw, float32, row-major, rows x refs. All
-// similarities are products[i][j] / (q_norm[i] r_norm[j]) in float32, computed by the one function
-// in similarity.cuh, so that every kernel decides by the same bits.
+// Scoring (DESIGN section 3) works on a tile of `rows` query patches against `refs` references of
+// `dim` numbers. `products` is Q R^T as the GEMM writes it: raw, float32, row-major, rows x refs.
+// All similarities are products[i][j] / (q_norm[i] r_norm[j]) in float32, computed by the one
+// function in similarity.cuh, so that every kernel decides by the same bits.
 #pragma once
 
 enum {
@@ -38,14 +39,14 @@ enum {
   X(anoco_resize_down)       \
   X(anoco_fill)
 
-/* One block a row unless it says otherwise. `half` is IEEE binary16.
+/* One block per row unless stated otherwise. `half` is IEEE binary16.
 
 norms.cu
   anoco_norms_f32(const float* x, int rows, int dim, float* norms, int* bad)
   anoco_norms_f16(const half* x, ...)
       norms[i] = |x_i|. *bad becomes the lowest row with NaN, infinity or a norm outside of 1e-10
       to 1e10 (atomicMin; the host sets ANOCO_GPU_NO_BAD_ROW before).
-convert.cu (one thread a number)
+convert.cu (one thread per number)
   anoco_to_half(const float* x, long long count, half* out)     to nearest even
   anoco_to_float(const half* x, long long count, float* out)
 gather.cu
@@ -54,7 +55,7 @@ gather.cu
       out[i] = from[index[i]]; a negative index leaves out[i] alone.
   anoco_scatter_f32(const float* from, const int* index, int rows, float none, float* out)
   anoco_scatter_i32(const int* from, ..., int none, int* out)
-      (one thread an entry of out) out[i] = index[i] >= 0 ? from[index[i]] : none
+      (one thread per entry of out) out[i] = index[i] >= 0 ? from[index[i]] : none
 anchor.cu
   anoco_anchor(const float* products, const float* q_norm, const float* r_norm, int rows, int refs,
                int* anchor, float* best)
@@ -75,13 +76,13 @@ aggregate.cu
                       ...)
       N(i) = {anchor} u { j : s_ij > limit[i] }; weights are divided by lambda + d_i before they are
       used; drift = sum w (r - q), moved = (lambda q + sum w r), each over lambda + d_i. In index
-      order, so that results do not depend on the launch. Exact for any number of neighbours.
+      order, so that results do not depend on the launch. Exact for any number of neighbors.
 energy.cu
   anoco_energy_f32(const float* q, const float* q_norm, const float* drift, const float* moved,
                    int rows, int dim, int metric, float* energy)
   anoco_energy_f16(const half* q, ...)
       metric as ANOCO_METRIC_...; moved of length zero: 1 - cos = 1; NaN stays NaN.
-baseline.cu (one thread a patch)
+baseline.cu (one thread per patch)
   anoco_subtract_baseline(float* energy, const unsigned char* scored, const float* baseline, int
 patches) max(energy - baseline, 0) where scored, else 0; baseline may be null: then only the zeros.
 pool.cu (one block)
@@ -95,8 +96,8 @@ anomaly_map.cu (two-dimensional blocks; x is the pixel, y the row)
   anoco_map_down(const float* rows_energy, const float* rows_weight, const unsigned char* scored,
                  const int* first, const float* weights, int reach, int cols, int width, int height,
                  int stride, float* out)
-      the two passes of src/picture/map.cpp with the same tables: grid null gives the weights of
-      what counts, scored null counts all, rows_weight null divides by nothing.
+      the two passes of src/picture/anomaly_map.cpp with the same tables: grid null gives the
+weights of the scored patches, scored null scores all, rows_weight null divides by nothing.
 resize.cu (two-dimensional blocks; x is the pixel, y the row)
   anoco_resize_across(const unsigned char* image, const unsigned char* chroma, int format,
                       long long stride, long long chroma_stride, int width, int height,
@@ -106,9 +107,9 @@ resize.cu (two-dimensional blocks; x is the pixel, y the row)
       the two passes of src/picture/resize.cpp with the same tables, bit for bit, in either order:
       `across` makes the picture `width` wide and leaves its `height` rows, `down` makes it `height`
       high and leaves its `width`. format as ANOCO_RGB... is that of what is read: the camera's, or
-      of what the first pass wrote: ANOCO_RGB (channels = 3), or for a grey picture ANOCO_GREY
+      of what the first pass wrote: ANOCO_RGB (channels = 3), or for a gray picture ANOCO_GREY
       (channels = 1). The last pass has channels = 3.
   anoco_fill(unsigned char* out, int width, int height, int left, int top, int inner_width,
              int inner_height, int red, int green, int blue)
-      what lies beside a letterboxed picture
+      fills the area beside a letterboxed picture
 */

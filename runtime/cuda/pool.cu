@@ -1,4 +1,4 @@
-// The image score: the mean of the largest energies, found one after the other by one block.
+// The image score: the mean of the largest energies, which one block finds one after the other.
 #include "gpu_kernels.h"
 #include "reduce.cuh"
 
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
       if (r < last && r > mine) mine = r;
     }
     last = reduce(mine, Largest(), scratch);
-    if (last == 0) break;  // fewer patches than that
+    if (last == 0) break;  // there are fewer patches
     if (found++ == 0) first = place_of(last);
     sum += value_of(last);
   }

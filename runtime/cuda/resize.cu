@@ -1,5 +1,5 @@
-// Pillow's 8-bit antialiased bilinear resize, bit for bit as src/picture/resize.cpp, in two passes
-// over whole pictures; the pass that comes first reads the camera's format. One thread a pixel.
+// Pillow's 8-bit antialiased bilinear resize, bit for bit as in src/picture/resize.cpp, in two
+// passes over whole pictures; the first pass reads the camera's format. One thread per pixel.
 #include "gpu_kernels.h"
 
 enum { kRgb = 1, kBgr = 2, kRgba = 3, kBgra = 4, kGray = 5, kNv12 = 6 };  // ANOCO_RGB ...
@@ -50,13 +50,13 @@ static __device__ Color pixel_of(const Source& from, int x, int y) {
   return c;
 }
 
-// `reach` pixels from (x, y) on, one step right or one down from one to the next.
+// Sums `reach` weighted pixels from (x, y) on, stepping right or down.
 static __device__ Color weighted(const Source& from, int x, int y, bool down, const int* weights,
                                  int reach) {
   Color sum;
   sum.red = sum.green = sum.blue = kHalf;
   for (int k = 0; k < reach; ++k) {
-    // Behind the last pixel that counts there may be none.
+    // There may be no pixel beyond the last one with a weight.
     if (weights[k] == 0) continue;
     const Color c = down ? pixel_of(from, x, y + k) : pixel_of(from, x + k, y);
     sum.red += c.red * weights[k];

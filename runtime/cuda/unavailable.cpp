@@ -1,4 +1,4 @@
-// The library without device code: no CUDA compiler was found when it was built.
+// The library without device code, because no CUDA compiler was found when it was built.
 #include "gpu/device_code.hpp"
 
 namespace anoco {

@@ -1,7 +1,7 @@
 // Attacks everything that reads the bytes of a bundle. The first byte of an input chooses what the
-// rest is read as; nothing but a Failure of ANOCO_BAD_BUNDLE may come of it, whatever it is.
+// rest is read as; nothing but a Failure of ANOCO_BAD_BUNDLE may result.
 //
-// Checksums would keep an attacker who cannot compute them out, so they are put right here first.
+// Checksums would stop an attacker who cannot compute them, so they are corrected first.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -111,7 +111,8 @@ constexpr void (*kReaders[])(std::string_view) = {read_manifest, read_product,  
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  // A vector of their own: aligned as files are when they are read, and one byte too far is seen.
+  // The bytes are copied into a vector, which is aligned as the content of a file is and shows a
+  // read beyond its end.
   const Bytes bytes(data + 1, data + size);
   try {
     kReaders[data[0] % std::size(kReaders)](view(bytes));

@@ -64,7 +64,7 @@ class BufferAllocator {
   void part(Part Owner::*part, const Arguments&... arguments) {
     owner_.*part = Part(arguments...);
   }
-  // For a part that is not always there, or that cannot be moved.
+  // For a part that is optional or cannot be moved.
   template <class Part, class... Arguments>
   void part(std::optional<Part> Owner::*part, const Arguments&... arguments) {
     (owner_.*part).emplace(arguments...);

@@ -1,4 +1,4 @@
-// What goes wrong inside the library, until the C boundary turns it into a status.
+// The exception that the library throws inside; the C boundary turns it into a status.
 #pragma once
 
 #include <string>

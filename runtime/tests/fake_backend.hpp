@@ -1,6 +1,6 @@
-// A backbone for tests that needs no engine: features from the mean colours of each patch. On the
-// picture of the bundle's self-test it returns what is expected, so that every bundle opens with
-// it.
+// A backbone for tests that needs no engine: features are computed from the mean colors of each
+// patch. For the picture of the bundle's self-test it returns the expected features, so that every
+// bundle opens with it.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ inline anoco_status run(void* request, const uint8_t* pixels, const float** feat
   return ANOCO_OK;
 }
 
-// A picture of some pattern; its image points at its pixels, wherever it is moved.
+// A picture with some pattern; its image points at its pixels, also after a move.
 struct Picture {
   std::vector<uint8_t> pixels;
   anoco_image image = ANOCO_IMAGE_INIT;
@@ -94,7 +94,7 @@ inline anoco_backend describe(const char* name, const char* path) {
   return backend;
 }
 
-// Registers it as "fake"; `path` is the bundle's and must stay.
+// Registers it as "fake"; `path` is the bundle and must stay valid.
 inline anoco_status add(const char* path) {
   const anoco_backend backend = describe("fake", path);
   return anoco_register_backend(&backend);

@@ -1,4 +1,4 @@
-// The fake backend, which can be told to misbehave, and a log that listens.
+// The fake backend with faults that tests switch on, and a log that records what it receives.
 #pragma once
 
 #include <limits>

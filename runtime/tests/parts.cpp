@@ -1,4 +1,4 @@
-// The rooms below the C interface, one by one, for tests/test_native_parts.py.
+// The parts below the C interface as C functions, for tests/test_native_parts.py.
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace anoco;
 
-// As the tests say it.
+// An input contract as the tests pass it.
 struct PartsContract {
   int64_t width, height, letterbox, stride;
   uint8_t fill[4];
@@ -76,7 +76,7 @@ ANOCO_API anoco_status parts_to_rgb(const anoco_image* image, uint8_t* out) {
   return guarded([&] { to_rgb(checked_image(image), out); });
 }
 
-// One after the other with one preparer, as a context does.
+// Prepares the pictures one after the other with one preparer, as a context does.
 ANOCO_API anoco_status parts_prepare(const PartsContract* contract, int64_t max_width,
                                      int64_t max_height, const anoco_image* const* images,
                                      int64_t count, uint8_t* const* out, uint8_t* fits) {
@@ -98,7 +98,7 @@ ANOCO_API anoco_status parts_enlarge(const PartsContract* contract, int64_t widt
   });
 }
 
-// Of every picture and view in turn with one counter.
+// Computes the mask of every picture and view in turn with one object.
 ANOCO_API anoco_status parts_scored(const PartsContract* contract, const double* points,
                                     int64_t point_count, const uint8_t* ignore,
                                     int64_t ignore_width, int64_t ignore_height,
@@ -151,7 +151,7 @@ ANOCO_API anoco_status parts_average(const PartsContract* contract, const double
   return guarded([&] {
     const InputContract input = contract_of(*contract);
     ViewAverage average(input);
-    for (int round = 0; round < 2; ++round) {  // the second must not know of the first
+    for (int round = 0; round < 2; ++round) {  // the second must not depend on the first
       average.start();
       for (int64_t i = 0; i < count; ++i)
         average.add(affine_of(views + 6 * i), energies + i * input.patches(),

@@ -1,4 +1,4 @@
-// Backends that callers bring: what can be registered, how they are run, how they fail.
+// Backends of the caller: what can be registered, how they are run, and how they fail.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -38,10 +38,10 @@ using anoco::Request;
 
 enum class Step { none, open, create_request, run };
 
-// A backend that does as it is told, and counts what it has given out.
+// A backend whose steps fail on request, and which counts what it has handed out.
 struct ScriptedBackend {
   Step fails = Step::none;
-  anoco_status status = ANOCO_OK;  // of the step that fails; ANOCO_OK: it gives nothing instead
+  anoco_status status = ANOCO_OK;  // of the step that fails; with ANOCO_OK it hands out nothing
   std::string text;
   bool forgets_the_zero = false;
   bool throws_when_freed = false;
@@ -77,7 +77,7 @@ anoco_status scripted_open(void* user, const anoco_model* model, void** engine, 
 
 void scripted_close(void* engine) {
   ScriptedBackend* scripted = static_cast<ScriptedBackend*>(engine);
-  CHECK(scripted->requests == 0);  // they go first
+  CHECK(scripted->requests == 0);  // requests are destroyed first
   --scripted->engines;
   if (scripted->throws_when_freed) throw 42;
 }
@@ -122,7 +122,7 @@ anoco_backend scripted_backend(const char* name, ScriptedBackend* scripted) {
           nullptr};
 }
 
-// Names are taken for good, so one scripted plays all parts.
+// A name can be registered only once, so one backend is used by all tests.
 ScriptedBackend scripted;
 
 anoco::InputContract small_input() {
@@ -158,7 +158,7 @@ void fails(anoco_status status, const std::string& text, Work&& work) {
     CHECK(failure.text.find(text) != std::string::npos);
     return;
   }
-  CHECK(false);  // it worked
+  CHECK(false);  // it did not fail
 }
 
 void refused(const anoco_backend* backend, const char* text) {
@@ -251,7 +251,7 @@ void every_step_can_fail() {
     fails(ANOCO_NO_BACKEND, "scripted on LAMP: the lamp is off", [] { once_through("LAMP"); });
     fails(ANOCO_NO_BACKEND, "scripted: the lamp is off", [] { once_through(""); });
 
-    scripted.status = 4711;  // no status that there is
+    scripted.status = 4711;  // not a status
     fails(ANOCO_ENGINE, "the lamp is off", [] { once_through(""); });
     scripted.text = "";
     fails(ANOCO_ENGINE, "scripted: status 4711", [] { once_through(""); });
@@ -272,7 +272,7 @@ void every_step_can_fail() {
     CHECK(scripted.engines == 0 && scripted.requests == 0);
   }
   scripted.fails = Step::none;
-  once_through("LAMP");  // and after all that it still works
+  once_through("LAMP");  // it still works afterwards
   CHECK(scripted.engines == 0 && scripted.requests == 0);
 }
 
@@ -291,7 +291,7 @@ void guard_reports(anoco_status status, const char* text, Work&& work) {
   CHECK(std::strncmp(error, text, sizeof error - 1) == 0);
 }
 
-// What the callbacks of the built-in backends run in: nothing that they throw gets out.
+// The guard of the built-in backends lets no exception out.
 void the_guard_stops_every_exception() {
   guard_reports(ANOCO_OK, "", [] {});
   guard_reports(ANOCO_BAD_BUNDLE, "the graph is missing",
@@ -329,7 +329,7 @@ void a_backend_in_c() {
         [&] { Engine(choose("means in C"), "graph.onnx", input); });
 }
 
-// Whether or not it was there when this library was built.
+// This holds whether or not OpenVINO was there when the library was built.
 void openvino_has_a_name() {
   fails(ANOCO_NO_BACKEND, "openvino on CPU: ", [] {
     Engine(choose("openvino", "CPU", "/nowhere/libopenvino_c.so"), "graph.onnx", small_input());

@@ -1,6 +1,6 @@
-// The boundary of the whole pipeline, argv[1] being a bundle: whatever fails leaves the outputs as
-// they were, structs of other headers are understood or refused, exceptions of the caller's own
-// functions come back as a status, and the log is told what it is for.
+// Tests the C boundary of the whole pipeline with a bundle, argv[1]: a call that fails leaves its
+// outputs unchanged, structs of other header versions are understood or refused, exceptions of the
+// caller's functions come back as a status, and the log receives its messages.
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 // ---- outputs that must stay as they were
 
-// An output of any type, and what lies behind it: all bytes are after the call what they were.
+// An output of any type and the memory behind it: no byte may change during the call.
 template <class T>
 class Untouched {
  public:
@@ -140,7 +140,7 @@ void what_cannot_be_opened(Pipeline& pipeline) {
   CHECK(anoco_bundle_product_count(nullptr) == 0 && anoco_bundle_product(nullptr, 0) == nullptr);
 }
 
-// The self-test at the first load: an engine that computes other features must not serve.
+// The self-test: an engine that computes other features must not serve.
 void another_model_is_found_out(Pipeline& pipeline) {
   for (const Fault fault : {Fault::another_model, Fault::not_a_number}) {
     on_run = fault;
@@ -255,8 +255,8 @@ void what_no_context_is_made_for(Pipeline& pipeline) {
 
 // ---- structs of other headers
 
-// `call(out)` with a struct of each length that is none, then with all but its last 8 bytes: what
-// lies behind those stays, what lies before is written.
+// Calls `call(out)` with each invalid struct size, then with all but the last 8 bytes of the
+// struct: the bytes behind stay unchanged, the bytes before are written.
 template <class T, class Call>
 void every_length(Call&& call) {
   for (const uint32_t size : {0u, 3u, uint32_t(sizeof(T)) + 8, 0xffffffffu}) {

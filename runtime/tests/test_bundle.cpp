@@ -1,4 +1,4 @@
-// The readers below the bundle, one by one, on bytes made here. What Python writes is compared in
+// Tests the readers of a bundle one by one, on bytes made here. What Python writes is compared in
 // tests/test_native_bundle.py.
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ using namespace anoco;
 
 namespace {
 
-// The message of what is refused, "" where nothing is.
+// Returns the message of what was refused, or "" if nothing was.
 template <class Work>
 std::string refused(Work&& work) {
   try {
@@ -133,7 +133,7 @@ void members_are_replaced_in_place_or_appended() {
   CHECK(write_json(document) == "{\n \"a\": \"x\",\n \"b\": 2,\n \"c\": true\n}");
 }
 
-// ---- hashes and seals
+// ---- hashes and checksums
 
 void hashes_are_those_of_the_standard() {
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

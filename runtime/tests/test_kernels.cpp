@@ -1,4 +1,4 @@
-// Every table of kernels this processor runs against plain loops in float64.
+// Compares every table of kernels that this processor can run with plain loops in float64.
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -1,6 +1,7 @@
-// The picture rooms take their memory once, and exactly as much as they said; then none. Built with
-// a sanitizer this also shows that they stay inside the caller's memory: pictures have no byte to
-// spare. What they compute is compared with Python in tests/test_native_parts.py.
+// The classes of src/picture take their memory once, exactly as much as they say, and then none.
+// Built with a sanitizer this also shows that they stay inside the caller's memory, because
+// pictures have no byte to spare. What they compute is compared with Python in
+// tests/test_native_parts.py.
 #include <algorithm>
 #include <cstdlib>
 #include <new>
@@ -15,11 +16,11 @@
 
 namespace {
 
-int64_t taken = 0;  // bytes, ever
+int64_t taken = 0;  // bytes so far
 
 void* take(size_t bytes, size_t alignment) {
   taken += int64_t(bytes);
-  // aligned_alloc wants a multiple.
+  // aligned_alloc requires a multiple of the alignment.
   void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -52,12 +53,12 @@ InputContract contract_of(int64_t cols, int64_t rows, int64_t stride, Fit fit) {
   return contract;
 }
 
-template <class Room, class... Arguments>
-Room exactly(int64_t bytes, const Arguments&... arguments) {
+template <class Part, class... Arguments>
+Part exactly(int64_t bytes, const Arguments&... arguments) {
   const int64_t before = taken;
-  Room room(arguments...);
+  Part part(arguments...);
   CHECK(taken - before == bytes);
-  return room;
+  return part;
 }
 
 int64_t picture_bytes(uint32_t format, int64_t width, int64_t height) {

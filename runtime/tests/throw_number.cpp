@@ -1,2 +1,2 @@
-// An exception that is no std::exception, thrown in the middle of fake_openvino.c.
+// Throws an exception that is not a std::exception, from the middle of fake_openvino.c.
 extern "C" void throw_number() { throw 42; }

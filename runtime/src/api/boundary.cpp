@@ -4,7 +4,7 @@
 
 namespace {
 
-// Room of its own for each thread, so that an error never needs memory.
+// Each thread has a buffer of its own, so that reporting an error never allocates.
 thread_local char last_error[1024] = "";
 
 }  // namespace

@@ -33,7 +33,7 @@ int cublas_version() {
   return 10000 * parts[0] + 100 * parts[1] + parts[2];
 }
 
-// In the order in which things are missing.
+// Fills in what is known, in the order in which things can be missing.
 void find_out(uint32_t device, anoco_cuda_info& info) {
   info.built = device_codes().second > 0 ? 1 : 0;
   info.driver_version = gpu::driver().version;

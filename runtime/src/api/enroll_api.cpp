@@ -1,4 +1,4 @@
-// The C boundary of teaching.
+// The C boundary of enrollment.
 #include <optional>
 #include <string>
 #include <vector>

@@ -22,7 +22,7 @@ anoco_status anoco_bank_create(const anoco_bank_options* options, anoco_bank** o
   return guarded([&] {
     need(out, "out");
     auto bank = std::make_shared<const Bank>(read_bank(options));
-    bank->projection();  // now, not with the first scorer
+    bank->projection();  // compute it now, not with the first scorer
     *out = new anoco_bank{std::move(bank)};
   });
 }

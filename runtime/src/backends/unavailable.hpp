@@ -1,5 +1,5 @@
-// In place of a backend whose headers were not found when the library was built: its `open` says
-// so.
+// Stands in for a backend whose headers were not found when the library was built. Its `open` fails
+// and says so.
 #pragma once
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 namespace anoco {
 
-// `why` must be a constant: the backend keeps the pointer.
+// `why` must point to a constant, because the backend keeps the pointer.
 inline anoco_backend unavailable_backend(const char* name, const char* why) {
   anoco_backend backend{};
   backend.struct_size = sizeof backend;

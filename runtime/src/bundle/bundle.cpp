@@ -20,14 +20,14 @@ namespace fs = std::filesystem;
 const std::string kGraph = "backbone.onnx";
 constexpr char kManifest[] = "manifest.json", kProducts[] = "products", kProduct[] = "product.json";
 
-// Whether a file of the manifest lies beside the graph and is named after it.
+// Tells whether a file of the manifest lies beside the graph and is named after it.
 bool holds_weights(const std::string& path) {
   return path.compare(0, kGraph.size() + 1, kGraph + ".") == 0 && path.find('/') == path.npos;
 }
 
 [[noreturn]] void refuse(const std::string& text) { fail(ANOCO_BAD_BUNDLE, text); }
 
-// What the system does not hand over is a bundle that cannot be used.
+// Runs `work`; a file that the system cannot read makes the bundle unusable.
 template <class Work>
 auto reading(const fs::path& path, Work&& work) {
   try {

@@ -14,7 +14,7 @@ constexpr size_t kDigits = 64;
 
 bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
 
-// Where the first checksum of a text has its digits.
+// Returns the position of the digits of the first checksum in a text.
 std::optional<size_t> find_digits(std::string_view text) {
   for (size_t at = text.find(kBefore); at != text.npos; at = text.find(kBefore, at + 1)) {
     const size_t digits = at + kBefore.size();
@@ -48,7 +48,7 @@ std::string write_with_checksum(Json document) {
                             " bytes would not be read again: at most " + std::to_string(kMostText) +
                             " are; nothing was changed");
   const auto digits = find_digits(text);
-  if (!digits) fail(ANOCO_INTERNAL, "a sealed document has no checksum");
+  if (!digits) fail(ANOCO_INTERNAL, "a document has no checksum");
   text.replace(*digits, kDigits, hash_without(text, *digits));
   return text;
 }

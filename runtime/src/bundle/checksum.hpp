@@ -1,5 +1,5 @@
-// The self-checksum of manifest.json and product.json, as anoco_edge/bundle/checksum.py makes it:
-// the SHA-256 of the document's own bytes, taken with the 64 digits of the checksum written as
+// The checksum inside manifest.json and product.json, as anoco_edge/bundle/checksum.py computes it:
+// the SHA-256 of the document's own bytes, computed with the 64 digits of the checksum replaced by
 // zeros.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace anoco {
 
 bool has_valid_checksum(std::string_view text);
 
-// The bytes to write for a document (an object), whose checksum is filled in.
+// Returns the text of a document (an object) with its checksum filled in.
 std::string write_with_checksum(Json document);
 
 }  // namespace anoco

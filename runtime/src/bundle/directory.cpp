@@ -26,7 +26,7 @@ int checked(int result) {
   return result;
 }
 
-// Network and FUSE file systems let a signal interrupt a call; it is made again.
+// Network and FUSE file systems let a signal interrupt a call; the call is then repeated.
 template <class Call>
 int uninterrupted(Call&& call) {
   int result = call();
@@ -137,7 +137,7 @@ Directory Directory::enter(const std::string& part, bool create) const {
 }
 
 std::vector<std::string> Directory::names() const {
-  // A handle of its own: that of the directory keeps its place.
+  // The listing needs a handle of its own, because reading moves its position.
   Descriptor handle(
       checked(uninterrupted([&] { return ::openat(handle_.number(), ".", kFolder); })));
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::fdopendir(handle.number()), ::closedir);
@@ -165,7 +165,7 @@ std::vector<std::string> Directory::files() const {
         found.push_back(name);
       }
     } catch (const std::system_error& error) {
-      if (!is_missing(error)) throw;  // another process may delete one of its own
+      if (!is_missing(error)) throw;  // another process may have deleted it meanwhile
     }
   return found;
 }
@@ -211,7 +211,7 @@ void Directory::put(const std::string& name, std::string_view data) const {
   const std::string temporary = kTemporary + last + "-" + std::to_string(getpid());
   const Directory above = walk(parts, true);
   const int folder = above.handle_.number();
-  ::unlinkat(folder, temporary.c_str(), 0);  // left by a process of the same number
+  ::unlinkat(folder, temporary.c_str(), 0);  // left behind by an earlier process with the same id
   try {
     constexpr int kNew = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     const Descriptor file(
@@ -258,7 +258,7 @@ void Directory::check_mode(const std::string& part, mode_t found, mode_t wanted)
 }
 
 Descriptor Directory::open_part(const std::string& part, int flags, bool create) const {
-  try {  // before it is opened: opening a device can do things
+  try {  // check first, because opening a device may have side effects
     check(part, S_IFREG);
   } catch (const std::system_error& error) {
     if (!create || !is_missing(error)) throw;

@@ -1,6 +1,6 @@
-// Files below one directory, reached without following a link, as anoco_edge/storage/beneath.py
-// does it: each component of a path is opened relative to the directory before it, with O_NOFOLLOW,
-// and what is not a regular file is refused before anything waits for it.
+// Opens files below one directory without following links, as anoco_edge/storage/beneath.py does.
+// Each component of a path is opened relative to the directory before it with O_NOFOLLOW, and
+// anything that is not a regular file is refused before a call can block on it.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@ namespace anoco {
 
 inline constexpr char kTemporary[] = ".tmp-";
 
-// An open file or directory; closed with the object.
+// An open file or directory, which the destructor closes.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -24,35 +24,35 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor();
   int number() const { return number_; }
-  void release() { number_ = -1; }  // somebody else closes it
+  void release() { number_ = -1; }  // the caller closes it
 
  private:
   int number_;
 };
 
 // Names are relative to the directory, with '/' between their components. A link or a special file
-// is a Failure (ANOCO_BAD_BUNDLE); everything else that fails is a std::system_error.
+// is a Failure (ANOCO_BAD_BUNDLE); every other error is a std::system_error.
 class Directory {
  public:
-  // The directory itself may be reached through links that the user made.
+  // The path of the directory itself may contain links, which the user made.
   static Directory open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
 
   Directory folder(const std::string& name) const;
-  Directory make_folder(const std::string& name) const;  // the same, made where it is missing
-  std::vector<std::string> names() const;                // everything in it, sorted
-  std::vector<std::string> files() const;                // every file in it and below it
+  Directory make_folder(const std::string& name) const;  // creates it where it is missing
+  std::vector<std::string> names() const;                // all entries, sorted
+  std::vector<std::string> files() const;                // all files below it
   bool holds_folder(const std::string& name) const;
   void sync() const;  // makes its entries durable
 
-  bool exists(const std::string& name) const;           // whether a regular file is there
-  Descriptor open_file(const std::string& name) const;  // to read
-  Descriptor open_lock(const std::string& name) const;  // made where it is missing
-  // Writes a file to the disk, then gives it its name by one rename, which is durable after the
-  // sync() of its folder. Folders on the way are made.
+  bool exists(const std::string& name) const;           // whether it is a regular file
+  Descriptor open_file(const std::string& name) const;  // for reading
+  Descriptor open_lock(const std::string& name) const;  // creates it where it is missing
+  // Writes a file to the disk and then gives it its name by one rename, which is durable after
+  // sync() of its folder. Missing folders of the path are created.
   void put(const std::string& name, std::string_view data) const;
-  void remove(const std::string& name) const;  // one that is gone already is no error
+  void remove(const std::string& name) const;  // a missing file is not an error
 
  private:
   Directory(std::filesystem::path path, Descriptor handle)

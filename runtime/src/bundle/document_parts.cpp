@@ -40,7 +40,7 @@ void version_and_checksum(Members& members) {
 
 Json parse_known(std::string_view text, const std::string& file) {
   Json document = parse_json(text, file);
-  // A newer version has fields unknown here: the version is what the message must be about.
+  // A newer version has fields that are unknown here, but the message must be about the version.
   const Json* version = document.find("schema_version");
   const auto* number = version == nullptr ? nullptr : version->as<int64_t>();
   if (number != nullptr && *number > kSchemaVersion)

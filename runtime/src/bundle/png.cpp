@@ -13,7 +13,7 @@ namespace anoco {
 namespace {
 
 constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
-constexpr uint8_t kWhite = 127;  // what is above is set
+constexpr uint8_t kWhite = 127;  // brighter values are set
 
 enum ColorType : int { kGray = 0, kRgb = 2, kPalette = 3, kGrayAlpha = 4, kRgba = 6 };
 
@@ -80,7 +80,7 @@ class Decoder {
     }
   }
 
-  // Pillow also looks for it in these texts.
+  // Pillow also looks for an orientation in these text chunks.
   static bool has_orientation(std::string_view kind, std::string_view content) {
     if (kind != "tEXt" && kind != "zTXt" && kind != "iTXt") return false;
     const std::string_view key = content.substr(0, content.find('\0'));
@@ -157,25 +157,26 @@ class Decoder {
     }
   }
 
-  // Deep samples by their high byte, shallow ones by their high bit: white is the upper half.
+  // Samples of 16 bits are judged by their high byte, samples of fewer bits by their high bit: the
+  // upper half of the range is white.
   bool is_white(const unsigned char* row, size_t sample) const {
     if (bits_ == 16) return row[2 * sample] > kWhite;
     const size_t at = sample * bits_;
     const size_t value = row[at / 8] >> (8 - bits_ - at % 8) & ((1u << bits_) - 1);
     if (!indexed_) return value >> (bits_ - 1) != 0;
-    if (value >= palette_size_) refuse("is damaged: it names colours that it does not have");
+    if (value >= palette_size_) refuse("is damaged: it names colors that it does not have");
     return white_[value];
   }
 
   const std::string& name_;
   uint32_t width_ = 0, height_ = 0, bits_ = 0;
   uint32_t channels_ = 0,
-           color_channels_ = 0;  // samples a pixel, and those of them that are colours
+           color_channels_ = 0;  // samples per pixel, and those of them that are not alpha
   bool indexed_ = false;
   size_t palette_size_ = 0;
   std::array<bool, 256> white_{};
   std::string data_;
-  std::string_view before_;  // the kind of the chunk before
+  std::string_view before_;  // the type of the previous chunk
 };
 
 }  // namespace

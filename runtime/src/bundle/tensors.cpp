@@ -36,8 +36,8 @@ std::vector<float> floats(const Tensor& tensor) {
 
 // ---- bank
 
-// Looks at bits: a number is not finite where its exponent is all ones, and zero where it has no
-// other bit than the sign.
+// Works on the bits: a number is not finite if all bits of its exponent are set, and zero if no bit
+// other than the sign is set.
 template <class Bits, Bits kSign, Bits kExponent>
 void check_rows(const BankFile& bank, const std::string& file) {
   const auto* bits = static_cast<const Bits*>(bank.features);
@@ -56,7 +56,7 @@ void check_rows(const BankFile& bank, const std::string& file) {
   }
 }
 
-// The limits of scoring. Nothing that 16 bits hold is beyond them.
+// Checks the limits of scoring, which no 16-bit number exceeds.
 void check_norms(const BankFile& bank, const std::string& file) {
   const auto* features = static_cast<const float*>(bank.features);
   for (int64_t row = 0; row < bank.rows; ++row, features += bank.dim) {
@@ -151,8 +151,8 @@ BaselineGrid read_baseline(std::string_view bytes, double sigmas, const InputCon
            tensor->shape == Shape{input.rows, input.cols};
   };
   bool good = tensors.size() == 2 && fits(mean) && fits(spread);
-  // What is usual must be a number everywhere: nothing exceeds infinity, so a defect there would
-  // pass for good.
+  // The baseline must be a finite number everywhere: nothing exceeds infinity, so a defect there
+  // would pass as good.
   for (int64_t k = 0; good && k < input.patches(); ++k) {
     const double m = mean->as<float>()[k], s = spread->as<float>()[k];
     good =
@@ -177,7 +177,8 @@ SelfTest read_selftest(std::string_view bytes, const InputContract& input,
   test.pixels.assign(pixels.as<uint8_t>(), pixels.as<uint8_t>() + tensor_items(pixels));
   test.features = floats(need("features", TensorType::f32, {input.patches(), input.dim}));
   test.energies = floats(need("energies", TensorType::f32, {input.patches() / 2}));
-  // NaN compares with nothing and nothing exceeds a zero scale: such a test would always pass.
+  // Comparisons with NaN are always false, and nothing exceeds a scale of zero: such a test would
+  // always pass.
   bool means_something = false;
   for (const float energy : test.energies) means_something |= energy > 0;
   for (const float energy : test.energies) means_something &= std::isfinite(energy);

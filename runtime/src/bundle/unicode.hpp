@@ -1,4 +1,4 @@
-// Which characters are letters or digits, in any alphabet.
+// Tells which characters are letters or digits in any alphabet.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,8 @@
 namespace anoco {
 namespace {
 
-// Moves the first values to their places in a grid, in place: no value moves forward.
+// Spreads the first values over a grid, in place. It works from the end, because no value moves to
+// a lower index.
 template <class T>
 void scatter(const uint8_t* scored, int64_t count, int64_t patches, T none, T* grid) {
   for (int64_t p = patches - 1; p >= 0; --p) grid[p] = scored[p] ? grid[--count] : none;

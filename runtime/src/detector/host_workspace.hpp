@@ -1,4 +1,5 @@
-// Inspecting on the CPU: prepare, engine, scorer, views, baseline, map. Allocates nothing.
+// Inspects on the CPU: preprocessing, engine, scorer, augmentation, baseline and anomaly map. It
+// allocates nothing after it is made.
 #pragma once
 
 #include <optional>
@@ -25,7 +26,7 @@ class HostWorkspace : public Workspace {
   static void each_buffer(const LoadedProduct& product, const ContextSettings& settings,
                           Each&& each);
   Findings compute(const anoco_image& image, StageTimes& times) override;
-  // Scores the counted patches; the outputs are grids, anchor and similarity may be null.
+  // Scores the patches of the mask. The outputs are grids; anchor and similarity may be null.
   void score_patches(const float* features, const uint8_t* scored, const Outputs& out);
   void average_views(const Placement& placement, StageTimes& times);
   void subtract_baseline();
@@ -36,8 +37,8 @@ class HostWorkspace : public Workspace {
   Tiling tiling_;
   std::optional<Scorer> scorer_;  // which cannot be moved
   AnomalyMapBuilder map_builder_;
-  Buffer<uint8_t> pixels_;  // of the canvas
-  Buffer<float> gathered_;  // features of counted patches, where not all count
+  Buffer<uint8_t> pixels_;  // of the tiled input
+  Buffer<float> gathered_;  // features of the scored patches, where not all are
   Buffer<float> energy_, similarity_, map_;
   Buffer<int64_t> anchor_;
   Buffer<uint8_t> scored_;

@@ -16,14 +16,14 @@ struct Limits {
   double cosine, norm, energy;
 };
 
-// As anoco_edge/selftest.py has them, by the precision of the graph.
+// The limits by the precision of the graph, as in the self-test of the Python package.
 Limits limits(const std::string& precision) {
   if (precision == "fp16") return {0.999, 1e-2, 5e-2};
   if (precision == "int8") return {0.97, 5e-2, 0.25};
   return {0.9999, 1e-3, 1e-2};
 }
 
-// Of odd patches against even ones: a bank that every picture brings along.
+// Scores the odd patches against the even ones, so that no bank is needed.
 std::vector<float> energies(const float* features, int64_t patches, int64_t dim) {
   std::vector<float> even, odd;
   for (int64_t p = 0; p < patches; ++p) {

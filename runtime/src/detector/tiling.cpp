@@ -5,7 +5,7 @@
 namespace anoco {
 namespace {
 
-// Where, along one axis, the patches of each tile begin; and the end.
+// Returns, along one axis, the first patch that is taken from each tile, and the end.
 std::vector<int64_t> cuts(const std::vector<int64_t>& starts, int64_t side, int64_t length,
                           int64_t stride) {
   std::vector<int64_t> found{0};

@@ -1,7 +1,8 @@
-// What the engine sees of a picture: one input, or tiles of a larger canvas (anoco_edge/canvas.py).
+// Runs the engine over a whole picture: in one run, or tile by tile where the picture is larger
+// than the engine's input (anoco_edge/pipeline/tiling.py).
 //
-// Where tiles overlap, the cut between two runs through the middle: each patch is taken from the
-// tile that has more of its surroundings.
+// Where two tiles overlap, the boundary between them runs through the middle of the overlap, so
+// each patch is taken from the tile that contains more of its surroundings.
 #pragma once
 
 #include <optional>
@@ -13,26 +14,26 @@
 
 namespace anoco {
 
-// One tile: where it lies on the canvas, and what is taken from it.
+// One tile: its position in the tiled input, and the patches that are taken from it.
 struct TilePlace {
-  int64_t top, left;                               // of the window, in pixels
-  int64_t first_row, end_row, first_col, end_col;  // patches of the canvas taken from it
+  int64_t top, left;                               // of the tile, in pixels
+  int64_t first_row, end_row, first_col, end_col;  // patches that are taken from it
 };
 
-// None where the window is the canvas.
+// Returns no tiles if the engine sees the whole input at once.
 std::vector<TilePlace> tile_places(const InputContract& window, const std::optional<Tiles>& tiles);
 
 class Tiling {
  public:
   Tiling() = default;
-  // Memory is taken here; one thread at a time may use it.
+  // Takes all memory. One thread at a time may use it.
   Tiling(const InputContract& window, const std::optional<Tiles>& tiles);
   static int64_t bytes(const InputContract& window, const std::optional<Tiles>& tiles);
 
-  const InputContract& input() const { return input_; }  // of the whole
+  const InputContract& input() const { return input_; }  // the whole, tiled input
 
-  // patches() x dim floats of a picture brought to the canvas's size. Valid until the next call,
-  // and until the request runs again.
+  // Returns patches() x dim floats for a picture of the tiled input's size. They are valid until
+  // the next call, and until the request runs again.
   const float* features(Request& request, const uint8_t* pixels);
 
  private:

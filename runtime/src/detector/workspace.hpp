@@ -1,5 +1,6 @@
-// What a context inspects pictures of one product with: all memory for it, and what was found last.
-// On the CPU it is a HostWorkspace, on an NVIDIA device a gpu::DeviceWorkspace; road.hpp chooses.
+// A workspace holds all memory for inspecting pictures of one product, and the last result. On the
+// CPU it is a HostWorkspace, on an NVIDIA device a gpu::DeviceWorkspace; execution_provider.hpp
+// chooses.
 #pragma once
 
 #include <chrono>
@@ -20,13 +21,13 @@ struct ContextSettings {
   int64_t max_width = 0, max_height = 0;  // 0: the size of the references
 };
 
-// In milliseconds.
+// Times in milliseconds.
 struct StageTimes {
   double preprocess = 0, backbone = 0, scoring = 0, map = 0;
   double total() const { return preprocess + backbone + scoring + map; }
 };
 
-// Adds the time until it goes out of scope, in milliseconds.
+// Adds the milliseconds from its construction to its destruction to a sum.
 class StageTimer {
  public:
   explicit StageTimer(double& sum) : sum_(sum) {}
@@ -46,7 +47,7 @@ struct PictureSize {
 
 PictureSize largest_picture(const LoadedProduct& product, const ContextSettings& settings);
 bool has_query_views(const LoadedProduct& product);
-// Whether there are pictures of which not every patch is scored.
+// Tells whether there can be pictures of which not every patch is scored.
 bool gathers(const LoadedProduct& product);
 Settings scorer_settings(const LoadedProduct& product, const ContextSettings& context,
                          int64_t memory);
@@ -57,7 +58,7 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  // Throws Failure; what it found before is gone then.
+  // Throws a Failure; the previous result is then lost.
   void inspect(const anoco_image& image);
   void enlarge_map(float* out) { preparer_.enlarge(found_.map, found_.placement, out); }
 
@@ -76,7 +77,7 @@ class Workspace {
   const StageTimes& times() const { return times_; }
 
  protected:
-  // Pointers lead into the workspace's own memory.
+  // The result of an inspection. The pointers lead into the workspace's own memory.
   struct Findings {
     Placement placement;
     double score = 0;
@@ -89,7 +90,7 @@ class Workspace {
   Workspace(std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
   static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings);
 
-  // From the picture to the map; the times of that are added to `times`.
+  // Computes everything from the picture to the map, and adds the time of each stage to `times`.
   virtual Findings compute(const anoco_image& image, StageTimes& times) = 0;
 
   const InputContract& input() const { return product_->input(); }

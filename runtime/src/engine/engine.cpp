@@ -8,13 +8,14 @@
 namespace anoco {
 namespace {
 
-// Room for what a backend has to say when it fails. On the stack: running takes no memory.
+// Holds the error text of a backend. It lies on the stack, because running must not allocate.
 class BackendError {
  public:
   char* text() { return text_; }
   size_t size() const { return sizeof text_; }
 
-  // `what` is what the backend has to give where it says that all went well.
+  // Throws a Failure unless the backend succeeded and gave a pointer; `what` names what it had to
+  // give.
   void check(anoco_status status, const void* given, const std::string& label, const char* what) {
     if (status == ANOCO_OK && given != nullptr) return;
     if (status == ANOCO_OK)

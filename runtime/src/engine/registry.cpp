@@ -36,7 +36,8 @@ struct Registry {
   }
 };
 
-// Never destroyed: detectors of the program's own static objects may outlive ours.
+// The registry is never destroyed, because detectors in the program's static objects may outlive
+// it.
 Registry& registry() {
   static Registry* const only = new Registry;
   return *only;

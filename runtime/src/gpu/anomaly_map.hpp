@@ -1,4 +1,4 @@
-// From the grid of energies to score and map on the device: what follows the scorer.
+// Computes score and anomaly map from the grid of energies, on the device.
 #pragma once
 
 #include "bundle/schema.hpp"
@@ -10,23 +10,23 @@ namespace anoco::gpu {
 class DeviceAnomalyMap {
  public:
   DeviceAnomalyMap() = default;
-  // `baseline` is what is taken off each patch's energy, or empty. Memory is taken here.
+  // `baseline` is subtracted from each patch's energy, if it is not empty. Takes all memory.
   DeviceAnomalyMap(const SharedDevice& device, const InputContract& input,
                    const std::vector<float>& baseline, Pooling pooling);
   static int64_t bytes(const InputContract& input, const std::vector<float>& baseline,
                        Pooling pooling);
 
-  // Enqueues it, with the way back of what it finds: grid, score, peak, map.
+  // Enqueues the computation and the copies of its results to the host: grid, score, peak and map.
   void enqueue(float* grid, const Selection& selection, CUstream stream);
 
-  // On the host, when that is done:
+  // The results on the host, valid after the stream was waited for:
   PinnedBuffer<float>& grid() { return grid_; }
   const float* map() const { return host_map_.data(); }
   double score() const { return host_score_[0]; }
   int64_t peak() const { return host_peak_[0]; }
 
  private:
-  // MapMaker's tables, copied to the device.
+  // The tables of AnomalyMapBuilder, copied to the device.
   struct Axis {
     Axis() = default;
     Axis(const SharedDevice& device, int64_t patches, int64_t stride);
@@ -44,7 +44,7 @@ class DeviceAnomalyMap {
 
   SharedDevice device_;
   InputContract input_;
-  int top_ = 1;  // energies that make the score
+  int top_ = 1;  // number of energies that are averaged into the score
   Axis across_, down_;
   DeviceBuffer<float> baseline_, rows_energy_, rows_weight_, map_, score_;
   DeviceBuffer<int> peak_;

@@ -13,8 +13,8 @@ struct BankShape {
 
 class DeviceBank {
  public:
-  // Copies host features of type ANOCO_FLOAT32 or ANOCO_FLOAT16, converted if need be. A row that
-  // cannot be scored is a Failure (ANOCO_BAD_FEATURES).
+  // Copies features of type ANOCO_FLOAT32 or ANOCO_FLOAT16 from the host and converts them if
+  // needed. A row that cannot be scored is a Failure (ANOCO_BAD_FEATURES).
   DeviceBank(SharedDevice device, const anoco_bank_options& options, Operands operands);
 
   int64_t rows() const { return rows_; }

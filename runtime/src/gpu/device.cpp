@@ -34,15 +34,15 @@ std::string dotted(int tenths) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
 }
 
-// Above 0: runs; the larger the better.
+// Returns 0 for code that does not run on the device; among others the largest value is the best.
 int fitness(const DeviceCode& code, int capability, int driver_version) {
   if (code.cuda_version / 1000 > driver_version / 1000 || code.capability > capability) return 0;
   if (code.ptx) return code.capability;
-  // A family shares its binaries upwards.
+  // Devices of a family run binaries of its older members.
   return code.capability / 10 == capability / 10 ? 1000 + code.capability : 0;
 }
 
-// Of devices that somebody holds. Never destroyed, see driver.cpp.
+// The devices that are in use. It is never destroyed, see driver.cpp.
 struct OpenDevices {
   std::mutex mutex;
   std::map<int, std::weak_ptr<const Device>> devices;

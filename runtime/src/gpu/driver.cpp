@@ -91,7 +91,7 @@ std::unique_ptr<const Driver> load_driver() {
 
 std::unique_ptr<const Cublas> load_cublas(const Driver& driver) {
   auto table = std::make_unique<Cublas>();
-  // A driver library that brings cuBLAS along: the simulated one.
+  // The simulated driver contains cuBLAS as well.
   if (bind(*table, driver.library) == nullptr) return table;
   const std::string name = cublas_file(driver.version);
   const Library library = open_library(name);
@@ -111,7 +111,7 @@ struct Libraries {
   std::atomic<const Cublas*> cublas{nullptr};
 };
 
-// Never destroyed: programs destroy scorers when they end.
+// Never destroyed, because programs destroy scorers while they exit.
 Libraries& loaded() {
   static Libraries* const only = new Libraries;
   return *only;

@@ -1,4 +1,4 @@
-// The backbone's part of a context on a device: its input and its features there, and its graph.
+// The backbone's part of a session on a device: its input and features there, and its CUDA graph.
 #pragma once
 
 #include "detector/execution_provider.hpp"
@@ -10,16 +10,18 @@ namespace anoco::gpu {
 
 class EngineSession {
  public:
-  // Runs the engine once, then captures it. An engine that cannot be captured is enqueued for every
-  // picture; one that is not on the device runs on the host, and its features are copied.
+  // Runs the engine once and then captures it into a graph. An engine that cannot be captured is
+  // enqueued for every picture. An engine that is not on the device runs on the host, and its
+  // features are copied.
   EngineSession(SharedDevice device, std::shared_ptr<const Engine> engine,
                 const InputContract& window, const Log& log);
   static int64_t bytes(const Engine& engine, const InputContract& window);
 
-  uint8_t* input() const { return input_.data(); }  // the window's pixels
-  Patches features() const { return features_; }    // of the window; they stay where they are
+  uint8_t* input() const { return input_.data(); }  // the pixels of one tile
+  Patches features() const { return features_; }    // of one tile; their address never changes
 
-  // Enqueues the engine. On the host it is done when this returns, with all that came before.
+  // Enqueues the engine. An engine on the host has run when this returns, and so has all earlier
+  // work of the stream.
   void run(const Stream& stream);
 
  private:
@@ -35,7 +37,7 @@ class EngineSession {
   Request request_;
   Patches features_;
   DeviceBuffer<uint8_t> input_;
-  // Of an engine on the host:
+  // Only for an engine on the host:
   PinnedBuffer<uint8_t> pixels_;
   PinnedBuffer<float> host_features_;
   DeviceBuffer<float> device_features_;

@@ -9,7 +9,7 @@
 namespace anoco::gpu {
 namespace {
 
-// Banks on the device, one for each product however many contexts use it.
+// Keeps one bank on the device for each product, however many contexts use it.
 class BankCache {
  public:
   BankCache(SharedDevice device, Operands operands)
@@ -41,7 +41,7 @@ class BankCache {
   SharedDevice device_;
   Operands operands_;
   std::mutex mutex_;
-  // Of the product that was loaded last:
+  // The bank of the product that was loaded last:
   std::weak_ptr<const DeviceBank> bank_;
   std::weak_ptr<const LoadedProduct> product_;
 };
@@ -97,7 +97,7 @@ class DeviceExecutionProvider : public ExecutionProvider {
 std::unique_ptr<const ExecutionProvider> open_execution_provider(
     std::shared_ptr<const Engine> engine, const ExecutionOptions& choice) {
   SharedDevice device = Device::open(int(choice.gpu));
-  cublas();  // now, not with the first picture
+  cublas();  // load it now, not with the first picture
   const int engine_device = engine->cuda_device();
   if (engine_device >= 0 && engine_device != device->ordinal())
     fail(ANOCO_INVALID_ARGUMENT, engine->label() + " computes on CUDA device " +

@@ -1,11 +1,11 @@
-// The road through an NVIDIA device.
+// The execution provider for an NVIDIA device.
 #pragma once
 
 #include "detector/execution_provider.hpp"
 
 namespace anoco::gpu {
 
-// Failures: ANOCO_NO_BACKEND; an engine on another device is ANOCO_INVALID_ARGUMENT.
+// Fails with ANOCO_NO_BACKEND; an engine on another device is ANOCO_INVALID_ARGUMENT.
 std::unique_ptr<const ExecutionProvider> open_execution_provider(
     std::shared_ptr<const Engine> engine, const ExecutionOptions& choice);
 

@@ -1,5 +1,5 @@
-// The kernels of runtime/cuda as functions of C++: arguments are converted to the types that the
-// kernels declare (gpu_kernels.h there says what they do).
+// The kernels of runtime/cuda as C++ functions. Arguments are converted to the types that the
+// kernels declare; gpu_kernels.h describes them.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct Grid {
 
 inline unsigned blocks(int64_t count, int64_t size) { return unsigned((count + size - 1) / size); }
 
-// A block for each row.
+// One block for each row.
 inline Grid each_row(int64_t rows) { return {unsigned(rows), 1, ANOCO_GPU_BLOCK, 1}; }
-// A thread for each of `count` numbers.
+// One thread for each of `count` numbers.
 inline Grid each_number(int64_t count) {
   return {blocks(count, ANOCO_GPU_BLOCK), 1, ANOCO_GPU_BLOCK, 1};
 }
-// A thread for each pixel.
+// One thread for each pixel.
 inline Grid each_pixel(int64_t width, int64_t height) {
   return {blocks(width, ANOCO_GPU_TILE), blocks(height, ANOCO_GPU_TILE), ANOCO_GPU_TILE,
           ANOCO_GPU_TILE};
@@ -37,13 +37,13 @@ class Kernel {
   void bind(const Driver& driver, CUmodule module) {
     driver.cuModuleGetFunction(&function_, module, name_);
   }
-  // Enqueues it.
+  // Enqueues the kernel.
   void operator()(Grid grid, CUstream stream, Arguments... arguments) const {
     void* values[] = {&arguments...};
     driver().cuLaunchKernel(function_, grid.x, grid.y, 1, grid.block_x, grid.block_y, 1, 0, stream,
                             values, nullptr);
   }
-  // visit(name, sizes of the arguments, how many)
+  // Calls visit(name, sizes of the arguments, number of arguments).
   template <class Visit>
   void describe(Visit&& visit) const {
     const size_t sizes[] = {sizeof(Arguments)...};

@@ -3,7 +3,7 @@
 namespace anoco::gpu {
 namespace {
 
-// Whether it has the attribute. What is none of CUDA's has none of them.
+// Tells whether a pointer has an attribute. A pointer that does not belong to CUDA has none.
 template <class T>
 bool ask(T& value, int attribute, CUdeviceptr address) {
   const auto& call = driver().cuPointerGetAttribute;

@@ -118,7 +118,8 @@ uint64_t PatchScorer::device_bytes() {
          buffers_->query.bytes() + buffers_->chosen.bytes();
 }
 
-// For the first time without a graph: cuBLAS loads what it needs then, which a capture forbids.
+// The first run is not captured, because cuBLAS then loads what it needs, which is not allowed
+// during a capture.
 void PatchScorer::run(int64_t rows, Source source) {
   StreamGuard guard(stream_);
   const Graph* known = find(rows, source);
@@ -169,7 +170,7 @@ void PatchScorer::wait_for(CUstream stream) {
   driver().cuStreamWaitEvent(stream_.get(), ready_.get(), 0);
 }
 
-// The caller's patches to where graphs expect them: gathered, copied, converted.
+// Brings the caller's patches to where the graphs read them: gathers, copies and converts them.
 void PatchScorer::fetch(const anoco_device_patches& query, Patches from, int64_t rows) {
   const CUstream stream = stream_.get();
   Buffers& buffers = *buffers_;

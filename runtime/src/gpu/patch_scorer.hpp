@@ -1,5 +1,5 @@
-// What an anoco_cuda_scorer is: one bank, one stream, and a graph for each number of rows that
-// came.
+// The implementation of anoco_cuda_scorer: one bank, one stream, and a graph for each number of
+// rows that was scored.
 #pragma once
 
 #include <list>
@@ -16,14 +16,14 @@ class PatchScorer {
  public:
   PatchScorer(std::shared_ptr<const DeviceBank> bank, const Settings& settings, int64_t max_rows);
 
-  // Throws Failure; nothing is written in that case, unless its status is ANOCO_CORRUPT.
+  // Throws a Failure; nothing is written then, unless its status is ANOCO_CORRUPT.
   void score(const void* query, Operands type, int64_t rows, const Outputs& out);
   void score_device(const anoco_device_patches& query, const anoco_patch_scores& out);
   uint64_t device_bytes();  // beside the bank
 
  private:
-  // All that depends on how many rows device_out can be. Replaced as a whole when device_out are
-  // more.
+  // Everything whose size depends on the number of rows. It is replaced as a whole when there are
+  // more rows.
   struct Buffers {
     Buffers(const std::shared_ptr<const DeviceBank>& bank, const Settings& settings,
             int64_t max_rows);
@@ -37,8 +37,7 @@ class PatchScorer {
     PinnedBuffer<float> energy, similarity;
     PinnedBuffer<int> anchor, neighbors, bad;
   };
-  // Where the query of a graph comes from: pinned memory as one type or the other, or it is
-  // device_out.
+  // Where the query of a graph comes from: page-locked memory of either type, or the device.
   enum class Source { host_float32, host_float16, device };
   struct CachedGraph {
     int64_t rows;
@@ -50,7 +49,7 @@ class PatchScorer {
   void run(int64_t rows, Source source);
   const Graph* find(int64_t rows, Source source);  // NULL: it did not come yet
   void enqueue(int64_t rows, Source source);
-  // The outputs by the addresses that the device knows.
+  // Returns the outputs with the addresses that the device uses.
   anoco_patch_scores on_device(const anoco_patch_scores& given) const;
   void fetch(const anoco_device_patches& query, Patches from, int64_t rows);
   void wait_for(CUstream stream);

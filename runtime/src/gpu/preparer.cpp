@@ -38,7 +38,7 @@ int64_t DevicePreparer::Table::bytes(int64_t inputs, int64_t outputs) {
 
 void DevicePreparer::Table::set(int64_t inputs, int64_t outputs, CUstream stream) {
   if (inputs == inputs_ && outputs == outputs_) return;
-  inputs_ = outputs_ = 0;  // until it is there
+  inputs_ = outputs_ = 0;  // until the copy is enqueued
   resample_.set(inputs, outputs);
   const int64_t weights = outputs * resample_.reach();
   std::copy_n(resample_.firsts(), outputs, host_numbers_.data());

@@ -1,4 +1,4 @@
-// From the caller's picture to the model's input, on the device: what picture/prepare.hpp does.
+// Preprocesses a picture on the device, as picture/prepare.hpp does on the host.
 #pragma once
 
 #include "anoco_edge.h"
@@ -12,17 +12,19 @@ namespace anoco::gpu {
 class DevicePreparer {
  public:
   DevicePreparer() = default;
-  // For pictures of up to max_width x max_height. Memory is taken here.
+  // For pictures of up to max_width x max_height. Takes all memory.
   DevicePreparer(SharedDevice device, const InputContract& contract, int64_t max_width,
                  int64_t max_height);
   static int64_t bytes(const InputContract& contract, int64_t max_width, int64_t max_height);
 
-  // Enqueues it: contract.height x contract.width x 3 bytes of RGB. A picture on the host is copied
-  // first and may change again at once. The stream must have done what it was given before.
+  // Enqueues the preprocessing, which writes contract.height x contract.width x 3 bytes of RGB. A
+  // picture on the host is copied first, so the caller may change it at once. Earlier work of the
+  // stream must be done.
   Placement prepare(const anoco_image& image, uint8_t* out, CUstream stream);
 
  private:
-  // Which inputs make up an output, on the device: for each the first of them, then the weights.
+  // The resampling table of one axis on the device: for each output its first input, followed by
+  // the weights.
   class Table {
    public:
     Table() = default;
@@ -37,7 +39,7 @@ class DevicePreparer {
     template <class Each>
     static void each_buffer(int64_t inputs, int64_t outputs, Each&& each);
 
-    int64_t inputs_ = 0, outputs_ = 0;  // of what is there
+    int64_t inputs_ = 0, outputs_ = 0;  // of the table on the device
     ResampleWeights<int32_t> resample_;
     PinnedBuffer<int32_t> host_numbers_;
     DeviceBuffer<int32_t> device_numbers_;

@@ -5,10 +5,12 @@
 namespace anoco::gpu {
 namespace {
 
-// What cuBLAS recommends; with less than the least some of its functions fail.
+// The size that cuBLAS recommends for its workspace, and the least with which all of its functions
+// work.
 constexpr int64_t kWorkspace = 4 << 20, kLeastWorkspace = 64 << 10;
 
-// With the Gram matrix there must be room for tiles that keep the device busy.
+// If the Gram matrix is kept, there must be memory left for tiles of this height, which keep the
+// device busy.
 constexpr int64_t kLeastTile = 128;
 
 constexpr int64_t kRounded = 16;  // rows that tensor cores take together
@@ -38,7 +40,7 @@ Multiplier::Multiplier(SharedDevice device, int64_t workspace, Operands operands
   const Cublas& blas = cublas();
   const CurrentDevice current(*device_);
   blas.cublasCreate_v2(&handle_);
-  // TF32 and half-precision sums stay off: they change which references are neighbours.
+  // TF32 and half-precision sums stay off, because they change which references are neighbors.
   const int code = blas.cublasSetMathMode.unchecked(
       handle_, operands == Operands::float16 ? kMathFullSums : kMathPedantic);
   if (code == 0) return;
@@ -58,7 +60,7 @@ void Multiplier::multiply(Patches left, int64_t rows, Patches right, int64_t ref
   const float one = 1, zero = 0;
   blas.cublasSetStream_v2(handle_, stream);  // which takes the workspace away
   blas.cublasSetWorkspace_v2(handle_, workspace_.data(), workspace_.bytes());
-  // cuBLAS counts columns first: to it our rows are columns, and the result is right left^T.
+  // cuBLAS is column-major: to it our rows are columns, and the result is right left^T.
   blas.cublasGemmEx(handle_, kBlasTranspose, kBlasKeep, int(refs), int(rows), int(dim), &one,
                     right.floats(), type, int(dim), left.floats(), type, int(dim), &zero, out,
                     kFloat32, int(refs), compute, kGemmDefault);
@@ -145,7 +147,7 @@ void DeviceScorer::score_tile(Patches query, int64_t first, int64_t rows, CUstre
 void DeviceScorer::pull(Patches query, int64_t first, int64_t rows, CUstream stream) const {
   const Kernels& k = bank_->device()->kernels();
   const Patches bank = bank_->patches();
-  // One road for both types: they differ in what two pointers lead to.
+  // The code is the same for both types; only the types of two pointers differ.
   const auto both = [&](const auto& aggregate, const auto& energy, auto* q, auto* r) {
     const int count = int(rows), refs = int(bank_->rows()), dim = int(bank_->dim());
     const float* norms = norms_.data() + first;

@@ -31,7 +31,7 @@ void Selection::set(const uint8_t* scored, CUstream stream) {
     host_places_[p] = scored[p] != 0 ? int(count) : -1;
     if (scored[p] != 0) host_rows_[count++] = int(p);
   }
-  count_ = 0;  // until they are there
+  count_ = 0;  // until the copies are enqueued
   upload(host_scored_, scored_, patches, stream);
   upload(host_rows_, rows_, count, stream);
   upload(host_places_, places_, patches, stream);

@@ -1,4 +1,4 @@
-// Which patches of a picture are scored, as the device needs it: lists to gather and to scatter by.
+// The patches of a picture that are scored, as lists by which the device gathers and scatters.
 #pragma once
 
 #include "gpu/device_allocator.hpp"
@@ -11,8 +11,8 @@ class Selection {
   Selection(const SharedDevice& device, int64_t patches);
   static int64_t bytes(int64_t patches);
 
-  // `counted` has a byte for each patch, and at least one of them is 1. Enqueues the lists where
-  // they are others than last time; the stream must have done what it was given before.
+  // `scored` has one byte per patch, and at least one of them is 1. Enqueues the lists if they
+  // changed; earlier work of the stream must be done.
   void set(const uint8_t* scored, CUstream stream);
 
   int64_t count() const { return count_; }

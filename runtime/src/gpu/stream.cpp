@@ -14,7 +14,7 @@ Stream::~Stream() {
   });
 }
 
-// Here it comes out that a kernel went astray, whoever launched it.
+// An error of a kernel shows here, whoever launched it.
 CUresult Stream::wait_unchecked() const noexcept {
   const CUresult code = driver().cuStreamSynchronize.unchecked(stream_);
   if (is_sticky(code)) device_->lose(code);
@@ -46,7 +46,7 @@ Graph::~Graph() {
     release_on_device(*device_, [&] { driver().cuGraphExecDestroy.unchecked(exec_); });
 }
 
-// Of this thread: what others do to the device meanwhile does not matter.
+// The capture concerns this thread only; other threads may use the device meanwhile.
 Graph::Capture::Capture(CUstream stream) : stream_(stream) {
   driver().cuStreamBeginCapture_v2(stream, kCaptureThreadLocal);
 }

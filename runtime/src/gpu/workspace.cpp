@@ -5,7 +5,8 @@
 namespace anoco::gpu {
 namespace {
 
-constexpr size_t kMostGraphs = 64;  // views and letterboxes have few numbers of patches
+constexpr size_t kMostGraphs =
+    64;  // augmentation and letterboxes give few different numbers of patches
 
 int64_t feature_bytes(const InputContract& input, Operands type) {
   return input.patches() * input.dim * bytes_of(type);
@@ -138,7 +139,8 @@ void DeviceWorkspace::run_tile(const TilePlace& place) {
        place.end_row - place.first_row);
 }
 
-// For the first time without a graph: cuBLAS loads what it needs then, which a capture forbids.
+// The first run is not captured, because cuBLAS then loads what it needs, which is not allowed
+// during a capture.
 void DeviceWorkspace::launch(Part part) {
   const auto key = std::make_pair(part, selection_.count());
   const auto known = graphs_.find(key);
@@ -203,14 +205,14 @@ void DeviceWorkspace::keep_identity() {
   std::copy_n(host_anchor_.data(), patches(), anchor_.data());
 }
 
-// Enqueues one part for a picture whose features are there, and waits for it.
+// Runs one part for a picture whose features are on the device, and waits for it.
 void DeviceWorkspace::run_part(const uint8_t* scored, Part part) {
   selection_.set(scored, stream_.get());
   launch(part);
   stream_.wait();
 }
 
-// Warping and averaging need float64 and happen a few times a picture: they stay on the host.
+// Warping and averaging need float64 and happen a few times per picture, so they stay on the host.
 void DeviceWorkspace::average_views(const Placement& placement, StageTimes& times) {
   average_->start();
   average_->add(kIdentity, map_.grid().data(), scored_.data());

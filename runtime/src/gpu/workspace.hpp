@@ -1,6 +1,6 @@
-// Inspecting on a device: the picture goes there, everything but the regions is computed there, and
-// grids and map come back. The engine is one CUDA graph, all that follows it another; where another
-// number of patches counts than ever before that one is captured again.
+// Inspects on a device: the picture is copied to it, everything but the regions is computed there,
+// and grids and map are copied back. The engine is one CUDA graph and everything after it is
+// another, which is captured anew for each new number of scored patches.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ class DeviceWorkspace : public Workspace {
                        Operands features, Operands operands);
 
  private:
-  enum class Part { scores, map, both };  // of what follows the engine
+  enum class Part { scores, map, both };  // of the work after the engine
 
   // The one list of its memory, see buffer_list.hpp. `bank` is the bank on the device, or only its
   // shape where memory is counted.
@@ -35,13 +35,13 @@ class DeviceWorkspace : public Workspace {
                           Operands features, Operands operands, const BankOrShape& bank,
                           Each&& each);
   Findings compute(const anoco_image& image, StageTimes& times) override;
-  // The engine over the canvas or its tiles, from pixels_ to features_.
+  // Runs the engine over the whole input or its tiles, from pixels_ to features_.
   void run_engine();
   void run_tile(const TilePlace& place);
   void launch(Part part);
   void enqueue(Part part);
   void enqueue_scores();
-  Patches query() const;  // what is scored: features as they are, gathered, converted
+  Patches query() const;  // what is scored: features, gathered and converted if needed
   void check_scores();
   void keep_identity();
   void average_views(const Placement& placement, StageTimes& times);
@@ -56,7 +56,8 @@ class DeviceWorkspace : public Workspace {
   std::optional<DeviceScorer> scorer_;  // which cannot be moved
   DeviceAnomalyMap map_;
   DeviceBuffer<uint8_t> tiled_pixels_, joined_;  // with tiles
-  DeviceBuffer<uint8_t> gathered_, converted_;   // features of counted patches; as operands
+  DeviceBuffer<uint8_t> gathered_,
+      converted_;  // features of the scored patches; converted to operands
   DeviceBuffer<float> energy_grid_, similarity_grid_;
   DeviceBuffer<int> anchor_grid_;
   PinnedBuffer<float> host_similarity_;
@@ -64,12 +65,12 @@ class DeviceWorkspace : public Workspace {
   Buffer<float> similarity_;
   Buffer<int64_t> anchor_;
   Buffer<uint8_t> scored_;
-  CUdeviceptr pixels_ = 0;  // of the canvas
+  CUdeviceptr pixels_ = 0;  // of the tiled input
   Patches features_;
   // With views of the query only:
   std::optional<ViewAverage> average_;
   PinnedBuffer<uint8_t> host_pixels_, warped_;
-  std::map<std::pair<Part, int64_t>, Graph> graphs_;  // by the number of patches that count
+  std::map<std::pair<Part, int64_t>, Graph> graphs_;  // by the number of scored patches
   Event begun_, prepared_, seen_, done_;
   Stream stream_;
 };

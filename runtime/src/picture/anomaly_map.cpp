@@ -7,16 +7,17 @@
 namespace anoco {
 namespace {
 
-constexpr int64_t kKernel = 7;  // and sigma: the paper's supplement
+constexpr int64_t kKernel = 7;  // this and sigma are from the paper's supplement
 constexpr double kSigma = 0.8;
 constexpr int64_t kSide = kKernel / 2;
 
-// Patches that one pixel may be made of: those of the window, and one more to interpolate.
+// The number of patches that can contribute to a pixel: those under the Gaussian, and one more for
+// the interpolation.
 int64_t reach_of(int64_t patches, int64_t stride) {
   return std::min(patches, (kKernel - 1 + stride - 1) / stride + 2);
 }
 
-// At the border the edge pixel is not repeated (dcb|abcd|cba).
+// Reflects a position at the border without repeating the edge pixel (dcb|abcd|cba).
 int64_t reflected(int64_t pixel, int64_t pixels) {
   const int64_t period = std::max<int64_t>(2 * (pixels - 1), 1);
   const int64_t source = std::abs(pixel) % period;
@@ -25,10 +26,10 @@ int64_t reflected(int64_t pixel, int64_t pixels) {
 
 struct Interpolation {
   int64_t low, high;
-  double share;  // of high
+  double share;  // the weight of `high`
 };
 
-// Bilinear, half-pixel centres, edges clamped.
+// Bilinear interpolation with half-pixel centers and clamped edges.
 Interpolation interpolation(int64_t pixel, int64_t patches, int64_t pixels) {
   const double centre = std::clamp((double(pixel) + 0.5) * double(patches) / double(pixels) - 0.5,
                                    0.0, double(patches - 1));
@@ -98,13 +99,14 @@ void AnomalyMapBuilder::make(const float* energy, const uint8_t* scored, float* 
   for (int64_t y = 0; y < down_.pixels; ++y, out += across_.pixels) {
     down(energy_, y, out);
     if (all) continue;
-    // A patch that does not count has no energy: its neighbours are averaged without it.
+    // A patch that is not scored has no energy, so its neighbors are averaged without it.
     down(scored_, y, weight_.data());
     divide(scored + y / stride_ * across_.patches, out);
   }
 }
 
-// The grid's rows at the map's width: of energies, or without a grid of what counts.
+// Brings the rows of the grid to the width of the map: energies or, without a grid, the weights of
+// the scored patches.
 void AnomalyMapBuilder::across(const float* grid, const uint8_t* scored, Buffer<float>& out) const {
   float* to = out.data();
   for (int64_t row = 0; row < down_.patches; ++row)
@@ -128,7 +130,7 @@ void AnomalyMapBuilder::down(const Buffer<float>& rows, int64_t y, float* out) c
   }
 }
 
-// A pixel of a patch that counts has weight: its own patch has a part in it.
+// Each pixel of a scored patch has a positive weight, because its own patch contributes to it.
 void AnomalyMapBuilder::divide(const uint8_t* scored, float* out) const {
   for (int64_t x = 0; x < across_.pixels; ++x)
     out[x] = scored[x / stride_] != 0 ? out[x] / weight_[x] : 0.0f;

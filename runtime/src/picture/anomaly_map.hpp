@@ -1,4 +1,5 @@
-// From the grid of energies to the anomaly map: bilinear, then Gaussian 7x7, as anoco_edge/maps.py.
+// Builds the anomaly map from the grid of energies: bilinear interpolation, then a Gaussian of 7x7,
+// as anoco_edge/pipeline/anomaly_map.py does.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,12 @@ class AnomalyMapBuilder {
   AnomalyMapBuilder(int64_t rows, int64_t cols, int64_t stride);
   static int64_t bytes(int64_t rows, int64_t cols, int64_t stride);
 
-  // rows * stride x cols * stride floats; zero on patches that do not count. NULL: all count.
+  // Writes rows * stride x cols * stride floats, zero on patches that are not scored. If `scored`
+  // is NULL all patches are.
   void make(const float* energy, const uint8_t* scored, float* out);
 
-  // Interpolation and smoothing along one axis: a pixel is made of `reach` patches from `first` on.
+  // Interpolation and smoothing along one axis: a pixel is the weighted sum of `reach` patches from
+  // `first` on.
   struct Axis {
     Axis() = default;
     Axis(int64_t patches, int64_t stride);
@@ -44,8 +47,8 @@ class AnomalyMapBuilder {
 
   int64_t stride_ = 0;
   Axis down_, across_;
-  Buffer<float> energy_, scored_;  // rows x width: what `across` gives
-  Buffer<float> weight_;           // of one row of pixels
+  Buffer<float> energy_, scored_;  // rows x width, written by `across`
+  Buffer<float> weight_;           // for one row of pixels
 };
 
 }  // namespace anoco

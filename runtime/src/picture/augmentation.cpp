@@ -11,16 +11,18 @@
 namespace anoco {
 namespace {
 
-constexpr double kTemperature = 0.1;  // of the entropy weights, see anoco_edge/views.py
+constexpr double kTemperature =
+    0.1;  // of the entropy weights, see anoco_edge/pipeline/augmentation.py
 
-// Where a pixel of the source is in the view.
+// Returns the transform from the source to the view.
 Affine inverse(const Affine& view) {
   const auto& [a, b, c, d, e, f] = view;
   const double det = a * e - b * d;
   return {e / det, -b / det, (b * f - c * e) / det, -d / det, a / det, (c * d - a * f) / det};
 }
 
-// A number that is none is clipped too: it lies on the ring, where nothing is seen.
+// Clips a position to the grid. NaN is clipped as well: it then lies on the ring around the grid,
+// where nothing is scored.
 double clipped(double position, int64_t most) {
   return std::max(0.0, std::min(position, double(most)));
 }
@@ -32,7 +34,7 @@ void refuse_nonsense(const float* energy, const uint8_t* scored, int64_t patches
                               std::to_string(energy[i]) + ": check the backbone and its input");
 }
 
-// How far to trust a view: the more concentrated its energies, the more.
+// Returns the weight of a view: the more concentrated its energies, the larger it is.
 double entropy_weight(const float* energy, const uint8_t* scored, int64_t patches) {
   const double level = std::exp(-1 / kTemperature);
   double sum = 0;
@@ -42,7 +44,7 @@ double entropy_weight(const float* energy, const uint8_t* scored, int64_t patche
       sum += double(energy[i]);
       ++count;
     }
-  // One patch alone is level and a peak at once: it must not outvote other views.
+  // A single patch is flat and peaked at once, so it must not outweigh other views.
   if (count < 2 || sum == 0) return level;
   double entropy = 0;
   for (int64_t i = 0; i < patches; ++i)
@@ -121,15 +123,15 @@ void ViewAverage::add(const Affine& view, const float* energy, const uint8_t* sc
     }
 }
 
-// `u, v` is the patch's centre in the view, in patches; 1 is the centre of the first, because a
-// ring of patches that do not count stands for everything beyond the grid.
+// `u, v` is the center of the patch in the view, in patches. 1 is the center of the first patch,
+// because a ring of patches that are not scored surrounds the grid.
 void ViewAverage::add_patch(int64_t patch, double u, double v, double trust, const float* energy,
                             const uint8_t* scored) {
   const auto counts = [&](int64_t row, int64_t col) {
     return row >= 1 && row <= rows_ && col >= 1 && col <= cols_ &&
            scored[(row - 1) * cols_ + col - 1] != 0;
   };
-  // Seen: the patch of the view that the centre falls into counts.
+  // The view sees the patch if the patch of the view that contains the center is scored.
   if (!counts(int64_t(std::floor(v + 0.5)), int64_t(std::floor(u + 0.5)))) return;
   const int64_t left = int64_t(std::floor(u)), top = int64_t(std::floor(v));
   const double across = u - double(left), down = v - double(top);
@@ -141,7 +143,7 @@ void ViewAverage::add_patch(int64_t patch, double u, double v, double trust, con
       total += share * double(energy[(row - 1) * cols_ + col - 1]);
       weight += share;
     }
-  // A quarter at least: that of the patch it falls into.
+  // The weight is at least a quarter: that of the patch which contains the center.
   total_[patch] += trust * double(float(total / weight));
   weight_[patch] += trust;
 }

@@ -1,4 +1,5 @@
-// Views of a picture (test-time augmentation), as anoco_edge/views.py warps and averages them.
+// Warps pictures into views and averages their energies (test-time augmentation), as
+// anoco_edge/pipeline/augmentation.py does.
 #pragma once
 
 #include <array>
@@ -9,23 +10,24 @@
 
 namespace anoco {
 
-// Pillow's AFFINE transform, bilinear, of width x height x 3 bytes; `fill` beyond the picture.
+// Applies Pillow's bilinear AFFINE transform to width x height x 3 bytes, with `fill` outside the
+// picture.
 void warp(const uint8_t* rgb, int64_t width, int64_t height, const Affine& view,
           const std::array<uint8_t, 3>& fill, uint8_t* out);
 
-// The smallest box around a view's box in its source.
+// Returns the smallest box in the source that contains a box of a view.
 Box box_in_source(const Affine& view, const Box& box);
 
-// One grid from those of all views, by their entropy weights. Memory is taken when it is made.
+// Averages the grids of all views with entropy weights. All memory is taken when it is made.
 class ViewAverage {
  public:
   explicit ViewAverage(const InputContract& contract);
   static int64_t bytes(const InputContract& contract);
 
   void start();
-  // Throws Failure (ANOCO_CORRUPT) where an energy is no number or negative.
+  // Throws a Failure (ANOCO_CORRUPT) if an energy is negative or not finite.
   void add(const Affine& view, const float* energy, const uint8_t* scored);
-  // `counted` is the identity's.
+  // `scored` is the mask of the identity view.
   void finish(const uint8_t* scored, float* out) const;
 
  private:

@@ -33,8 +33,9 @@ void check_stride(int64_t stride, int64_t least, const char* name) {
 
 uint8_t clip8(int32_t value) { return uint8_t(std::min(std::max(value, 0), 255)); }
 
-// BT.601, limited range, in 20 bits after the point: the numbers and the rounding of OpenCV's
-// COLOR_YUV2RGB_NV12, so that a program that goes over to NV12 gets the same pixels.
+// Converts NV12 by BT.601 with limited range, in 20 bits of fixed point. The numbers and the
+// rounding are those of OpenCV's COLOR_YUV2RGB_NV12, so that a program that switches to NV12 gets
+// the same pixels.
 void nv12_row(const uint8_t* luma, const uint8_t* chroma, int64_t width, uint8_t* out) {
   constexpr int32_t kLuma = 1220542, kRedV = 1673527, kGreenV = -852492, kGreenU = -409993,
                     kBlueU = 2116026, kHalf = 1 << 19, kBits = 20;
@@ -83,7 +84,7 @@ void pack_row(const RowLayout& layout, const uint8_t* row, int64_t width, uint8_
 void color_row(const RowLayout& layout, uint8_t* row, int64_t width) {
   if (layout.swapped)
     for (int64_t x = 0; x < width; ++x) std::swap(row[3 * x], row[3 * x + 2]);
-  if (layout.channels == 1)  // from the end: a pixel's place lies behind all that are still to come
+  if (layout.channels == 1)  // from the end, so that no pixel is overwritten before it is read
     for (int64_t x = width - 1; x >= 0; --x) std::memset(row + 3 * x, row[x], 3);
 }
 

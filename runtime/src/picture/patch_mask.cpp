@@ -12,8 +12,8 @@
 namespace anoco {
 namespace {
 
-// Pillow's NEAREST resize steps from centre to centre, adding up; what rounding carries beyond the
-// last pixel stays empty (-1).
+// Steps through the source as Pillow's NEAREST resize does, adding the step from center to center.
+// A position that rounding carries beyond the last pixel stays empty (-1).
 class Nearest {
  public:
   Nearest(int64_t inputs, int64_t outputs)
@@ -95,7 +95,7 @@ void PatchMask::mark_wanted() {
   if (ignore_.has_value()) mark_ignored();
 }
 
-// Pixels whose centre lies inside the polygon, by the even-odd rule.
+// Clears the pixels whose center lies outside the polygon, by the even-odd rule.
 void PatchMask::mark_region(int64_t y, uint8_t* row) {
   const double at = (double(y) + 0.5 - double(placement_.top)) / double(placement_.height);
   std::memset(inside_.data(), 0, size_t(inside_.size()));
@@ -125,7 +125,7 @@ void PatchMask::mark_ignored() {
   }
 }
 
-// A patch counts when it touches no fill and more than half of it is wanted.
+// A patch is scored if it touches no fill and more than half of its pixels are wanted.
 void PatchMask::mark_patches() {
   const int64_t s = contract_.stride;
   for (int64_t row = 0; row < contract_.rows; ++row)
@@ -143,8 +143,8 @@ void PatchMask::mark_patches() {
     }
 }
 
-// A patch of a view counts when it takes nothing from fill or from beyond the canvas, and more than
-// half from wanted pixels; sampled as its pixels are.
+// A patch of a view is scored if none of its samples comes from fill or from outside the input, and
+// more than half of them come from wanted pixels. It is sampled as its pixels are.
 bool PatchMask::seen(const Affine& view, int64_t row, int64_t col) const {
   const int64_t s = contract_.stride;
   double wanted = 0;
@@ -152,7 +152,7 @@ bool PatchMask::seen(const Affine& view, int64_t row, int64_t col) const {
     for (int64_t x = col * s; x < (col + 1) * s; ++x) {
       const Sample sample = sample_at(view, x, y, contract_.width, contract_.height);
       if (sample.outside) return false;
-      // Rounded as Pillow keeps it: a share of fill below 2^-25 is none.
+      // The value is rounded as Pillow stores it: a share of fill below 2^-25 vanishes.
       if (float(sample.between(
               [&](int64_t sx, int64_t sy) { return in_picture(sx, sy) ? 1.0f : 0.0f; })) != 1)
         return false;
@@ -162,9 +162,10 @@ bool PatchMask::seen(const Affine& view, int64_t row, int64_t col) const {
   return wanted / double(s * s) > 0.5;
 }
 
-// Most patches come from patches that are wanted as a whole, which costs far less to find out.
+// A cheaper test that most patches pass: all patches that they could sample from are wanted as a
+// whole.
 bool PatchMask::surely_seen(const Affine& view, int64_t row, int64_t col) const {
-  constexpr double kRounding = 0.01;  // pixels; far more than it can be
+  constexpr double kRounding = 0.01;  // in pixels, far above any rounding error
   const double reach = 0.5 + kRounding;
   const int64_t s = contract_.stride;
   const Box pixels{double(col * s) + 0.5, double(row * s) + 0.5, double(col * s + s) - 0.5,

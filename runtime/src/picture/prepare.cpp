@@ -7,8 +7,9 @@
 namespace anoco {
 namespace {
 
-// The most rows of a picture that one row of the input is made of. Letterboxed, both sides shrink
-// by the larger ratio, and rounding takes away up to a third: 1.49 rows become one.
+// The most rows of a picture that contribute to one row of the input. With a letterbox both sides
+// shrink by the larger ratio, and rounding can remove up to a third of the rows: 1.49 rows become
+// one.
 int64_t most_rows(const InputContract& contract, int64_t max_width, int64_t max_height) {
   const double down = double(max_height) / double(contract.height);
   const double across = double(max_width) / double(contract.width);
@@ -20,7 +21,7 @@ void fill_pixels(uint8_t* out, int64_t count, const std::array<uint8_t, 3>& fill
   for (int64_t i = 0; i < count; ++i, out += 3) std::memcpy(out, fill.data(), 3);
 }
 
-// What lies beside the picture.
+// Fills the area beside the picture.
 void fill_around(const InputContract& contract, const Placement& p, uint8_t* out) {
   const int64_t right = p.left + p.width, bottom = p.top + p.height;
   for (int64_t y = 0; y < contract.height; ++y, out += 3 * contract.width) {

@@ -1,4 +1,4 @@
-// From the caller's picture to the model's input: colours, Pillow's resize, letterbox.
+// Preprocesses the caller's picture into the model's input: colors, Pillow's resize, letterbox.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,18 @@
 
 namespace anoco {
 
-// Checks a picture that came from outside (ANOCO_INVALID_ARGUMENT, ANOCO_BAD_PICTURE).
+// Checks a picture of the caller and fills in its defaults (ANOCO_INVALID_ARGUMENT,
+// ANOCO_BAD_PICTURE).
 anoco_image checked_image(const anoco_image* image);
 
-// The same for what reads pixels on the host.
+// Refuses a picture that is not in memory of the host.
 void check_on_host(const anoco_image& image);
 
-// The picture as RGB without gaps, width x height x 3.
+// Writes the picture as RGB without gaps, width x height x 3 bytes.
 void to_rgb(const anoco_image& image, uint8_t* out);
 
-// Prepares pictures of up to a given size for one contract. Memory is taken when it is made.
+// Preprocesses pictures of up to a given size for one contract. All memory is taken when it is
+// made.
 class Preparer {
  public:
   Preparer() = default;
@@ -28,10 +30,10 @@ class Preparer {
   static int64_t bytes(const InputContract& contract, int64_t max_width, int64_t max_height);
 
   bool fits(int64_t width, int64_t height) const;
-  // contract.height x contract.width x 3 bytes of RGB, bit for bit what anoco_edge.preprocess
-  // gives. The picture must fit.
+  // Writes contract.height x contract.width x 3 bytes of RGB, bit for bit those of the Python
+  // package. The picture must fit.
   Placement prepare(const anoco_image& image, uint8_t* out);
-  // A map of the canvas at the picture's size, as anoco_edge.maps.enlarge gives it.
+  // Enlarges a map of the input to the picture's size, as the Python package does.
   void enlarge(const float* map, const Placement& placement, float* out);
 
  private:

@@ -1,4 +1,4 @@
-// One axis of a resize by Pillow's antialiased bilinear filter: which inputs make up an output.
+// The weights of one axis of a resize by Pillow's antialiased bilinear filter.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace anoco {
 
-// Bits after the point of Pillow's whole-numbered weights.
+// Fractional bits of Pillow's fixed-point weights.
 constexpr int kWeightBits = 22;
 
 inline void set_weight(double value, double& weight) { weight = value; }
@@ -17,12 +17,13 @@ inline void set_weight(double value, int32_t& weight) {
   weight = int32_t(0.5 + value * (1 << kWeightBits));
 }
 
-// Weight: int32_t for bytes, double for floats. Every output is made of `reach` inputs, some of
-// weight 0: loops of one length are faster than short ones of different lengths.
+// Weight is int32_t for bytes and double for floats. Every output is the sum of `reach` inputs,
+// some of which have weight 0, because loops of one length are faster than short loops of different
+// lengths.
 template <class Weight>
 class ResampleWeights {
  public:
-  // Room for every resize from at most `inputs` to at most `outputs`.
+  // Takes memory for every resize from at most `inputs` to at most `outputs`.
   ResampleWeights() = default;
   ResampleWeights(int64_t inputs, int64_t outputs) {
     each_buffer(inputs, outputs, BufferAllocator{*this});
@@ -32,10 +33,10 @@ class ResampleWeights {
     return count_bytes([&](auto& each) { each_buffer(inputs, outputs, each); });
   }
 
-  // The largest reach where `scale` inputs come to one output.
+  // Returns the largest reach if there are `scale` inputs per output.
   static int64_t longest(double scale) { return 2 * int64_t(std::ceil(std::max(scale, 1.0))) + 1; }
 
-  // Costs nothing where the sizes are those of last time.
+  // Computes the weights, unless the sizes are those of the last call.
   void set(int64_t inputs, int64_t outputs) {
     if (inputs == inputs_ && outputs == outputs_) return;
     inputs_ = inputs;
@@ -50,7 +51,7 @@ class ResampleWeights {
   int64_t first(int64_t output) const { return first_[output]; }
   const Weight* weights(int64_t output) const { return weights_.data() + output * reach_; }
 
-  // Of all outputs, one after the other.
+  // The first inputs of all outputs, one after the other.
   const int32_t* firsts() const { return first_.data(); }
   static int64_t most_weights(int64_t inputs, int64_t outputs) { return most(inputs, outputs); }
 
@@ -62,7 +63,8 @@ class ResampleWeights {
     each(&ResampleWeights::first_, outputs);
   }
 
-  // outputs * longest(inputs / outputs), rounded up: enough for all smaller sizes too.
+  // Returns outputs * longest(inputs / outputs), rounded up, which is enough for all smaller sizes
+  // too.
   static int64_t most(int64_t inputs, int64_t outputs) { return 2 * inputs + 3 * outputs; }
 
   double scale() const { return double(inputs_) / double(outputs_); }
@@ -78,7 +80,8 @@ class ResampleWeights {
   void set_output(int64_t output) {
     const int64_t first = first_of(output), end = end_of(output);
     const double narrow = 1 / support(), middle = center(output);
-    // Computed twice in place of kept: the bits are the same, and it takes no memory.
+    // The weights are computed twice instead of stored: the bits are the same, and no memory is
+    // needed.
     const auto weight = [&](int64_t i) {
       return std::max(0.0, 1 - std::fabs((double(i) - middle + 0.5) * narrow));
     };

@@ -7,11 +7,11 @@ namespace {
 
 constexpr int32_t kHalf = 1 << (kWeightBits - 1);
 
-// Rounded weights may add up to a little more than one. For the sides that we allow it is too
-// little to pass 255, but white that turns black would be too high a price for an error in that.
+// Rounded weights may add up to slightly more than one. For the sizes that are allowed the sum
+// stays below 256, but a mistake there would turn white into black, so it is clipped.
 uint8_t to_byte(int32_t sum) { return uint8_t(std::min(sum >> kWeightBits, 255)); }
 
-// kReach: that of the taps where the compiler may know it, else 0.
+// kReach is the number of inputs per output if it is known at compile time, else 0.
 template <int kStep, int kChannels, int kReach>
 void resize_row(const ResampleWeights<int32_t>& axis, const uint8_t* row, uint8_t* out) {
   const int64_t outputs = axis.outputs(), reach = kReach != 0 ? kReach : axis.reach();

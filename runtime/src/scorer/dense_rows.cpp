@@ -1,5 +1,6 @@
-// Rows with very many neighbours, finished together: t_i from one more matrix product (anchors
-// times bank), the sums of weighted references from another (weights times bank).
+// Finishes the dense rows, those with very many neighbors, together: t_i from one more matrix
+// product (anchors times bank), and the sums of weighted references from another (weights times
+// bank).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -33,7 +34,7 @@ void Scorer::finish_dense_rows() {
   });
 }
 
-// The anchors of the crowd, packed; the queries that were there are no longer needed.
+// Packs the anchors of the dense rows in place of the queries, which are no longer needed.
 void Scorer::pack_anchors() {
   const int64_t mr = k_.mr, dim = bank_->dim();
   pool_.run(pieces(dense_count_, mr), [&](int64_t panel, int thread) {
@@ -46,8 +47,8 @@ void Scorer::pack_anchors() {
   });
 }
 
-// The largest s_ij of a reference with a_ij <= s*, within these columns; kept where the maxima of
-// the columns' first block were.
+// Finds the largest s_ij of a reference with a_ij <= s* within these columns. It is stored in place
+// of the maximum of the first block of the columns.
 void Scorer::find_violators(int64_t first, int64_t end, int64_t column, Scratch& scratch) {
   multiply(left_.data() + first * bank_->dim(), end - first, column, scratch);
   for (int64_t c = first; c < end; ++c) {
@@ -66,7 +67,7 @@ void Scorer::find_violators(int64_t first, int64_t end, int64_t column, Scratch&
   }
 }
 
-// Turns the similarities of row i into weights; they are not needed after this.
+// Turns the similarities of row i into weights; they are not needed afterwards.
 void Scorer::weigh(int64_t i) {
   Row& row = rows_[i];
   float* s = similarities(i);
@@ -87,7 +88,8 @@ void Scorer::weigh(int64_t i) {
   }
 }
 
-// sum_j w_ij r_j for kCrowd rows and kColumns of their numbers, into the place of the anchors.
+// Computes sum_j w_ij r_j for kDenseRows rows and kColumns of their numbers, in place of the
+// anchors.
 void Scorer::pull_dense_rows(int64_t first, int64_t column, Scratch& scratch) {
   const int64_t mr = k_.mr, nr = k_.nr, dim = bank_->dim();
   const int64_t height = std::min(kDenseRows, dense_count_ - first);

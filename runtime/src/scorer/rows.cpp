@@ -1,4 +1,4 @@
-// One row: its anchor, its neighbours by walking down from the anchor, its energy.
+// Finishes one row: its anchor, its neighbors in descending order from the anchor, and its energy.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,10 +11,10 @@ namespace {
 
 constexpr int64_t kRowsToFinish = 8;  // by one thread at a time
 
-// Many rows have no more neighbours than this; they are taken one by one.
+// Many rows have no more neighbors than this; they are taken one by one.
 constexpr int64_t kFew = 4;
 
-// Neighbours that make a row suspect: nine in ten rows of real features have fewer.
+// A row with this many neighbors may be dense: nine in ten rows of real features have fewer.
 constexpr int64_t kMany = 32;
 
 }  // namespace
@@ -37,15 +37,14 @@ void Scorer::finish_row(int64_t i, Scratch& scratch) {
   row.energy = solve(row, row.neighbors, scratch);
 }
 
-// Takes the references of row i in descending order of similarity, the lowest index first on a
-// tie, until one is no neighbour of the anchor. They are left in scratch.candidates; returns how
-// many. Where there are too many, the row is called crowded and its similarities are put back.
+// Takes the references of row i in descending order of similarity, the lowest index first on a tie,
+// until one is not a neighbor of the anchor. They are left in scratch.candidates; returns how many.
+// If there are too many, the row is marked as dense and its similarities are restored.
 int64_t Scorer::find_neighbors(int64_t i, Scratch& scratch) {
   Row& row = rows_[i];
   if (row.unprunable) return 0;
   Candidate* found = scratch.candidates.data();
-  // Nothing is found only where the bank's memory was changed; then the energy must not be a
-  // number.
+  // Nothing is found only if the bank's memory was changed; then the energy must not be a number.
   found[0] = {0, std::numeric_limits<float>::quiet_NaN()};
   take_neighbors(i, 1, found);
   if (row.unprunable) return 0;
@@ -61,7 +60,7 @@ int64_t Scorer::find_neighbors(int64_t i, Scratch& scratch) {
     const int64_t good = count_consistent(row, anchor, found + count, taken);
     count += good;
     if (good < taken) {
-      // What ties with the first violator is no neighbour either.
+      // References that tie with the first violator are not neighbors either.
       const float violator = found[count].similarity;
       while (count > 1 && found[count - 1].similarity == violator) --count;
       return count;
@@ -73,7 +72,8 @@ int64_t Scorer::find_neighbors(int64_t i, Scratch& scratch) {
   return count;
 }
 
-// How many of the candidates, up to the first that is not, are neighbours of the anchor: a_ij > s*.
+// Returns how many of the candidates, up to the first that is not, are neighbors of the anchor:
+// a_ij > s*.
 int64_t Scorer::count_consistent(const Row& row, const float* anchor, const Candidate* candidates,
                                  int64_t count) const {
   const void* addresses[kTogether];
@@ -89,8 +89,8 @@ int64_t Scorer::count_consistent(const Row& row, const float* anchor, const Cand
   return good;
 }
 
-// Whether references picked from everywhere are neighbours of the anchor too: then the first
-// violator is far away, and walking there is wasted.
+// Tells whether references from all parts of the bank are neighbors of the anchor too. Then the
+// first violator is far away, and searching for it step by step is a waste.
 bool Scorer::looks_dense(const Row& row, const float* anchor) const {
   constexpr int64_t kPicks = 32;
   for (int64_t k = 0; k < kPicks; k += kTogether) {
@@ -102,8 +102,8 @@ bool Scorer::looks_dense(const Row& row, const float* anchor) const {
   return true;
 }
 
-// Up to `count` references of the largest similarities that were not taken yet; fewer at the end of
-// the bank, or where the row turns out hopeless.
+// Takes up to `count` references with the largest similarities that were not taken yet; fewer at
+// the end of the bank, or if the row turns out to be unprunable.
 int64_t Scorer::take_neighbors(int64_t i, int64_t count, Candidate* out) {
   Row& row = rows_[i];
   int64_t taken = 0;
@@ -123,7 +123,7 @@ int64_t Scorer::take_neighbors(int64_t i, int64_t count, Candidate* out) {
   return taken;
 }
 
-// The largest value of row i that was not taken yet, the lowest index on a tie.
+// Takes the largest value of row i that was not taken yet, the lowest index on a tie.
 Candidate Scorer::take_largest(int64_t i) {
   float* most = maxima(i);
   const int64_t block = k_.argmax(most, layout_.blocks);
@@ -141,8 +141,8 @@ void Scorer::put_back(int64_t i, int64_t reference, float similarity) {
   most = std::max(most, similarity);
 }
 
-// Eq. 2 to 10 for few neighbours. Weights are divided by lambda + d first, so that nothing
-// overflows. Written as differences the drift does not cancel; written as a mean, f~ does not.
+// Solves Eq. 2 to 10 for few neighbors. Weights are divided by lambda + d first, so that nothing
+// overflows. The drift is computed from differences and f~ as a mean, so that neither cancels.
 float Scorer::solve(const Row& row, int64_t count, Scratch& scratch) const {
   const int64_t dim = bank_->dim();
   const Candidate* near = scratch.candidates.data();

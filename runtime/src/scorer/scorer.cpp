@@ -12,13 +12,14 @@ namespace {
 
 constexpr int64_t kRowsToCheck = 64;
 
-// Packed references, or a piece of them for the crowd, or products of a panel with the basis.
+// The size of packed references, of a piece of them for dense rows, or of the products of a panel
+// with the basis, whichever is largest.
 int64_t right_floats(const Bank& bank) {
   const int64_t products = bank.projection() ? bank.projection().products() : 0;
   return std::max(kColumns * std::max(bank.dim(), kDenseDepth), kMostPanelRows * products);
 }
 
-// Products of a group, or sketches of a panel.
+// The size of the products of a group, or of the sketches of a panel.
 int64_t block_floats(const Bank& bank) {
   const int64_t sketch = bank.projection() ? bank.projection().width() : 0;
   return std::max(kGroup * kColumns, kMostPanelRows * sketch);
@@ -29,16 +30,16 @@ int64_t block_floats(const Bank& bank) {
 Layout::Layout(const Bank& bank, const Settings& settings) {
   stride = pieces(bank.rows(), kBlock) * kBlock;
   blocks = stride / kBlock;
-  // A neighbour found and pulled on its own costs as much as 8 to 12 products of a large matrix
-  // product; the crowd needs two of them for every reference.
+  // A neighbor that is found and added on its own costs as much as 8 to 12 products of a large
+  // matrix product; dense rows need two of them for every reference.
   candidates = 16 + bank.rows() / 6;
-  // Each costs as much as a dozen; what is given up then costs as many as the bank has rows.
+  // Each of them costs as much as a dozen; giving up costs as many as the bank has rows.
   products = 16 + bank.rows() / 24;
   const int64_t scratch = Scratch::bytes(bank, candidates);
   sketch = bank.projection() ? bank.projection().width() : 0;
   const int64_t row = Scorer::tile_bytes(bank, *this, 1) - Scorer::tile_bytes(bank, *this, 0);
   const int64_t mr = kernels().mr;
-  // The scratch of so many threads is part of the budget, whatever the number of threads: what a
+  // The scratch of this many threads is part of the budget, whatever the number of threads: what a
   // tile prunes depends on its rows, so they must not depend on the threads.
   constexpr int64_t kThreads = 4;
   const int64_t room = std::max(settings.memory - kThreads * scratch, settings.memory / 2);
@@ -113,7 +114,8 @@ void Scorer::score(const float* query, int64_t rows, const Outputs& out) {
   sum_up_times();
 }
 
-// Before anything is written: a bad row in the last tile must leave the outputs alone too.
+// The check comes before anything is written, because a bad row in the last tile must leave the
+// outputs unchanged too.
 void Scorer::check(const float* query, int64_t rows) {
   std::atomic<int64_t> first_bad{rows};
   pool_.run(pieces(rows, kRowsToCheck), [&](int64_t item, int) {

@@ -1,5 +1,5 @@
-// The patches of a product's references while it is taught: what becomes the bank, as
-// anoco_edge/teaching/banks.py builds it.
+// Collects the patches of a product's references, which become its bank, as
+// anoco_edge/teaching/bank_builder.py does.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace anoco {
 
-// Reference by reference, in their order.
+// The patches are ordered by reference.
 class BankBuilder {
  public:
   BankBuilder(int64_t dim, bool half) : dim_(dim), half_(half) {}
@@ -23,18 +23,18 @@ class BankBuilder {
   int64_t dim() const { return dim_; }
   float largest_norm() const;
 
-  // The next reference: those patches of its grid that count, but for those without signal
-  // (zeros), whose number is returned. Where one cannot be compared with, or none is left, a
-  // Failure (ANOCO_BAD_FEATURES) calls the reference by its name.
+  // Adds the next reference: the scored patches of its grid, except for patches of zeros, whose
+  // number is returned. If a patch cannot be compared with, or none is left, a Failure
+  // (ANOCO_BAD_FEATURES) names the reference.
   int64_t add(int32_t reference, const float* features, const uint8_t* scored,
               const InputContract& input, const std::string& name);
 
   BankBuilder without(int32_t reference) const;
   std::vector<float> features_of(int32_t reference) const;
 
-  // Reads the features where they are, so they must stay.
+  // The bank reads the features in place, so this object must stay as it is.
   std::shared_ptr<const Bank> bank() const;
-  // As bank-N.safetensors.
+  // Returns the content of bank-N.safetensors.
   Bytes file() const;
 
  private:

@@ -106,8 +106,8 @@ FileRecord Enrollment::keep(std::string path, Bytes content) {
 
 void Enrollment::set_threshold() {
   summary_.threshold = product_.threshold;
-  if (product_.threshold_kind == ThresholdKind::manual) return;  // set by a person, for good
-  // Where there is one reference, all pictures were alike, so the last is as good as the first.
+  if (product_.threshold_kind == ThresholdKind::manual) return;  // a person has set it, so it stays
+  // If there is only one reference, all pictures were alike, so the last is as good as the first.
   const Reference& first = product_.references.front();
   const auto references = int64_t(product_.references.size());
   ProvisionalThreshold found = references > 1

@@ -1,4 +1,4 @@
-// One generation that is being made: the product as it was, and what new pictures add to it.
+// Builds one new generation: the product as it was, and what new pictures add to it.
 #pragma once
 
 #include <string>
@@ -14,16 +14,17 @@ namespace anoco {
 
 class Enrollment {
  public:
-  // `document` is product.json, `product` what it says, `patches` what its bank holds.
+  // `document` is product.json, `product` its content, and `patches` holds the patches of its bank.
   Enrollment(Product product, Json document, BankBuilder patches, FeatureExtractor& extractor);
 
-  // Reads a picture and keeps it, unless it is a reference already.
+  // Adds a picture, unless it is a reference already.
   void add(const NamedPicture& picture);
 
-  // Everything that is to be written. Nothing new is a Failure (ANOCO_BAD_PICTURE).
+  // Returns everything that has to be written. It is a Failure (ANOCO_BAD_PICTURE) if no picture is
+  // new.
   Generation finish(int64_t number);
 
-  // What was done, once it is finished.
+  // Returns what was done, once it is finished.
   const EnrollmentSummary& summary() const { return summary_; }
 
  private:
@@ -36,12 +37,12 @@ class Enrollment {
   BankBuilder patches_;
   FeatureExtractor& extractor_;
   std::vector<NewFile> files_;
-  std::vector<std::string> duplicates_;  // a word on each
+  std::vector<std::string> duplicates_;  // one text for each
   std::vector<uint8_t> rgb_;             // of the last picture
   EnrollmentSummary summary_;
 };
 
-// A name that is not taken, as anoco_edge.teaching.unused_name finds it: part.png, part-2.png ...
+// Returns a name that is not taken, as the Python package does: part.png, part-2.png ...
 std::string unused_name(const std::string& name, const std::vector<Reference>& taken);
 
 }  // namespace anoco

@@ -1,4 +1,4 @@
-// From a picture to the features of its patches, for one product that is taught.
+// Extracts the features of the patches of a picture, for one product.
 #pragma once
 
 #include <memory>
@@ -27,10 +27,10 @@ class FeatureExtractor {
   const InputContract& input() const { return tiling_.input(); }
 
   struct PatchFeatures {
-    const float* features;  // of every patch
-    const uint8_t* scored;  // 1 where it counts
+    const float* features;  // for every patch
+    const uint8_t* scored;  // 1 where it is scored
   };
-  // Valid until the next call.
+  // The result is valid until the next call.
   PatchFeatures extract(const Rgb& picture);
 
  private:

@@ -11,11 +11,12 @@ namespace {
 
 struct Jitter {
   double shift_x, shift_y;  // in widths and heights
-  double cosine, sine;      // of the turn
+  double cosine, sine;      // of the rotation
   double light;
 };
 
-// What NumPy draws. Pillow rounds a turn's numbers to 15 digits, so that they are written here:
+// The numbers that NumPy draws. They are written out because Pillow rounds the numbers of a
+// rotation to 15 digits:
 //   rng = numpy.random.default_rng(0)
 //   for _ in range(8):
 //       shift = rng.uniform(-0.01, 0.01, 2)
@@ -41,7 +42,7 @@ constexpr std::array<Jitter, kJitterCount> kJitters{{
      0.9888921423979103},
 }};
 
-// Where the pixels come from, as Pillow's Image.rotate works it out, step by step.
+// Returns the transform that Pillow's Image.rotate uses, computed in the same steps.
 Affine turned(const Jitter& jitter, int64_t width, int64_t height) {
   const double center_x = double(width) / 2, center_y = double(height) / 2;
   const double x = -center_x - std::nearbyint(jitter.shift_x * double(width));
@@ -50,7 +51,8 @@ Affine turned(const Jitter& jitter, int64_t width, int64_t height) {
           -jitter.sine,  jitter.cosine, -jitter.sine * x + jitter.cosine * y + 0.0 + center_y};
 }
 
-// The median of the first and the last row, which takes the place of what was turned out of sight.
+// Returns the median color of the first and the last row, which replaces what was rotated out of
+// view.
 std::array<uint8_t, 3> edge_color(const uint8_t* rgb, int64_t width, int64_t height) {
   std::array<uint8_t, 3> color{};
   std::vector<uint8_t> values;
@@ -58,7 +60,7 @@ std::array<uint8_t, 3> edge_color(const uint8_t* rgb, int64_t width, int64_t hei
     values.clear();
     for (const uint8_t* row : {rgb, rgb + (height - 1) * width * 3})
       for (int64_t x = 0; x < width; ++x) values.push_back(row[x * 3 + int64_t(channel)]);
-    // Of an even number of values: the two in the middle, averaged, without the fraction.
+    // For an even number of values the two in the middle are averaged, without the fraction.
     const auto middle = values.begin() + width;
     std::nth_element(values.begin(), middle, values.end());
     const int below = *std::max_element(values.begin(), middle);

@@ -13,10 +13,10 @@
 namespace anoco {
 namespace {
 
-constexpr double kMargin = 1.2;      // measured: see anoco_edge/threshold.py
-constexpr double kRounding = 1e-12;  // energies are squares: of nothing, (1e-7)^2 is left
+constexpr double kMargin = 1.2;      // measured, see anoco_edge/teaching/provisional_threshold.py
+constexpr double kRounding = 1e-12;  // energies are squares, so rounding leaves (1e-7)^2
 constexpr int64_t kMostCalibrationReferences =
-    32;  // the cost grows with their number times the bank
+    32;  // the cost is their number times the size of the bank
 
 Scorer make_scorer(const Product& product, const BankBuilder& patches) {
   if (product.lambda < 1e-24 || product.lambda > 1e24)
@@ -30,7 +30,7 @@ Scorer make_scorer(const Product& product, const BankBuilder& patches) {
   return Scorer(patches.bank(), settings);
 }
 
-// The paper's maximum, or the mean of the five largest.
+// Returns the paper's maximum, or the mean of the five largest energies.
 double pool(std::vector<float> energy, Pooling pooling) {
   const size_t count = std::min<size_t>(pooling == Pooling::max ? 1 : 5, energy.size());
   const auto end = energy.begin() + std::ptrdiff_t(count);
@@ -47,7 +47,7 @@ double score(Scorer& scorer, const std::vector<float>& query, int64_t dim, Pooli
   return pool(std::move(energy), pooling);
 }
 
-// Scores up to this are zero but for rounding.
+// Returns the score up to which a difference is only rounding.
 double rounding(const Product& product, const BankBuilder& patches) {
   if (product.metric == ANOCO_METRIC_COSINE) return kRounding;
   const double norm = patches.largest_norm();
@@ -59,7 +59,7 @@ ProvisionalThreshold conclude(const char* method, const std::vector<double>& sco
   const double worst = *std::max_element(scores.begin(), scores.end());
   Json evidence{
       Json::Object{{"method", method}, {"scores", Json::Array(scores.begin(), scores.end())}}};
-  // Pictures without a difference that the backbone sees: nothing was learnt about spread.
+  // The backbone sees no difference between the pictures, so nothing is known about their spread.
   if (worst <= rounding) {
     return {0, Json::Object{{"kind", "none"}, {"value", nullptr}, {"evidence", evidence}}};
   }
@@ -68,7 +68,7 @@ ProvisionalThreshold conclude(const char* method, const std::vector<double>& sco
   return {value, Json::Object{{"kind", "provisional"}, {"value", value}, {"evidence", evidence}}};
 }
 
-// Without patches of zeros, which the bank leaves out too.
+// Leaves out patches of zeros, as the bank does.
 std::vector<float> patches_with_signal(const FeatureExtractor::PatchFeatures& grid,
                                        const InputContract& input, const char* name) {
   std::vector<float> kept;

@@ -1,5 +1,6 @@
-// The threshold that enrolment sets until a calibration replaces it, as anoco_edge/threshold.py
-// explains it: from the references alone, without a promise.
+// Computes the threshold that enrollment sets until a calibration replaces it, as
+// anoco_edge/teaching/provisional_threshold.py explains: from the references alone, without a
+// guaranteed rate.
 #pragma once
 
 #include <vector>
@@ -12,19 +13,20 @@
 namespace anoco {
 
 struct ProvisionalThreshold {
-  double value = 0;  // 0: none, because the pictures show no difference
-  Json document;     // as product.json has it
+  double value = 0;  // 0 if there is none, because the pictures show no difference
+  Json document;     // as in product.json
 };
 
-// Each reference (of many: some) against all others; of two or more.
+// Scores each reference (or some, if there are many) against all others, of which there must be at
+// least one.
 ProvisionalThreshold threshold_from_references(const Product& product, const BankBuilder& patches,
                                                int64_t references);
 
-// Gentle views of the only reference against it.
+// Scores small variations of the only reference against it.
 ProvisionalThreshold threshold_from_views(const Product& product, const BankBuilder& patches,
                                           FeatureExtractor& extractor, const Rgb& reference);
 
-// Which of so many references are scored: all, or 32 of them, evenly spaced.
+// Returns the references that are scored: all, or 32 of them, evenly spaced.
 std::vector<int32_t> calibration_set(int64_t references);
 
 }  // namespace anoco

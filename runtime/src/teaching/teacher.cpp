@@ -22,7 +22,7 @@ struct StoredProduct {
   Json document;
 };
 
-// As it is on disk now, or one that has been taught nothing.
+// Returns the product as it is on disk now, or a new one.
 StoredProduct read_stored_product(const Bundle& bundle, const std::string& name) {
   const std::vector<std::string> names = bundle.products();
   if (std::find(names.begin(), names.end(), name) == names.end()) {
@@ -36,7 +36,7 @@ StoredProduct read_stored_product(const Bundle& bundle, const std::string& name)
   return {std::move(product), parse_json(view(text), path.string())};
 }
 
-// Python asks Unicode what a letter is; names made here are plain.
+// Python accepts letters of any alphabet; names that are created here are ASCII.
 void check_new_name(const std::string& name) {
   const bool plain = std::all_of(name.begin(), name.end(), [](char c) { return c > 0; });
   if (!plain || !is_product_name(name))
@@ -53,7 +53,7 @@ void check_picture_name(const std::string& name) {
   }
 }
 
-// What only Python does as Python would.
+// Refuses what only the Python package can do.
 void refuse_unsupported(const Product& product) {
   const char* why = nullptr;
   if (product.tta != Tta::none) why = "has views (test-time augmentation)";
@@ -126,7 +126,7 @@ EnrollmentSummary Teacher::enroll(const std::vector<NamedPicture>& pictures,
                         extractor);
   for (const NamedPicture& picture : pictures) enrollment.add(picture);
   const Generation generation = enrollment.finish(next_generation(place));
-  // What could not be read again is not written.
+  // A document that could not be read again must not be written.
   read_product(generation.document, (place.folder() / kProductFile).string());
   commit(place, generation);
   bundle_->check_not_replaced();
@@ -142,7 +142,7 @@ std::string Teacher::choose_product(const std::optional<std::string>& asked) con
          bundle_->path().string() + " has several products: " + known + "; say which");
   }
   const std::string name = asked ? *asked : names.empty() ? kDefaultProduct : names[0];
-  // Before the lock, which makes the folder.
+  // Check the name before the lock is taken, because that creates the folder.
   if (std::find(names.begin(), names.end(), name) == names.end()) check_new_name(name);
   return name;
 }

@@ -1,11 +1,12 @@
-// The backbone of fake_backend.hpp on the simulated device: pixels and features stay there, and its
-// work is enqueued, as that of a real engine is.
+// The backbone of fake_backend.hpp on the simulated device: pixels and features stay on it, and its
+// work is enqueued as that of a real engine is.
 #pragma once
 
 #include <memory>
 
 #include "gpu/memory.hpp"
 #include "simcuda.h"
+#include "status_guard.hpp"
 #include "teaching/half.hpp"
 #include "tests/fake_backend.hpp"
 
@@ -13,15 +14,15 @@ extern "C" int cuStreamIsCapturing(void* stream, int* status);  // of CUDA's dri
 
 namespace fake {
 
-// How it behaves; one for the whole program.
-struct DeviceHabits {
+// How it behaves, for the whole program.
+struct DeviceBehavior {
   uint32_t type = ANOCO_FLOAT32;
   bool refuses_capture = false;
   int runs = 0;  // calls of run_device
 };
 
-inline DeviceHabits& habits() {
-  static DeviceHabits only;
+inline DeviceBehavior& behavior() {
+  static DeviceBehavior only;
   return only;
 }
 
@@ -36,7 +37,7 @@ struct DeviceRequest {
   uint32_t type = ANOCO_FLOAT32;
 };
 
-// In the order of the stream, where the memory of the device can be read and written.
+// Runs in the order of the stream, where the memory of the device can be read and written.
 inline void compute(void* given) {
   auto* request = static_cast<DeviceRequest*>(given);
   std::vector<float>& features = request->host.features;
@@ -48,18 +49,9 @@ inline void compute(void* given) {
       reinterpret_cast<float*>(request->device_features.data())[k] = features[k];
 }
 
-inline anoco_status told(const anoco::Failure& failure, char* error, size_t size) {
-  std::strncpy(error, failure.text.c_str(), size - 1);
-  return failure.status;
-}
-
 inline anoco_status create_device_request(void* engine, void** request, char* error, size_t size) {
-  try {
-    *request = new DeviceRequest(static_cast<const Engine*>(engine));
-    return ANOCO_OK;
-  } catch (const anoco::Failure& failure) {
-    return told(failure, error, size);
-  }
+  return anoco::status_guard(
+      error, size, [&] { *request = new DeviceRequest(static_cast<const Engine*>(engine)); });
 }
 
 inline void destroy_device_request(void* request) { delete static_cast<DeviceRequest*>(request); }
@@ -74,15 +66,15 @@ inline int32_t cuda_device(void*) { return 0; }
 inline anoco_status run_device(void* given, const void* pixels, void* stream, const void** features,
                                uint32_t* type, char* error, size_t size) {
   auto* request = static_cast<DeviceRequest*>(given);
-  ++habits().runs;
+  ++behavior().runs;
   int capturing = 0;
   if (cuStreamIsCapturing(stream, &capturing) != 0) capturing = 0;
-  if (capturing != 0 && habits().refuses_capture) {
-    std::strncpy(error, "no capture today", size - 1);
+  if (capturing != 0 && behavior().refuses_capture) {
+    std::strncpy(error, "capturing is refused", size - 1);
     return ANOCO_ENGINE;
   }
   request->pixels = static_cast<const uint8_t*>(pixels);
-  request->type = habits().type;
+  request->type = behavior().type;
   if (const int code = simcuda_enqueue(stream, compute, request)) {
     std::snprintf(error, size, "simcuda_enqueue: error %d", code);
     return ANOCO_ENGINE;
@@ -92,7 +84,7 @@ inline anoco_status run_device(void* given, const void* pixels, void* stream, co
   return ANOCO_OK;
 }
 
-// Registers it as "device"; `path` is the bundle's and must stay.
+// Registers it as "device"; `path` is the bundle and must stay valid.
 inline anoco_status add_device(const char* path) {
   anoco_backend backend = describe("device", path);
   backend.create_request = create_device_request;

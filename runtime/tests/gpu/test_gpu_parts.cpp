@@ -1,5 +1,5 @@
-// The parts of src/gpu that need no device: which code is chosen, how memory is divided, and
-// whether our kernels take what we give them.
+// Tests the parts of src/gpu that need no device: which code is chosen, how memory is divided, and
+// whether the kernels take the arguments that they are given.
 #include <cmath>
 #include <cstring>
 
@@ -85,7 +85,7 @@ void no_energy_is_nan() {
   }
 }
 
-// What cuLaunchKernel reads through a pointer must be as large as what the kernel declares.
+// What cuLaunchKernel reads through a pointer must be as large as the parameter of the kernel.
 void kernels_take_what_they_are_given() {
   anoco::gpu::Kernels all;
   size_t seen = 0;

@@ -1,5 +1,5 @@
-// The kernels before and after the scoring against the CPU's own rooms: resizing and the map bit
-// for bit; pooling and what is baseline by their definition.
+// Compares the kernels before and after scoring with the CPU's code: resizing and the anomaly map
+// bit for bit, pooling and the baseline by their definition.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -34,7 +34,7 @@ struct Picture {
   Bytes pixels, chroma;
 };
 
-// No byte more than the picture has, and rows with a gap between them.
+// A picture without a byte to spare, and one with gaps between its rows.
 Picture make_picture(uint32_t format, int64_t width, int64_t height, int64_t gap) {
   const int64_t channels[] = {0, 3, 3, 4, 4, 1, 1};
   Picture p;
@@ -59,13 +59,13 @@ struct Source {
 };
 
 void pass(bool down, const Source& from, int64_t width, int64_t height,
-          const ResampleWeights<int32_t>& taps, int channels, uint8_t* out, int64_t stride) {
-  const int64_t count = taps.outputs();
-  const std::vector<int> first(taps.firsts(), taps.firsts() + count);
-  const std::vector<int> weights(taps.weights(0), taps.weights(0) + count * taps.reach());
+          const ResampleWeights<int32_t>& axis, int channels, uint8_t* out, int64_t stride) {
+  const int64_t count = axis.outputs();
+  const std::vector<int> first(axis.firsts(), axis.firsts() + count);
+  const std::vector<int> weights(axis.weights(0), axis.weights(0) + count * axis.reach());
   run_pixels(down ? "anoco_resize_down" : "anoco_resize_across", width, height, from.image,
              from.chroma, from.format, from.stride, from.chroma_stride, int(width), int(height),
-             first.data(), weights.data(), int(taps.reach()), channels, out, (long long)stride);
+             first.data(), weights.data(), int(axis.reach()), channels, out, (long long)stride);
 }
 
 Bytes resize_by_kernels(const anoco_image& image, int64_t width, int64_t height) {
@@ -104,7 +104,7 @@ void resizing() {
     }
 }
 
-// Enough pixels to see a colour constant that is off by one.
+// Enough pixels to detect a color constant that is off by one.
 void many_colours() {
   const Picture p = make_picture(ANOCO_NV12, 512, 512, 0);
   Bytes expected(size_t(3 * 512 * 512));
@@ -154,7 +154,7 @@ std::vector<float> map_by_kernels(const AnomalyMapBuilder& maker, int rows, int 
   return out;
 }
 
-void maps() {
+void anomaly_maps() {
   const int shapes[][3] = {{1, 1, 1}, {1, 1, 14}, {1, 5, 3}, {6, 1, 2}, {7, 9, 1}, {5, 6, 16}};
   for (const auto& shape : shapes) {
     const int rows = shape[0], cols = shape[1], stride = shape[2];
@@ -170,7 +170,8 @@ void maps() {
     for (const uint8_t* choice : choices) {
       maker.make(energy.data(), choice, expected.data());
       const auto got = map_by_kernels(maker, rows, cols, stride, energy.data(), choice);
-      for (size_t i = 0; i < got.size(); ++i)  // where all count, one divides by weights near one
+      for (size_t i = 0; i < got.size();
+           ++i)  // if all are scored, the mask divides by weights near one
         CHECK(choice == scored.data() ? std::abs(got[i] - expected[i]) <= 1e-5f * 10
                                       : got[i] == expected[i]);
     }
@@ -211,7 +212,7 @@ void pooling() {
     }
     energy[first] = NAN;
     CHECK(std::isnan(pool(energy, scored, 5).score));
-    scored[first] = 0;  // a patch that does not count may be anything
+    scored[first] = 0;  // the energy of a patch that is not scored may be anything
     if (sorted.size() > 1) CHECK(!std::isnan(pool(energy, scored, 5).score));
     CHECK(std::isnan(pool(energy, Bytes(energy.size(), 0), 5).score));
   }
@@ -239,7 +240,7 @@ int main() {
   many_colours();
   white();
   filling();
-  maps();
+  anomaly_maps();
   pooling();
   baseline();
   return 0;

@@ -1,4 +1,4 @@
-// The graph compiled for one picture, and requests that run it.
+// Compiles the graph for one picture at a time and makes the requests that run it.
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -58,12 +58,13 @@ struct PortSpec {
   Shape shape;
 };
 
-// The types' numbers moved by one in 2025, when UNDEFINED left their list, and the header that this
-// was compiled with may be older or newer than the library. But in the list the types beside f32
-// and u8 have other sizes: number and size together are certain.
+// The numbers of the element types moved by one in 2025, when UNDEFINED was removed from the list,
+// and the header that this file was compiled with may be older or newer than the library. In the
+// list, the neighbors of f32 and u8 have other sizes, so the number and the size together identify
+// the type.
 bool is_type(const OpenVino& ov, ov_element_type_e type, const PortSpec& wanted) {
   if (std::abs(int(type) - int(wanted.type)) > 1) return false;
-  int64_t count = 8;  // types below a byte are packed, which shows with several
+  int64_t count = 8;  // several, because types below one byte are packed
   ov_tensor_t* raw = nullptr;
   if (ov.ov_tensor_create(type, {1, &count}, &raw) != ov_status_e::OK) return false;
   const Owned<ov_tensor_t> tensor(raw, ov.ov_tensor_free);
@@ -114,7 +115,8 @@ Owned<ov_compiled_model_t> compile(const OpenVino& ov, const ov_core_t* core,
     how[count++] = key;
     how[count++] = value;
   };
-  // Left to itself it rounds to bf16 or f16 wherever the device can: other features than ours.
+  // Without this hint OpenVINO rounds to bf16 or f16 wherever the device supports it, which gives
+  // other features than the exported ones.
   if (device.compare(0, 3, "NPU") != 0) set("INFERENCE_PRECISION_HINT", "f32");
   if (device == "CPU" && model.threads != 0) set("INFERENCE_NUM_THREADS", threads.c_str());
 
@@ -131,13 +133,13 @@ struct CompiledGraph {
   OpenVino ov;
   Owned<ov_core_t> core;
   Owned<ov_compiled_model_t> graph;
-  size_t bytes;  // of a picture
+  size_t bytes;  // size of a picture
 };
 
 struct GraphRequest {
   const OpenVino& ov;
   Owned<ov_infer_request_t> request;
-  Owned<ov_tensor_t> pixels, features;  // the request's own: devices choose memory they can reach
+  Owned<ov_tensor_t> pixels, features;  // the request's memory, which the device can reach
   size_t bytes;
 };
 
@@ -205,8 +207,8 @@ anoco_status run(void* request, const uint8_t* pixels, const float** features, c
                  size_t size) {
   return status_guard(error, size, [&] {
     const GraphRequest& running = *static_cast<const GraphRequest*>(request);
-    // Copying costs less than a thousandth of what follows (7 us of 27 ms at 256 pixels); pointing
-    // OpenVINO at the pixels would take memory with every picture.
+    // The copy costs less than a thousandth of the inference (7 us of 27 ms at 256 pixels); handing
+    // the caller's memory to OpenVINO would allocate for every picture.
     std::memcpy(memory(running.ov, running.pixels.get()), pixels, running.bytes);
     running.ov.check(running.ov.ov_infer_request_infer(running.request.get()), ANOCO_ENGINE,
                      "OpenVINO failed");

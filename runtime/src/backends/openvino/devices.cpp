@@ -27,7 +27,7 @@ std::string pick_device(const std::string& wanted, const std::vector<std::string
   const std::vector<std::string> names =
       name == "AUTO" ? std::vector<std::string>{"GPU", "CPU"} : std::vector<std::string>{name};
   for (const std::string& each : names)
-    for (const std::string& device : {each, each + ".0"})  // numbered where there are several
+    for (const std::string& device : {each, each + ".0"})  // OpenVINO numbers several of a kind
       if (std::find(found.begin(), found.end(), device) != found.end()) return device;
   std::string available;
   for (const std::string& device : found) available += device + ", ";

@@ -1,4 +1,4 @@
-// Which of this machine's devices a name means.
+// Finds the OpenVINO device that a name refers to.
 #pragma once
 
 #include <string>
@@ -10,9 +10,10 @@ namespace anoco {
 
 std::vector<std::string> found_devices(const OpenVino& ov, const ov_core_t* core);
 
-// AUTO is a GPU if there is one, else the processor. OpenVINO's own AUTO starts on the processor
-// and changes over while it runs: the self-test would have tested the wrong one. An NPU computes in
-// half precision only, so it must be named. Not there: ANOCO_NO_BACKEND.
+// AUTO selects a GPU if there is one, and the processor otherwise. OpenVINO's own AUTO starts on
+// the processor and moves to the GPU while it runs, so the self-test would have tested the wrong
+// device. An NPU computes in half precision only and must therefore be named. A device that is not
+// there is a Failure (ANOCO_NO_BACKEND).
 std::string pick_device(const std::string& wanted, const std::vector<std::string>& found);
 
 }  // namespace anoco

@@ -11,7 +11,8 @@
 namespace anoco {
 namespace {
 
-// Seven bits a byte, the lowest first; the eighth says that another byte follows.
+// Reads a protobuf varint: seven bits per byte, the lowest first; the eighth bit says that another
+// byte follows.
 bool read_varint(std::istream& file, uint64_t& value) {
   value = 0;
   for (int shift = 0; shift < 64; shift += 7) {
@@ -23,7 +24,7 @@ bool read_varint(std::istream& file, uint64_t& value) {
   return false;
 }
 
-// Goes to the end of a field's value, which may lie beyond the end of the file.
+// Skips a field's value, which may extend beyond the end of the file.
 bool skip_value(std::istream& file, uint64_t kind, uint64_t size) {
   uint64_t length = 0;
   switch (kind) {

@@ -14,10 +14,11 @@ namespace anoco {
 namespace {
 
 constexpr char kName[] = "libopenvino_c.so";
-// The oldest that was tried. Before 2024.2 the list of number types was another one.
+// The oldest version that was tested. Before 2024.2 the list of element types was different.
 constexpr int kOldestYear = 2024, kOldestRelease = 6;
 
-// The newest libopenvino_c.so* in a folder; a path that is no folder stays what it is.
+// Returns the newest libopenvino_c.so* in a folder. A path that is not a folder is returned
+// unchanged.
 std::string file_in(const std::string& where) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(where.c_str()), closedir);
   if (folder == nullptr) return where;
@@ -34,11 +35,11 @@ std::string file_in(const std::string& where) {
   return where + "/" + newest;
 }
 
-// What may be the library, in order.
+// Returns the files to try, in order.
 std::vector<std::string> candidates(const char* where) {
   if (where == nullptr) where = std::getenv("ANOCO_OPENVINO_LIBRARY");
   if (where != nullptr && where[0] != 0) return {file_in(where)};
-  // Only packages for developers bring the first, without a version.
+  // Only packages for developers contain the first name, which has no version.
   return {kName, ANOCO_OPENVINO_SONAME};
 }
 
@@ -72,7 +73,7 @@ void check_version(const std::string& version) {
        "run: pip install --upgrade openvino");
 }
 
-// Lines that only say where in OpenVINO's sources, which nobody here has.
+// Tells whether a line only names a place in OpenVINO's sources, which does not help the user.
 bool is_place(const std::string& line) {
   return line.compare(0, 15, "Exception from ") == 0 || line.compare(0, 7, "Check '") == 0;
 }

@@ -7,8 +7,8 @@
 
 #include "failure.hpp"
 
-// Every function that is used. ov_core_compile_model_props would be nicer than the variadic
-// ov_core_compile_model, but is new in 2026.
+// Lists every function that the backend calls. ov_core_compile_model_props would be simpler to call
+// than the variadic ov_core_compile_model, but it exists only since 2026.
 #define ANOCO_OPENVINO_FUNCTIONS(each)          \
   each(ov_available_devices_free);              \
   each(ov_compiled_model_create_infer_request); \
@@ -43,18 +43,20 @@
 
 namespace anoco {
 
-// The library's functions under their own names. It stays loaded until the program ends: threads
-// of its own may still run in it.
+// Holds the library's functions under their own names. The library stays loaded until the program
+// ends, because threads of its own may still run in it.
 struct OpenVino {
 #define ANOCO_DECLARE(function) decltype(&::function) function = nullptr
   ANOCO_OPENVINO_FUNCTIONS(ANOCO_DECLARE);
 #undef ANOCO_DECLARE
   std::string version;  // such as "2026.4.1"
 
-  // `where` is a file or a folder; NULL: it is searched for. Not found, too old: ANOCO_NO_BACKEND.
+  // `where` is a file or a folder; with NULL the library is searched for. A library that is missing
+  // or too old is a Failure (ANOCO_NO_BACKEND).
   explicit OpenVino(const char* where);
 
-  // A failed call becomes a Failure: "cannot do this: what OpenVINO says".
+  // Turns a failed call into a Failure that reads "what cannot be done: what OpenVINO says; what to
+  // do".
   template <class Text>
   void check(ov_status_e result, anoco_status status, const Text& cannot) const {
     if (result != ov_status_e::OK) throw_error(result, status, cannot);

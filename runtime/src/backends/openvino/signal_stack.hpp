@@ -1,6 +1,6 @@
-// Looking for devices, OpenVINO gives the calling thread a stack for signals which is gone together
-// with the plug-in that it belongs to: the next signal would then end in a crash. So the thread
-// gets its own back.
+// While OpenVINO looks for devices it gives the calling thread an alternate signal stack. That
+// stack is freed together with the plug-in that owns it, and the next signal would then crash the
+// program. The guard gives the thread its own stack back.
 #pragma once
 
 #include <signal.h>

@@ -1,4 +1,5 @@
-// A plan of the cache in an engine that contexts share, and requests that run it.
+// Loads a plan from the cache into an engine that contexts share, and makes the requests that run
+// it.
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -42,7 +43,8 @@ struct Model {
   int64_t width, height, patches, dim;
 };
 
-// In the order that TensorRT wants them gone: first the engine, then runtime, log and library.
+// The members are destroyed in the reverse of this order, which is the order that TensorRT
+// requires: first the engine, then the runtime, the log and the library.
 struct PlanEngine {
   PlanEngine(const anoco_model& given, TensorRt found)
       : library(std::move(found)),
@@ -68,7 +70,7 @@ struct PlanEngine {
                              "): run anoco-edge build " + bundle + " --engine tensorrt");
 }
 
-// Not a plan of this backbone, though it was filed as one.
+// Refuses a file that is not a plan of this backbone although it was filed as one.
 void check_plan(const PlanEngine& loaded, const PlanRecord& record) {
   const nvinfer1::ICudaEngine& engine = *loaded.engine;
   const Model& model = loaded.model;
@@ -118,8 +120,8 @@ std::unique_ptr<PlanEngine> open_plan(const anoco_model& model) {
 
 // ---- Requests ----
 
-// Its buffers are the request's own; members go in the opposite order, so the stream is waited for
-// first, and the context is gone before its memory.
+// The buffers belong to the request. Members are destroyed in reverse order, so the stream is
+// waited for first, and the context is destroyed before its memory.
 struct PlanRequest {
   explicit PlanRequest(PlanEngine& of)
       : loaded(of),
@@ -132,7 +134,7 @@ struct PlanRequest {
   std::unique_ptr<nvinfer1::IExecutionContext> context;
   const void* input = nullptr;  // where the context reads
 
-  // What `run` needs, for pixels that come from the host and features that go back.
+  // Holds what `run` needs for pixels that come from the host and features that go back to it.
   struct Host {
     Host(const PlanEngine& of, int64_t bytes_out)
         : pixels(of.device, of.model.width * of.model.height * 3),
@@ -173,8 +175,8 @@ std::unique_ptr<PlanRequest> make_request(PlanEngine& loaded) {
   return running;
 }
 
-// Enqueues and does not wait. The same pixels every time leave the context as it is, which lets the
-// call be captured into a graph.
+// Enqueues the inference and does not wait for it. If the pixels are always in the same place the
+// context stays unchanged, so the call can be captured into a graph.
 void enqueue(PlanRequest& running, const void* pixels, gpu::CUstream stream) {
   PlanEngine& loaded = running.loaded;
   if (running.input != pixels) {
@@ -211,7 +213,7 @@ anoco_status open(void*, const anoco_model* model, void** engine, char* error, s
 
 void close(void* engine) {
   std::unique_ptr<PlanEngine> loaded(static_cast<PlanEngine*>(engine));
-  const gpu::SharedDevice device = loaded->device;  // which must outlive what is in it
+  const gpu::SharedDevice device = loaded->device;  // must outlive the engine's memory
   gpu::release_on_device(*device, [&] { loaded.reset(); });
 }
 

@@ -1,4 +1,5 @@
-// What a plan on this machine is bound to, as anoco_edge/plans/device.py has it.
+// Identifies the device and the software that a plan is built for, as anoco_edge/plans/device.py
+// does.
 #pragma once
 
 #include <string>
@@ -7,7 +8,8 @@
 
 namespace anoco {
 
-// Of the device of that number and a version of TensorRT. Without a device: ANOCO_NO_BACKEND.
+// Returns the fingerprint of the device with this number and of a version of TensorRT. A missing
+// device is a Failure (ANOCO_NO_BACKEND).
 PlanFingerprint fingerprint_of(int ordinal, const std::string& version);
 
 }  // namespace anoco

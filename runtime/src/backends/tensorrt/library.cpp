@@ -19,7 +19,7 @@ bool is_folder(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-// What may be the library, in order.
+// Returns the files to try, in order.
 std::vector<std::string> candidates(const char* where) {
   if (where == nullptr) where = std::getenv("ANOCO_TENSORRT_LIBRARY");
   if (where == nullptr || where[0] == 0) return {soname()};
@@ -77,7 +77,8 @@ TensorRt::TensorRt(const char* where) {
   version =
       std::to_string(major) + "." + std::to_string(part[1]()) + "." + std::to_string(part[2]());
   full_version = version + "." + std::to_string(part[3]());
-  // Its classes are used through tables of functions, which another major version orders anew.
+  // The classes are used through tables of virtual functions, whose order another major version may
+  // change.
   if (major != NV_TENSORRT_MAJOR)
     fail(ANOCO_NO_BACKEND, "TensorRT " + version + " was found, and this library was built for " +
                                std::to_string(NV_TENSORRT_MAJOR) +

@@ -28,7 +28,7 @@ constexpr size_t kLargestRecord = size_t{1} << 20;
   fail(ANOCO_BAD_BUNDLE, path.string() + " " + why + ": " + kAgain);
 }
 
-// Nobody but this user, or root, can have written it.
+// Checks that nobody but this user, or root, can have written the file.
 void check_owner(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
@@ -39,7 +39,8 @@ void check_owner(const fs::path& path) {
     refuse(path, "can be written by others, and a plan is executable code");
 }
 
-// The largest of the leading numbers in the last of each input's three shapes.
+// Returns the largest batch: the largest first dimension in the last of the three shapes of each
+// input.
 int64_t max_batch(const Field& profile) {
   const auto* inputs = profile.json().as<Json::Object>();
   if (inputs == nullptr || inputs->empty()) profile.refuse("there are no shapes");
@@ -88,7 +89,7 @@ CacheEntry parse_record(const fs::path& path) {
   return entry;
 }
 
-// A file that is no record is as good as not there; one that others could write is an alarm.
+// Ignores a file that is not a record, but refuses one that others could have written.
 std::optional<CacheEntry> read_record(const fs::path& path) {
   check_owner(path);
   try {

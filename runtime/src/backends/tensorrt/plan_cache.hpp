@@ -1,6 +1,7 @@
-// Plans that `anoco-edge build` made on this machine, in the user's cache: the same folder, records
-// and rules as anoco_edge/plans/cache.py, which writes them. A plan is executable code: it is used
-// only when nobody but its owner can have written it, and when its hash is the recorded one.
+// Finds the plans that `anoco-edge build` made on this machine, in the user's cache. It uses the
+// same folder, records and rules as anoco_edge/plans/cache.py, which writes them. A plan is
+// executable code, so it is used only when nobody but its owner can have written it and when its
+// hash is the recorded one.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace anoco {
 
-// What a plan is bound to.
+// Describes the device and the software that a plan was built for.
 struct PlanFingerprint {
   std::string version;     // of TensorRT, "10.3.0" or "10.3.0.30"
   std::string gpu;         // its name
@@ -29,18 +30,20 @@ struct PlanRecord {
 // $XDG_CACHE_HOME/anoco-edge/plans, or below ~/.cache.
 std::filesystem::path plans_folder();
 
-// The kernel module's version as /proc/driver/nvidia/version has it; "" where there is none.
+// Returns the kernel module's version from /proc/driver/nvidia/version, or "" where there is none.
 std::string kernel_driver_version();
 
-// The plan of this graph that was built here, of several the one for the smallest batch (this
-// runtime runs one picture at a time), then the newest; nothing where there is none. A plan's
-// version is here.version or `full_version`: Python's packages leave the build number out, or keep
-// it. Failure (ANOCO_BAD_BUNDLE) where a record could have been written by others.
+// Returns the plan of this graph that was built on this device. Of several plans it prefers the one
+// for the smallest batch, because this runtime runs one picture at a time, and then the newest.
+// Returns nothing where there is none. A plan matches this_device.version or `full_version`,
+// because some Python packages leave the build number out. A record that others could have written
+// is a Failure (ANOCO_BAD_BUNDLE).
 std::optional<PlanRecord> find_plan(const std::filesystem::path& folder, const std::string& graph,
                                     const PlanFingerprint& this_device,
                                     const std::string& full_version);
 
-// Its content, owner and hash checked. Else: ANOCO_BAD_BUNDLE.
+// Reads a plan after checking its owner and its hash. A plan that fails a check is a Failure
+// (ANOCO_BAD_BUNDLE).
 Bytes read_plan(const PlanRecord& record);
 
 }  // namespace anoco
