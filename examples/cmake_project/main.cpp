@@ -1,7 +1,7 @@
-// Features from a backbone of your own, scored by the library alone: no bundle, no engine.
+// Scores features of your own backbone with the library alone: no bundle, no engine.
 //
-// Prints the energy of three patches: one that a reference equals, one that is near, one that
-// resembles nothing.
+// Prints the energy of three patches: one that equals a reference, one that is near, and one
+// that resembles nothing.
 #include <anoco_edge.hpp>
 #include <cstdio>
 #include <vector>

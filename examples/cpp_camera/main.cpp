@@ -1,9 +1,9 @@
-// A camera, or a video file, inspected frame by frame; needs no screen.
+// Inspects a camera or a video file frame by frame; needs no screen.
 //
 //   ./camera line.anoco 0                              camera 0, until Ctrl-C
 //   ./camera line.anoco shift.avi --frames 100 --out rejects
 //
-// prints a line for each frame, and writes those that are anomalous with their regions drawn.
+// It prints a line for each frame, and writes the anomalous ones with their regions drawn.
 #include <anoco_edge.hpp>
 #include <anoco_edge_opencv.hpp>
 #include <cstdio>
@@ -63,7 +63,7 @@ void run(const Options& options) {
   cv::Mat frame;
   if (!camera.read(frame)) throw std::runtime_error(options.source + " gives no frame");
   anoco_context_options room = ANOCO_CONTEXT_OPTIONS_INIT;
-  room.max_width = frame.cols;  // a camera keeps its size
+  room.max_width = frame.cols;  // all frames of a camera have one size
   room.max_height = frame.rows;
   anoco::Context context(detector, room);
   if (!options.out.empty()) std::filesystem::create_directories(options.out);
@@ -77,7 +77,7 @@ void run(const Options& options) {
       draw(frame, context.regions(result));
       cv::imwrite(options.out + "/frame-" + std::to_string(number) + ".png", frame);
     }
-    if (!camera.read(frame)) break;  // the video ended, or the camera was pulled out
+    if (!camera.read(frame)) break;  // the video ended, or the camera was unplugged
   }
 }
 

@@ -1,10 +1,11 @@
-// Several cameras, one detector: the backbone and the bank are there once, each camera has a thread
-// and a context of its own.
+// Several cameras share one detector: the backbone and the bank are loaded once, and each camera
+// has its own thread and context.
 //
 //   ./multi_camera line.anoco washer 0 1 2
 //
-// Type the name of another product to change over, "quit" to end. Frames that are being inspected
-// at that moment are finished with the old product; every line says which one judged it.
+// Type the name of another product to change to it, or "quit" to end. Frames that are being
+// inspected at that moment are finished with the old product; every line says which product was
+// used.
 #include <algorithm>
 #include <anoco_edge.hpp>
 #include <anoco_edge_opencv.hpp>
@@ -26,7 +27,7 @@ cv::VideoCapture open_source(const std::string& source) {
   return opened;
 }
 
-// The life of one camera. An exception must not leave a thread: it would end the program.
+// Runs one camera. An exception must not leave the thread, because it would end the program.
 void watch(const anoco::Detector& detector, const std::string& source, unsigned cameras,
            const std::atomic<bool>& stop, std::atomic<bool>& failed) try {
   cv::VideoCapture camera = open_source(source);
@@ -35,7 +36,7 @@ void watch(const anoco::Detector& detector, const std::string& source, unsigned 
   anoco_context_options options = ANOCO_CONTEXT_OPTIONS_INIT;
   options.max_width = frame.cols;
   options.max_height = frame.rows;
-  // Shared out: more threads than processors only get in each other's way.
+  // The processors are divided among the cameras; more threads than processors would slow all down.
   options.threads = std::max(1u, std::thread::hardware_concurrency() / cameras);
   anoco::Context context(detector, options);
   for (long number = 0; !stop; ++number) {
@@ -50,7 +51,7 @@ void watch(const anoco::Detector& detector, const std::string& source, unsigned 
   failed = true;
 }
 
-// Until "quit"; where nobody types, until the cameras end.
+// Reads product names until "quit"; without input it waits until the cameras end.
 void take_commands(anoco::Detector& detector, std::atomic<bool>& stop) {
   for (std::string line; !stop && std::getline(std::cin, line);) {
     if (line == "quit") {

@@ -1,8 +1,8 @@
-# The kernels of cuda/ as code for devices. Sets ANOCO_DEVICE_CODE, the C++ file that holds it: made
-# by cuda/compile.py where this build's Python, or nvcc's toolkit, has a CUDA compiler. Compiling
-# takes ten seconds, once: the user's cache keeps the results.
+# Compiles the kernels of cuda/ for devices. Sets ANOCO_DEVICE_CODE, the C++ file that holds the
+# code, which cuda/compile.py makes if this build's Python, or nvcc's toolkit, has a CUDA compiler.
+# Compiling takes ten seconds the first time; the user's cache keeps the results.
 set(ANOCO_CUDA ON CACHE BOOL "Embed code for CUDA devices where there is a compiler for it")
-set(ANOCO_DEVICE_CODE cuda/absent.cpp)
+set(ANOCO_DEVICE_CODE cuda/unavailable.cpp)
 
 find_program(python_on_path NAMES python3 python NO_CACHE)
 set(pythons ${Python_EXECUTABLE} ${Python3_EXECUTABLE} ${python_on_path})

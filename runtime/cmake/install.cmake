@@ -1,4 +1,4 @@
-# What an install puts where. `cmake --install BUILD` gives the components
+# Installs the library. `cmake --install BUILD` has the components
 #   runtime   libanoco_edge.so.N, what a device needs
 #   devel     headers, the name to link against, find_package(anoco_edge), pkg-config
 # and a wheel asks for
@@ -25,7 +25,7 @@ write_basic_package_version_file(${generated}/anoco_edgeConfigVersion.cmake
 install(FILES ${generated}/anoco_edgeConfig.cmake ${generated}/anoco_edgeConfigVersion.cmake
   DESTINATION ${package} COMPONENT devel)
 
-# pkg-config: paths are relative to the file, so that the tree may be moved.
+# pkg-config: paths are relative to the file, so that the installed tree can be moved.
 set(folder ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH to_prefix ${folder} ${CMAKE_INSTALL_PREFIX})
 file(RELATIVE_PATH to_include ${folder} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
@@ -33,6 +33,6 @@ configure_file(cmake/anoco_edge.pc.in ${generated}/anoco_edge.pc @ONLY)
 install(FILES ${generated}/anoco_edge.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT devel)
 
-# Wheels hold no links, so the file goes by its soname.
+# Wheels cannot contain links, so the file is named by its soname.
 install(FILES $<TARGET_FILE:anoco_edge> RENAME libanoco_edge.so.${ANOCO_ABI}
   DESTINATION anoco_edge/_lib COMPONENT python EXCLUDE_FROM_ALL)

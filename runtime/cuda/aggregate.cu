@@ -1,16 +1,16 @@
-// Section 3, steps 3 and 4: which references pull at a query patch, how strongly, and where to.
+// Section 3, steps 3 and 4: which references are neighbors of a query patch, their weights, and the
+// weighted sums.
 //
-// Most patches have a handful of neighbours, a few have the whole bank. The bank is looked through
-// once; up to kChunk neighbours are kept in shared memory on the way. Where there are more, it is
-// looked through again, a chunk at a time. Either way they are added in index order, so that the
-// result is the same.
+// Most patches have a handful of neighbors, a few have the whole bank. The bank is scanned once,
+// and up to kChunk neighbors are kept in shared memory. If there are more, it is scanned again, a
+// chunk at a time. Either way they are added in index order, so the result is the same.
+#include "gpu_kernels.h"
 #include "half.cuh"
-#include "kernels.h"
 #include "reduce.cuh"
 #include "similarity.cuh"
 
 enum {
-  kSteps = 4,  // references that a thread looks at together
+  kSteps = 4,  // references that a thread scans together
   kChunk = kSteps * ANOCO_GPU_BLOCK,
   kColumns = 4,  // numbers of a row that a thread adds up together
   kPanel = kColumns * ANOCO_GPU_BLOCK
@@ -23,16 +23,16 @@ struct Query {
 };
 
 // Shared by a block.
-struct Neighbours {
+struct NeighborList {
   int index[kChunk];
   float weight[kChunk];
   int in_warp[kSteps][kWarps];
   double scratch[kWarps];
 };
 
-// What float32 cannot hold of the sum is kept beside it: exact enough for a hundred thousand terms
+// A sum with its rounding error kept beside it, which is exact enough for a hundred thousand terms
 // that nearly cancel.
-struct Exact {
+struct CompensatedSum {
   float sum, rest;
 
   __device__ void add(float term) {
@@ -50,10 +50,9 @@ static __device__ float weight_of(const Query& query, float s, float r_norm) {
   return fmaxf(s, query.floor) * alpha;
 }
 
-// Looks at kChunk references from `first` on and adds the neighbours among them to a list that has
-// `count`, as far as there is room. Returns how many there are now; adds this thread's weights to
-// d.
-static __device__ int look_through(const Query& query, int first, int count, Neighbours& list,
+// Scans kChunk references from `first` on and adds the neighbors among them to a list that has
+// `count` entries, as far as they fit. Returns the new count, and adds this thread's weights to d.
+static __device__ int look_through(const Query& query, int first, int count, NeighborList& list,
                                    double& d) {
   float s[kSteps];
   bool is[kSteps];
@@ -96,8 +95,8 @@ static __device__ int look_through(const Query& query, int first, int count, Nei
   return count;
 }
 
-// Weights over lambda + d, so that nothing overflows.
-static __device__ void divide(Neighbours& list, int count, double stiffness) {
+// Divides the weights by lambda + d, so that nothing overflows.
+static __device__ void divide(NeighborList& list, int count, double stiffness) {
   __syncthreads();
   for (int n = threadIdx.x; n < count; n += ANOCO_GPU_BLOCK)
     list.weight[n] = (float)((double)list.weight[n] / stiffness);
@@ -109,7 +108,7 @@ struct Panel {
   const Number* bank;
   int dim, first;  // of this thread
   float q[kColumns];
-  Exact drift[kColumns], moved[kColumns];
+  CompensatedSum drift[kColumns], moved[kColumns];
 
   __device__ void start(const Number* query, float own_weight) {
 #pragma unroll
@@ -121,7 +120,7 @@ struct Panel {
     }
   }
 
-  __device__ void pull(const Neighbours& list, int count) {
+  __device__ void pull(const NeighborList& list, int count) {
     for (int n = 0; n < count; ++n) {
       const Number* reference = bank + (long long)list.index[n] * dim;
       const float weight = list.weight[n];
@@ -149,7 +148,7 @@ struct Panel {
 
 template <class Number>
 static __device__ void aggregate(const Query& query, const Number* q, const Number* bank,
-                                 double lambda, int dim, Neighbours& list, float* drift,
+                                 double lambda, int dim, NeighborList& list, float* drift,
                                  float* moved, int* neighbors) {
   int count = 0;
   double d = 0, unused = 0;
@@ -181,7 +180,7 @@ static __device__ void aggregate_row(const float* products, const Number* q, con
                                      const Number* bank, const float* r_norm, const int* anchor,
                                      const float* limit, double lambda, float floor, int refs,
                                      int dim, float* drift, float* moved, int* neighbors,
-                                     Neighbours& list) {
+                                     NeighborList& list) {
   const int row = blockIdx.x;
   const long long numbers = (long long)row * dim;
   const Query query = {
@@ -195,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, 4)
                         const float* bank, const float* r_norm, const int* anchor,
                         const float* limit, double lambda, float floor, int rows, int refs, int dim,
                         float* drift, float* moved, int* neighbors) {
-  __shared__ Neighbours list;
+  __shared__ NeighborList list;
   if ((int)blockIdx.x < rows)
     aggregate_row(products, q, q_norm, bank, r_norm, anchor, limit, lambda, floor, refs, dim, drift,
                   moved, neighbors, list);
@@ -206,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, 4)
                         const half_bits* bank, const float* r_norm, const int* anchor,
                         const float* limit, double lambda, float floor, int rows, int refs, int dim,
                         float* drift, float* moved, int* neighbors) {
-  __shared__ Neighbours list;
+  __shared__ NeighborList list;
   if ((int)blockIdx.x < rows)
     aggregate_row(products, q, q_norm, bank, r_norm, anchor, limit, lambda, floor, refs, dim, drift,
                   moved, neighbors, list);

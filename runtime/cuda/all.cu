@@ -1,12 +1,12 @@
-// Every kernel in one translation unit: a device loads one module.
+// All kernels in one translation unit, because a device loads one module.
 #include "aggregate.cu"
 #include "anchor.cu"
+#include "anomaly_map.cu"
+#include "baseline.cu"
 #include "convert.cu"
 #include "energy.cu"
 #include "gather.cu"
-#include "map.cu"
 #include "norms.cu"
 #include "pool.cu"
 #include "resize.cu"
-#include "usual.cu"
 #include "violator.cu"

@@ -1,5 +1,6 @@
-// Section 3, step 1: the reference that each query patch resembles most, the lowest on a tie.
-#include "kernels.h"
+// Section 3, step 1: the reference that is most similar to each query patch, the lowest index on a
+// tie.
+#include "gpu_kernels.h"
 #include "reduce.cuh"
 #include "similarity.cuh"
 

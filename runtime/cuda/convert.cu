@@ -1,6 +1,6 @@
-// Between float32 and binary16, one thread a number.
+// Converts between float32 and binary16, one thread per number.
+#include "gpu_kernels.h"
 #include "half.cuh"
-#include "kernels.h"
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
     anoco_to_half(const float* x, long long count, half_bits* out) {

@@ -1,6 +1,6 @@
 // Section 3, step 5: E = |drift|^2 (1 - cos(f~, q)), or one of its factors.
+#include "gpu_kernels.h"
 #include "half.cuh"
-#include "kernels.h"
 #include "reduce.cuh"
 
 enum { kMetricL2 = 1, kMetricCosine = 2 };  // ANOCO_METRIC_...; 0 is their product

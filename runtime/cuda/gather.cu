@@ -1,6 +1,6 @@
-// Rows out of a table by number, and results back to the places they belong to.
+// Gathers rows of a table by index, and scatters results to the places that they belong to.
+#include "gpu_kernels.h"
 #include "half.cuh"
-#include "kernels.h"
 
 template <class Number>
 static __device__ void gather(const Number* from, const int* index, int dim, Number* out) {

@@ -1,5 +1,5 @@
-// IEEE binary16 as 16 bits, without the toolkit's header: a device converts with one instruction,
-// the emulation (tests/simt) by arithmetic. `load` reads either kind of number as float32.
+// IEEE binary16 as 16 bits, without the header of the toolkit: a device converts with one
+// instruction, the emulation (tests/simt) by arithmetic. `load` reads either type as float32.
 #pragma once
 
 struct half_bits {

@@ -1,10 +1,10 @@
-// The length of each row, and whether it can be scored at all.
+// The norm of each row, and whether the row can be scored.
+#include "gpu_kernels.h"
 #include "half.cuh"
-#include "kernels.h"
 #include "reduce.cuh"
 
-// Squares of what is allowed, 1e-20 to 1e20, fit float32 with room on both sides; what overflows or
-// vanishes is not allowed. The limits are a little wider than those of the CPU (1e-10 to 1e10 in
+// The squares of allowed norms, 1e-20 to 1e20, fit float32 with room on both sides; what overflows
+// or vanishes is not allowed. The limits are slightly wider than those of the CPU (1e-10 to 1e10 in
 // float64), so that rounding refuses nothing.
 template <class Number>
 static __device__ void norms_of(const Number* x, int dim, float* scratch, float* norms, int* bad) {

@@ -1,14 +1,14 @@
-// The image score: the mean of the largest energies, found one after the other by one block.
-#include "kernels.h"
+// The image score: the mean of the largest energies, which one block finds one after the other.
+#include "gpu_kernels.h"
 #include "reduce.cuh"
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
-    anoco_pool(const float* energy, const unsigned char* counted, int patches, int top,
-               float* score, int* peak) {
+    anoco_pool(const float* energy, const unsigned char* scored, int patches, int top, float* score,
+               int* peak) {
   __shared__ Ranked scratch[kWarps];
   bool broken = false;
   for (int p = threadIdx.x; p < patches; p += ANOCO_GPU_BLOCK)
-    broken |= counted[p] != 0 && energy[p] != energy[p];
+    broken |= scored[p] != 0 && energy[p] != energy[p];
   broken = __syncthreads_count(broken) != 0;
 
   Ranked last = ~(Ranked)0;
@@ -17,12 +17,12 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
   while (!broken && found < top) {
     Ranked mine = 0;
     for (int p = threadIdx.x; p < patches; p += ANOCO_GPU_BLOCK) {
-      if (counted[p] == 0) continue;
+      if (scored[p] == 0) continue;
       const Ranked r = ranked(energy[p], p);
       if (r < last && r > mine) mine = r;
     }
     last = reduce(mine, Largest(), scratch);
-    if (last == 0) break;  // fewer patches than that
+    if (last == 0) break;  // there are fewer patches
     if (found++ == 0) first = place_of(last);
     sum += value_of(last);
   }

@@ -1,8 +1,8 @@
-// Reductions over a block of ANOCO_GPU_BLOCK threads, in an order that depends on nothing but the
-// block; every thread gets the result.
+// Reductions over a block of ANOCO_GPU_BLOCK threads, in an order that depends only on the block;
+// every thread gets the result.
 #pragma once
 
-#include "kernels.h"
+#include "gpu_kernels.h"
 
 enum { kWarp = 32, kWarps = ANOCO_GPU_BLOCK / kWarp };
 #define ANOCO_ALL_LANES 0xffffffffu
@@ -25,12 +25,13 @@ struct Largest {
   }
 };
 
-// `scratch` is shared: kWarps numbers, free again at the block's next barrier.
+// `scratch` is shared memory for kWarps numbers, which is free again at the next barrier of the
+// block.
 template <class T, class Operation>
 static __device__ T reduce(T value, Operation operation, T* scratch) {
   for (int step = kWarp / 2; step > 0; step /= 2)
     value = operation(value, __shfl_xor_sync(ANOCO_ALL_LANES, value, step));
-  __syncthreads();  // until the result before this one was read
+  __syncthreads();  // until all threads have read the previous result
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
   __syncthreads();
   value = scratch[0];
@@ -38,8 +39,8 @@ static __device__ T reduce(T value, Operation operation, T* scratch) {
   return value;
 }
 
-// A value and where it is as one number: the larger value first, the lower place on a tie. 0 stands
-// for nothing at all; NaN must not get here.
+// A value and its place as one number: larger values come first, lower places on a tie. 0 stands
+// for no value; NaN must not be passed.
 typedef unsigned long long Ranked;
 
 static __device__ __forceinline__ Ranked ranked(float value, int place) {

@@ -1,8 +1,8 @@
-// Pillow's 8-bit antialiased bilinear resize, bit for bit as src/picture/resize.cpp, in two passes
-// over whole pictures; the pass that comes first reads the camera's format. One thread a pixel.
-#include "kernels.h"
+// Pillow's 8-bit antialiased bilinear resize, bit for bit as in src/picture/resize.cpp, in two
+// passes over whole pictures; the first pass reads the camera's format. One thread per pixel.
+#include "gpu_kernels.h"
 
-enum { kRgb = 1, kBgr = 2, kRgba = 3, kBgra = 4, kGrey = 5, kNv12 = 6 };  // ANOCO_RGB ...
+enum { kRgb = 1, kBgr = 2, kRgba = 3, kBgra = 4, kGray = 5, kNv12 = 6 };  // ANOCO_RGB ...
 
 enum { kWeightBits = 22, kHalf = 1 << (kWeightBits - 1) };
 
@@ -12,32 +12,32 @@ struct Source {
   long long stride, chroma_stride;
 };
 
-struct Colour {
+struct Color {
   int red, green, blue;
 };
 
 static __device__ int clip8(int value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
 
 // BT.601 as in src/picture/formats.cpp.
-static __device__ Colour from_nv12(int luma, int u, int v) {
+static __device__ Color from_nv12(int luma, int u, int v) {
   const int y = (luma > 16 ? luma - 16 : 0) * 1220542, half = 1 << 19;
   u -= 128;
   v -= 128;
-  Colour c;
+  Color c;
   c.red = clip8((y + 1673527 * v + half) >> 20);
   c.green = clip8((y - 852492 * v - 409993 * u + half) >> 20);
   c.blue = clip8((y + 2116026 * u + half) >> 20);
   return c;
 }
 
-static __device__ Colour pixel_of(const Source& from, int x, int y) {
+static __device__ Color pixel_of(const Source& from, int x, int y) {
   const unsigned char* row = from.image + y * from.stride;
-  Colour c;
+  Color c;
   if (from.format == kNv12) {
     const unsigned char* chroma = from.chroma + y / 2 * from.chroma_stride + x / 2 * 2;
     return from_nv12(row[x], chroma[0], chroma[1]);
   }
-  if (from.format == kGrey) {
+  if (from.format == kGray) {
     c.red = c.green = c.blue = row[x];
     return c;
   }
@@ -50,15 +50,15 @@ static __device__ Colour pixel_of(const Source& from, int x, int y) {
   return c;
 }
 
-// `reach` pixels from (x, y) on, one step right or one down from one to the next.
-static __device__ Colour weighted(const Source& from, int x, int y, bool down, const int* weights,
-                                  int reach) {
-  Colour sum;
+// Sums `reach` weighted pixels from (x, y) on, stepping right or down.
+static __device__ Color weighted(const Source& from, int x, int y, bool down, const int* weights,
+                                 int reach) {
+  Color sum;
   sum.red = sum.green = sum.blue = kHalf;
   for (int k = 0; k < reach; ++k) {
-    // Behind the last pixel that counts there may be none.
+    // There may be no pixel beyond the last one with a weight.
     if (weights[k] == 0) continue;
-    const Colour c = down ? pixel_of(from, x, y + k) : pixel_of(from, x + k, y);
+    const Color c = down ? pixel_of(from, x, y + k) : pixel_of(from, x + k, y);
     sum.red += c.red * weights[k];
     sum.green += c.green * weights[k];
     sum.blue += c.blue * weights[k];
@@ -70,7 +70,7 @@ static __device__ unsigned char to_byte(int sum) {
   return (unsigned char)min(sum >> kWeightBits, 255);
 }
 
-static __device__ void write_pixel(const Colour& sum, int channels, unsigned char* out) {
+static __device__ void write_pixel(const Color& sum, int channels, unsigned char* out) {
   out[0] = to_byte(sum.red);
   if (channels == 1) return;
   out[1] = to_byte(sum.green);
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_TILE* ANOCO_GPU_TILE)
   const int y = blockIdx.y * ANOCO_GPU_TILE + threadIdx.y;
   if (x >= width || y >= height) return;
   const Source from = {image, chroma, format, stride, chroma_stride};
-  const Colour sum = weighted(from, first[x], y, false, weights + (long long)x * reach, reach);
+  const Color sum = weighted(from, first[x], y, false, weights + (long long)x * reach, reach);
   write_pixel(sum, channels, out + y * out_stride + (long long)x * channels);
 }
 
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_TILE* ANOCO_GPU_TILE)
   const int y = blockIdx.y * ANOCO_GPU_TILE + threadIdx.y;
   if (x >= width || y >= height) return;
   const Source from = {image, chroma, format, stride, chroma_stride};
-  const Colour sum = weighted(from, x, first[y], true, weights + (long long)y * reach, reach);
+  const Color sum = weighted(from, x, first[y], true, weights + (long long)y * reach, reach);
   write_pixel(sum, channels, out + y * out_stride + (long long)x * channels);
 }
 

@@ -1,5 +1,6 @@
-// Section 3, step 2: t_i, the similarity of the first reference that the anchor does not vouch for.
-#include "kernels.h"
+// Section 3, step 2: t_i, the largest similarity of a reference that is not consistent with the
+// anchor.
+#include "gpu_kernels.h"
 #include "reduce.cuh"
 #include "similarity.cuh"
 

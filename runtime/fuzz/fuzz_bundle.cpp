@@ -1,17 +1,17 @@
 // Attacks everything that reads the bytes of a bundle. The first byte of an input chooses what the
-// rest is read as; nothing but a Failure of ANOCO_BAD_BUNDLE may come of it, whatever it is.
+// rest is read as; nothing but a Failure of ANOCO_BAD_BUNDLE may result.
 //
-// Checksums would keep an attacker who cannot compute them out, so they are put right here first.
+// Checksums would stop an attacker who cannot compute them, so they are corrected first.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
+#include "bundle/checksum.hpp"
 #include "bundle/documents.hpp"
 #include "bundle/json.hpp"
 #include "bundle/onnx_graph.hpp"
 #include "bundle/png.hpp"
 #include "bundle/safetensors.hpp"
-#include "bundle/sealed.hpp"
 #include "bundle/tensors.hpp"
 #include "failure.hpp"
 
@@ -35,7 +35,8 @@ InputContract contract() {
 
 std::string sealed_again(std::string_view text) {
   Json document = parse_json(text, "file");
-  return document.as<Json::Object>() == nullptr ? std::string(text) : seal(std::move(document));
+  return document.as<Json::Object>() == nullptr ? std::string(text)
+                                                : write_with_checksum(std::move(document));
 }
 
 void read_json(std::string_view text) {
@@ -47,8 +48,8 @@ void read_manifest(std::string_view text) { anoco::read_manifest(sealed_again(te
 
 void read_product(std::string_view text) {
   const Product product = anoco::read_product(sealed_again(text), "file");
-  const InputContract canvas = contract().canvas(product.tiles);
-  must(canvas.rows * canvas.stride == canvas.height && canvas.cols * canvas.stride == canvas.width);
+  const InputContract tiled = contract().tiled(product.tiles);
+  must(tiled.rows * tiled.stride == tiled.height && tiled.cols * tiled.stride == tiled.width);
 }
 
 void read_bank(std::string_view bytes) {
@@ -110,7 +111,8 @@ constexpr void (*kReaders[])(std::string_view) = {read_manifest, read_product,  
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  // A vector of their own: aligned as files are when they are read, and one byte too far is seen.
+  // The bytes are copied into a vector, which is aligned as the content of a file is and shows a
+  // read beyond its end.
   const Bytes bytes(data + 1, data + size);
   try {
     kReaders[data[0] % std::size(kReaders)](view(bytes));

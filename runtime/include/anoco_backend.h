@@ -2,7 +2,8 @@
  *
  * Fill in an anoco_backend, register it once, and name it in anoco_detector_options.backend. The
  * detector opens one engine and shares it between contexts; each context has a request of its own,
- * which it uses in one thread at a time. Nothing may throw across this interface.
+ * which it uses in one thread at a time. Callbacks must not throw; if one does, the call that
+ * needed it fails with ANOCO_INTERNAL.
  *
  * A function that fails returns a status other than ANOCO_OK and writes one line that says what is
  * wrong into `error`, which has room for `error_size` bytes with the final zero.

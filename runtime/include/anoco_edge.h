@@ -1,9 +1,9 @@
-/* anoco_edge.h - ANoCo inspection behind a C interface: the whole road from a picture to a
- * verdict, and its parts for those who bring a backbone of their own.
+/* anoco_edge.h - ANoCo inspection behind a C interface: the whole pipeline from a picture to a
+ * verdict, and its stages for programs that bring their own backbone.
  *
  *   anoco_bundle_open -> anoco_detector_open -> anoco_context_create -> anoco_inspect, again and
- *   again. anoco_detector_select changes over to another product, anoco_enroll teaches one.
- *   The parts: anoco_preprocess, anoco_score_patches (or bank and scorer), anoco_energy_map;
+ *   again. anoco_detector_select changes to another product, anoco_enroll adds references to one.
+ *   The stages: anoco_preprocess, anoco_score_patches (or bank and scorer), anoco_energy_map;
  *   anoco_cuda.h has the scorer for an NVIDIA device.
  *
  * Ownership. What an anoco_*_create or anoco_*_open gives belongs to the caller, who returns it to
@@ -264,8 +264,8 @@ typedef struct anoco_detector anoco_detector;
 
 enum { ANOCO_LOG_INFO = 1, ANOCO_LOG_WARNING = 2 };
 
-/* Told what a person may want to know. Called in the thread that makes the call; never while a
- * picture is inspected. It must not call this library. */
+/* Receives messages for a person. It is called in the thread that called the library, and never
+ * while a picture is inspected. It must not call the library. */
 typedef void (*anoco_log)(void* user, int32_t level, const char* text);
 
 typedef struct anoco_detector_options {
@@ -280,8 +280,8 @@ typedef struct anoco_detector_options {
   void* log_user;
   uint32_t allow_random; /* 1: accept a bundle with random weights */
   uint32_t gpu;          /* number of the CUDA device for scorer and backend, counted from 0 */
-  /* Where everything but the backbone is computed: "cpu", or "cuda" (see anoco_cuda.h). NULL:
-   * "cuda" where the backend keeps features on the device, else "cpu". */
+  /* The placement of everything but the backbone: "cpu", or "cuda" (see anoco_cuda.h). NULL: "cuda"
+   * if the backend keeps features on the device, else "cpu". */
   const char* scorer;
 } anoco_detector_options;
 
@@ -319,8 +319,8 @@ typedef struct anoco_context_options {
 #define ANOCO_CONTEXT_OPTIONS_INIT \
   { sizeof(anoco_context_options), 0, 0, 0, 0, 0 }
 
-/* Bytes that anoco_context_create would take, what the engine takes and the stacks of threads left
- * out. While products are changed over there may be two of it. */
+/* Bytes that anoco_context_create would take, without those of the engine and without the stacks of
+ * threads. While the product changes, twice as much may be in use. */
 ANOCO_API anoco_status anoco_query_memory(const anoco_detector* detector,
                                           const anoco_context_options* options, uint64_t* bytes);
 
@@ -332,7 +332,8 @@ ANOCO_API void anoco_context_destroy(anoco_context* context);
 
 enum { ANOCO_UNCALIBRATED = 0, ANOCO_GOOD = 1, ANOCO_ANOMALOUS = 2 };
 
-/* What a threshold rests on: the references alone, good parts that were held out, a person. */
+/* What a threshold is based on: the references alone, a calibration set of good parts, or a person.
+ */
 enum {
   ANOCO_THRESHOLD_NONE = 0,
   ANOCO_THRESHOLD_PROVISIONAL = 1,
@@ -356,7 +357,7 @@ typedef struct anoco_result {
   const int64_t* anchor; /* row of the bank */
   const float* similarity;
   const uint8_t* counted; /* 1: the patch was scored */
-  int64_t map_width;      /* the canvas: the model's input, or all tiles together */
+  int64_t map_width;      /* of the model's input, or of all tiles together */
   int64_t map_height;
   const float* map;
   const uint8_t* outline; /* 1: in a region; at the map's size */
@@ -377,8 +378,8 @@ typedef struct anoco_result {
         0                                                                                         \
   }
 
-/* Inspects one picture. Allocates nothing, but for this: on a CUDA device the first picture of
- * which another number of patches counts makes a new CUDA graph. `out` may be NULL. */
+/* Inspects one picture. It allocates nothing, with one exception: on a CUDA device a picture with a
+ * new number of scored patches makes a new CUDA graph. `out` may be NULL. */
 ANOCO_API anoco_status anoco_inspect(anoco_context* context, const anoco_image* image,
                                      anoco_result* out);
 

@@ -1,4 +1,4 @@
-// Memory that is taken once, aligned for vectors.
+// An array that is allocated once, aligned for vector instructions.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What goes wrong inside the library, until the C boundary turns it into a status.
+// The exception that the library throws inside; the C boundary turns it into a status.
 #pragma once
 
 #include <string>
@@ -15,6 +15,12 @@ struct Failure {
 
 [[noreturn]] inline void fail(anoco_status status, std::string text) {
   throw Failure{status, std::move(text)};
+}
+
+// The same with what to do about it: "what is wrong; what to do".
+[[noreturn]] inline void fail(anoco_status status, const std::string& what,
+                              const std::string& hint) {
+  fail(status, what + "; " + hint);
 }
 
 }  // namespace anoco

@@ -1,4 +1,4 @@
-/* A backend as a C99 program writes it: each patch's feature is the mean colour of its rows. */
+/* A backend in C99, whose only feature of a patch is the mean color of its rows. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* A test fails by saying what and where, and ends the program. */
+/* A failed check prints the condition and its place, and ends the program. */
 #ifndef ANOCO_TESTS_CHECK_H
 #define ANOCO_TESTS_CHECK_H
 

@@ -1,6 +1,6 @@
-// A backbone for tests that needs no engine: features from the mean colours of each patch. On the
-// picture of the bundle's self-test it returns what is expected, so that every bundle opens with
-// it.
+// A backbone for tests that needs no engine: features are computed from the mean colors of each
+// patch. For the picture of the bundle's self-test it returns the expected features, so that every
+// bundle opens with it.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ inline anoco_status create_request(void* engine, void** request, char*, size_t) 
 
 inline void destroy_request(void* request) { delete static_cast<Request*>(request); }
 
-inline void measure(const Engine& engine, const uint8_t* pixels, float* features) {
+inline void compute_features(const Engine& engine, const uint8_t* pixels, float* features) {
   const anoco::InputContract& input = engine.input;
   for (int64_t row = 0; row < input.rows; ++row)
     for (int64_t col = 0; col < input.cols; ++col) {
@@ -61,12 +61,12 @@ inline anoco_status run(void* request, const uint8_t* pixels, const float** feat
     *features = known.features.data();
     return ANOCO_OK;
   }
-  measure(*made->engine, pixels, made->features.data());
+  compute_features(*made->engine, pixels, made->features.data());
   *features = made->features.data();
   return ANOCO_OK;
 }
 
-// A picture of some pattern; its image points at its pixels, wherever it is moved.
+// A picture with some pattern; its image points at its pixels, also after a move.
 struct Picture {
   std::vector<uint8_t> pixels;
   anoco_image image = ANOCO_IMAGE_INIT;
@@ -94,7 +94,7 @@ inline anoco_backend describe(const char* name, const char* path) {
   return backend;
 }
 
-// Registers it as "fake"; `path` is the bundle's and must stay.
+// Registers it as "fake"; `path` is the bundle and must stay valid.
 inline anoco_status add(const char* path) {
   const anoco_backend backend = describe("fake", path);
   return anoco_register_backend(&backend);

@@ -1,10 +1,13 @@
 /* Stands in for libopenvino_c.so where a test needs devices or versions that this machine does not
  * have: FAKE_VERSION, FAKE_DEVICES ("CPU,GPU.0"), FAKE_RANK. Any graph takes uint8 [1, 64, 64, 3]
- * and gives float32 [1, 16, 8]. Compiling fails, and says what was asked for. */
+ * and gives float32 [1, 16, 8]. Compiling fails, and says what was asked for; with FAKE_THROW set
+ * it throws a C++ exception instead (throw_number.cpp). */
 #include <openvino/c/openvino.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+
+void throw_number(void);
 
 static char message[512] = "";
 static int64_t pixels[] = {1, 64, 64, 3}, features[] = {1, 16, 8};
@@ -30,6 +33,7 @@ ov_status_e ov_core_compile_model(const ov_core_t* core, const ov_model_t* model
                                   ov_compiled_model_t** compiled, ...) {
   va_list how;
   (void)core, (void)model;
+  if (getenv("FAKE_THROW") != NULL) throw_number();
   va_start(how, compiled);
   strcpy(message, device);
   for (size_t k = 0; k < count; ++k)

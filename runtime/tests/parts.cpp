@@ -1,21 +1,21 @@
-// The modules below the C interface, one by one, for tests/native/test_native_parts.py.
+// The parts below the C interface as C functions, for tests/native/test_native_parts.py.
 #include <cstring>
 #include <optional>
 #include <vector>
 
 #include "api/boundary.hpp"
-#include "picture/counted.hpp"
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
+#include "picture/augmentation.hpp"
+#include "picture/patch_mask.hpp"
 #include "picture/placement.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
-#include "picture/views.hpp"
 
 namespace {
 
 using namespace anoco;
 
-// As the tests say it.
+// An input contract as the tests pass it.
 struct PartsContract {
   int64_t width, height, letterbox, stride;
   uint8_t fill[4];
@@ -76,7 +76,7 @@ ANOCO_API anoco_status parts_to_rgb(const anoco_image* image, uint8_t* out) {
   return guarded([&] { to_rgb(checked_image(image), out); });
 }
 
-// One after the other with one preparer, as a context does.
+// Prepares the pictures one after the other with one preparer, as a context does.
 ANOCO_API anoco_status parts_prepare(const PartsContract* contract, int64_t max_width,
                                      int64_t max_height, const anoco_image* const* images,
                                      int64_t count, uint8_t* const* out, uint8_t* fits) {
@@ -98,22 +98,22 @@ ANOCO_API anoco_status parts_enlarge(const PartsContract* contract, int64_t widt
   });
 }
 
-// Of every picture and view in turn with one counter.
-ANOCO_API anoco_status parts_counted(const PartsContract* contract, const double* points,
-                                     int64_t point_count, const uint8_t* ignore,
-                                     int64_t ignore_width, int64_t ignore_height,
-                                     const int64_t* sizes, const double* views, int64_t count,
-                                     uint8_t* out) {
+// Computes the mask of every picture and view in turn with one object.
+ANOCO_API anoco_status parts_scored(const PartsContract* contract, const double* points,
+                                    int64_t point_count, const uint8_t* ignore,
+                                    int64_t ignore_width, int64_t ignore_height,
+                                    const int64_t* sizes, const double* views, int64_t count,
+                                    uint8_t* out) {
   return guarded([&] {
     std::optional<Mask> mask;
     if (ignore != nullptr)
       mask = Mask{ignore_width, ignore_height, {ignore, ignore + ignore_width * ignore_height}};
     const InputContract input = contract_of(*contract);
-    Counter counter(input, polygon_of(points, point_count), mask);
+    PatchMask patch_mask(input, polygon_of(points, point_count), mask);
     for (int64_t i = 0; i < count; ++i) {
       const Placement placement = place(input, sizes[2 * i], sizes[2 * i + 1]);
-      const uint8_t* counted = counter.counted(placement, affine_of(views + 6 * i));
-      std::memcpy(out + i * input.patches(), counted, size_t(input.patches()));
+      const uint8_t* scored = patch_mask.scored(placement, affine_of(views + 6 * i));
+      std::memcpy(out + i * input.patches(), scored, size_t(input.patches()));
     }
   });
 }
@@ -146,16 +146,16 @@ ANOCO_API void parts_box_in_source(const double* view, const double* box, double
 }
 
 ANOCO_API anoco_status parts_average(const PartsContract* contract, const double* views,
-                                     const float* energies, const uint8_t* counted, int64_t count,
+                                     const float* energies, const uint8_t* scored, int64_t count,
                                      const uint8_t* wanted, float* out) {
   return guarded([&] {
     const InputContract input = contract_of(*contract);
     ViewAverage average(input);
-    for (int round = 0; round < 2; ++round) {  // the second must not know of the first
+    for (int round = 0; round < 2; ++round) {  // the second must not depend on the first
       average.start();
       for (int64_t i = 0; i < count; ++i)
         average.add(affine_of(views + 6 * i), energies + i * input.patches(),
-                    counted + i * input.patches());
+                    scored + i * input.patches());
     }
     average.finish(wanted, out);
   });

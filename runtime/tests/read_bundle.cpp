@@ -16,11 +16,11 @@
 #include <iterator>
 
 #include "bundle/bundle.hpp"
+#include "bundle/checksum.hpp"
 #include "bundle/json.hpp"
 #include "bundle/onnx_graph.hpp"
 #include "bundle/png.hpp"
 #include "bundle/safetensors.hpp"
-#include "bundle/sealed.hpp"
 #include "bundle/sha256.hpp"
 #include "failure.hpp"
 
@@ -77,7 +77,7 @@ Json show(const Tiles& tiles) {
 
 Json show(const InputContract& input) {
   Array fill;
-  for (const int colour : input.fill) fill.push_back(colour);
+  for (const int color : input.fill) fill.push_back(color);
   return Object{{"width", input.width}, {"height", input.height}, {"fit", show(input.fit)},
                 {"fill", fill},         {"stride", input.stride}, {"rows", input.rows},
                 {"cols", input.cols},   {"dim", input.dim}};
@@ -168,7 +168,7 @@ Json show(const Bundle& bundle) {
     bundle.check_references(product);
     products.emplace_back(name,
                           Object{{"product", show(product)},
-                                 {"canvas", show(bundle.manifest().input.canvas(product.tiles))},
+                                 {"canvas", show(bundle.manifest().input.tiled(product.tiles))},
                                  {"bank", product.bank ? show(bundle.bank(product)) : Json()},
                                  {"mask", show(bundle.mask(product))},
                                  {"baseline", show(bundle.baseline(product))}});
@@ -217,8 +217,8 @@ std::string run(const std::string& what, const std::string& name) {
   std::ifstream stream(name, std::ios::binary);
   const Bytes file((std::istreambuf_iterator<char>(stream)), {});
   if (what == "json") return write_json(parse_json(view(file), name));
-  if (what == "seal") return seal(parse_json(view(file), name));
-  if (what == "sealed") return is_sealed(view(file)) ? "yes" : "no";
+  if (what == "seal") return write_with_checksum(parse_json(view(file), name));
+  if (what == "sealed") return has_valid_checksum(view(file)) ? "yes" : "no";
   if (what == "mask") return write_json(show(decode_mask(view(file), name)));
   if (what == "safetensors") {
     const Bytes again = write_safetensors(read_safetensors(view(file), name));

@@ -1,12 +1,12 @@
-// Finds the plan of a graph in the user's cache, as the TensorRT backend does, and reads it:
+// Finds the plan of a graph in the user's cache as the TensorRT backend does, and reads it:
 //   read_plans GRAPH VERSION FULL_VERSION [GPU CAPABILITY DRIVER]
-// Without a GPU named the one that is here is meant. Prints path, batch and size; exits with 1 and
-// a line where there is none, with 2 and the reason where one is refused.
+// If no GPU is named it uses the one of this machine. Prints path, batch and size. Exits with 1 and
+// a line of text if there is no plan, with 2 and the reason if one is refused.
 #include <cstdio>
 
+#include "backends/tensorrt/fingerprint.hpp"
+#include "backends/tensorrt/plan_cache.hpp"
 #include "failure.hpp"
-#include "fingerprint.hpp"
-#include "plan_cache.hpp"
 
 int main(int count, char** words) {
   if (count != 4 && count != 7) return 3;

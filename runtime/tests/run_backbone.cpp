@@ -11,9 +11,9 @@
 #include <memory>
 #include <vector>
 
-#include "check.h"
 #include "engine/engine.hpp"
 #include "failure.hpp"
+#include "tests/check.h"
 
 namespace {
 

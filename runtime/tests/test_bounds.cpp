@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "check.h"
 #include "scorer/bank.hpp"
+#include "tests/check.h"
 
 using anoco::Bank;
 using anoco::kernels;
@@ -58,7 +58,8 @@ Bank make_bank(const void* features, uint32_t type, int64_t rows, int64_t dim, i
   return Bank(options);
 }
 
-// The smallest bound minus similarity, at every level of the sketches; never below zero.
+// Returns the smallest bound minus similarity at every level of the sketches; it must never be
+// below zero.
 double attack(const Bank& bank, const Projection& projection, const Rows& queries) {
   const auto& k = kernels();
   const int64_t rows = bank.rows(), dim = bank.dim();
@@ -125,7 +126,7 @@ double attack_all(int64_t dim, int64_t directions, float noise) {
   double closest = 1;
   for (const int wild : {0, 3, 8}) {
     Rows bank = make(kRows, dim, std::max<int64_t>(1, directions), noise, wild);
-    // Numbers below 1e-38 are held with fewer digits, and products with them vanish.
+    // Numbers below 1e-38 have fewer digits, and products with them vanish.
     for (int64_t j = 0; j < kRows; j += 3) bank[size_t(j * dim + j % dim)] = 1e-41f;
     const Rows queries = make_queries(bank, dim, wild);
     const double gap = attack(bank.data(), ANOCO_FLOAT32, kRows, dim, directions, queries);
@@ -153,7 +154,7 @@ int main() {
   double skewed = 1;
   for (int round = 0; round < 200; ++round) skewed = std::min(skewed, attack_skewed(4));
   CHECK(skewed >= 0);
-  // Not so generous either that the bounds say nothing: a reference within the basis is met.
+  // The bounds must not be so generous that they say nothing: a reference within the basis is met.
   std::printf("%s: closest bound %.1e above\n", kernels().name, closest);
   CHECK(closest < 1e-2);
   return 0;

@@ -1,26 +1,26 @@
-// The readers below the bundle, one by one, on bytes made here. What Python writes is compared in
+// Tests the readers of a bundle one by one, on bytes made here. What Python writes is compared in
 // tests/native/test_native_bundle.py.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
 
+#include "bundle/checksum.hpp"
 #include "bundle/documents.hpp"
 #include "bundle/inflate.hpp"
 #include "bundle/json.hpp"
 #include "bundle/png.hpp"
 #include "bundle/safetensors.hpp"
-#include "bundle/sealed.hpp"
 #include "bundle/sha256.hpp"
 #include "bundle/tensors.hpp"
-#include "check.h"
 #include "failure.hpp"
+#include "tests/check.h"
 
 using namespace anoco;
 
 namespace {
 
-// The message of what is refused, "" where nothing is.
+// Returns the message of what was refused, or "" if nothing was.
 template <class Work>
 std::string refused(Work&& work) {
   try {
@@ -56,7 +56,9 @@ void json_is_read_as_it_is_written() {
 }
 
 void json_that_is_none_is_refused_with_its_place() {
-  CHECK(json_error("[1, 2,]") == "a.json is not JSON: a value is expected, at byte 6");
+  CHECK(json_error("[1, 2,]") ==
+        "a.json is not JSON: a value is expected, at byte 6; it is damaged or was edited: copy or "
+        "make it again");
   for (const char* text : {"",
                            " ",
                            "{",
@@ -131,7 +133,7 @@ void members_are_replaced_in_place_or_appended() {
   CHECK(write_json(document) == "{\n \"a\": \"x\",\n \"b\": 2,\n \"c\": true\n}");
 }
 
-// ---- hashes and seals
+// ---- hashes and checksums
 
 void hashes_are_those_of_the_standard() {
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -159,14 +161,15 @@ void hashes_do_not_depend_on_pieces_or_instructions() {
 }
 
 void a_sealed_document_shows_every_change() {
-  const std::string text = seal(parse_json(R"({"checksum": "", "a": [1, "\u00e9"]})", "a.json"));
-  CHECK(is_sealed(text) && text.back() == '\n');
+  const std::string text =
+      write_with_checksum(parse_json(R"({"checksum": "", "a": [1, "\u00e9"]})", "a.json"));
+  CHECK(has_valid_checksum(text) && text.back() == '\n');
   for (size_t i = 0; i < text.size(); ++i) {
     std::string changed = text;
     changed[i] = static_cast<char>(changed[i] ^ 1);
-    CHECK(!is_sealed(changed));
+    CHECK(!has_valid_checksum(changed));
   }
-  CHECK(!is_sealed(text.substr(0, text.size() - 1)) && !is_sealed(""));
+  CHECK(!has_valid_checksum(text.substr(0, text.size() - 1)) && !has_valid_checksum(""));
 }
 
 // ---- safetensors
@@ -306,12 +309,12 @@ void tiles_cover_the_canvas_or_are_refused() {
   tiles.columns = {0, 48};
   tiles.rows = {0};
   tiles.fit = Fit::letterbox;
-  const InputContract canvas = input.canvas(tiles);
-  CHECK(canvas.cols == 7 && canvas.rows == 4 && canvas.width == 112 && canvas.dim == 8);
-  CHECK(canvas.fit == Fit::letterbox && input.canvas(std::nullopt).cols == 4);
+  const InputContract tiled = input.tiled(tiles);
+  CHECK(tiled.cols == 7 && tiled.rows == 4 && tiled.width == 112 && tiled.dim == 8);
+  CHECK(tiled.fit == Fit::letterbox && input.tiled(std::nullopt).cols == 4);
   const auto error = [&](std::vector<int64_t> columns) {
     tiles.columns = std::move(columns);
-    return refused([&] { input.canvas(tiles); });
+    return refused([&] { input.tiled(tiles); });
   };
   CHECK(contains(error({0, 40, 48}), "tiles at 0, 40, 48 do not cover 112 pixels"));
   for (const auto& columns : std::vector<std::vector<int64_t>>{{0},

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "anoco_edge.h"
-#include "check.h"
+#include "tests/check.h"
 
-/* Sanitizers bring an allocator of their own. */
+/* Sanitizers replace the allocator. */
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define COUNT_ALLOCATIONS 1
 extern void* __libc_malloc(size_t size);
@@ -35,8 +35,8 @@ static float noise(void) {
   return (float)(noise_state >> 8) / 8388608.0f - 1.0f;
 }
 
-/* Patches around one of eight centres, or (far = 1) queries that resemble all references alike:
- * these have the whole bank for neighbours. */
+/* Patches around one of eight centers, or (far = 1) queries that resemble all references alike:
+ * these have the whole bank as neighbors. */
 static void fill_around(float spread, float far) {
   float centres[8 * DIM];
   noise_state = 1;
@@ -177,7 +177,7 @@ static void what_cannot_be_a_scorer(void) {
   refuse_scorer(bank, options, "floor is");
   options.floor = 0;
   options.metric = 3;
-  refuse_scorer(bank, options, "metric is 3");
+  refuse_scorer(bank, options, "metric is 3; use ANOCO_METRIC_PRODUCT");
   options.metric = 0;
   options.threads = 5000;
   refuse_scorer(bank, options, "threads is 5000");
@@ -239,7 +239,7 @@ static void the_same_bits_whatever_the_threads(int32_t directions) {
   anoco_scorer_destroy(three);
 }
 
-/* Leaving references out early must not show. */
+/* Leaving references out early must not change the results. */
 static void the_same_scores_with_and_without_a_projection(void) {
   anoco_bank_options options = whole_bank();
   anoco_scorer_options defaults = ANOCO_SCORER_OPTIONS_INIT;

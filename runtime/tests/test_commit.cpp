@@ -1,7 +1,7 @@
-// Writing a generation: whatever fails, at whichever step, leaves the old state or the new one.
+// Writes generations: whatever fails, at whichever step, leaves the old state or the new one.
 //
-// The program has a renameat and an fsync of its own, which the library's code calls in place of
-// the system's: they fail, or kill the process, when they are told to.
+// The program defines renameat and fsync, which the library's code calls in place of the system's;
+// they fail, or kill the process, on request.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,11 +18,11 @@
 #include <map>
 #include <string>
 
+#include "bundle/checksum.hpp"
 #include "bundle/commit.hpp"
 #include "bundle/json.hpp"
-#include "bundle/sealed.hpp"
-#include "check.h"
 #include "failure.hpp"
+#include "tests/check.h"
 
 namespace fs = std::filesystem;
 using anoco::Generation;
@@ -106,7 +106,7 @@ static const std::map<std::string, std::string> kSecond{
     {"bank-1.safetensors", "AA"},      {"references/b.png", "B"},
     {"bank-2.safetensors", "AABB"}};
 
-// A folder as a bundle has it, which goes away with the object.
+// A folder as in a bundle, which is removed with the object.
 class Place {
  public:
   Place() {
@@ -130,7 +130,7 @@ static void commit_locked(const anoco::ProductPlace& place, const Generation& ge
   anoco::commit(place, generation);
 }
 
-// The text of the failure; "" where there is none.
+// Returns the text of the failure, or "" if there is none.
 static std::string failure(const std::function<void()>& work, anoco_status status = ANOCO_STORAGE) {
   try {
     work();
@@ -199,7 +199,7 @@ static void a_kill_at_every_step_leaves_the_old_state_or_the_new_one() {
       const auto found = snapshot(place.folder());
       CHECK(found.at("product.json") == (committed ? "two" : "one"));
       for (const auto& [name, data] : committed ? kSecond : kFirst) CHECK(found.at(name) == data);
-      // The next change sweeps what was left half-written.
+      // The next change removes what was left half-written.
       commit_locked(place.part(), second());
       CHECK(snapshot(place.folder()) == kSecond);
     }
@@ -220,7 +220,7 @@ static void a_kill_in_the_first_commit_never_leaves_history_alone() {
       const auto found = snapshot(place.folder());
       CHECK(found.count("product.json") >= found.count("history/product-1.json"));
       if (found.count("product.json") == 0) continue;
-      // The next generation gives the first the history that it may lack.
+      // The next generation writes the history of the first if it is missing.
       commit_locked(place.part(), second());
       CHECK(snapshot(place.folder()) == kSecond);
     }
@@ -258,7 +258,8 @@ static void a_disk_that_fails_after_the_rename_loses_nothing() {
 }
 
 static std::string document(const std::string& bank) {
-  return anoco::seal(anoco::Json::Object{{"bank", anoco::Json::Object{{"path", bank}}}});
+  return anoco::write_with_checksum(
+      anoco::Json::Object{{"bank", anoco::Json::Object{{"path", bank}}}});
 }
 
 static void files_that_no_generation_names_are_swept() {
@@ -277,7 +278,7 @@ static void files_that_no_generation_names_are_swept() {
   const auto found = snapshot(place.folder());
   CHECK(found.size() == before.size() + 3);  // the bank, history, and somebody's notes
   CHECK(found.count("references/notes.txt") == 1 && found.count("bank-1.safetensors") == 1);
-  // Where a generation cannot be read, nobody knows what it names.
+  // If a generation cannot be read, it is unknown which files it names.
   std::ofstream(place.folder() / "history" / "product-1.json") << "damaged";
   std::ofstream(place.folder() / "bank-7.safetensors") << "of a kill?";
   commit_locked(place.part(), {8, 5, document("bank-5.safetensors"), {}});
@@ -320,7 +321,7 @@ static void a_file_that_was_there_stays_when_a_commit_fails() {
   const Place place;
   commit_locked(place.part(), first());
   Generation again = second();
-  again.files.push_back({"references/a.png", bytes("A")});  // the same picture, taught again
+  again.files.push_back({"references/a.png", bytes("A")});  // the same picture, enrolled again
   renames = {Fault::fails, 4, 0};
   CHECK(has(failure([&] { commit_locked(place.part(), again); }), "cannot write "));
   CHECK(snapshot(place.folder()) == kFirst);

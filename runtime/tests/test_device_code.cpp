@@ -1,10 +1,10 @@
-// What was embedded is what a driver takes: whole files, each for one target.
+// The embedded code is what a driver accepts: whole files, each for one target.
 #include <cstring>
 #include <set>
 #include <string>
 
-#include "check.h"
 #include "gpu/device_code.hpp"
+#include "tests/check.h"
 
 namespace {
 

@@ -1,12 +1,12 @@
-// Every table of kernels this processor runs against plain loops in float64.
+// Compares every table of kernels that this processor can run with plain loops in float64.
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <vector>
 
-#include "check.h"
 #include "kernels/kernels.hpp"
+#include "tests/check.h"
 
 using anoco::kBlock;
 using anoco::Kernels;

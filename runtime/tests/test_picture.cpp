@@ -1,25 +1,26 @@
-// The picture rooms take their memory once, and exactly as much as they said; then none. Built with
-// a sanitizer this also shows that they stay inside the caller's memory: pictures have no byte to
-// spare. What they compute is compared with Python in tests/native/test_native_parts.py.
+// The classes of src/picture take their memory once, exactly as much as they say, and then none.
+// Built with a sanitizer this also shows that they stay inside the caller's memory, because
+// pictures have no byte to spare. What they compute is compared with Python in
+// tests/native/test_native_parts.py.
 #include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <vector>
 
-#include "check.h"
-#include "picture/counted.hpp"
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
+#include "picture/augmentation.hpp"
+#include "picture/patch_mask.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
-#include "picture/views.hpp"
+#include "tests/check.h"
 
 namespace {
 
-int64_t taken = 0;  // bytes, ever
+int64_t taken = 0;  // bytes so far
 
 void* take(size_t bytes, size_t alignment) {
   taken += int64_t(bytes);
-  // aligned_alloc wants a multiple.
+  // aligned_alloc requires a multiple of the alignment.
   void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -52,12 +53,12 @@ InputContract contract_of(int64_t cols, int64_t rows, int64_t stride, Fit fit) {
   return contract;
 }
 
-template <class Room, class... Arguments>
-Room exactly(int64_t bytes, const Arguments&... arguments) {
+template <class Part, class... Arguments>
+Part exactly(int64_t bytes, const Arguments&... arguments) {
   const int64_t before = taken;
-  Room room(arguments...);
+  Part part(arguments...);
   CHECK(taken - before == bytes);
-  return room;
+  return part;
 }
 
 int64_t picture_bytes(uint32_t format, int64_t width, int64_t height) {
@@ -97,10 +98,12 @@ void prepare_all(const InputContract& contract, int64_t most) {
 void inspect_all(const InputContract& contract) {
   const std::vector<Point> region{{0.1, 0.1}, {0.9, 0.05}, {0.95, 0.9}};
   const Mask ignore{5, 3, std::vector<uint8_t>{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
-  Counter counter(contract, region, ignore);
-  (void)exactly<Counter>(Counter::bytes(contract), contract, std::vector<Point>{}, std::nullopt);
-  auto maker = exactly<MapMaker>(MapMaker::bytes(contract.rows, contract.cols, contract.stride),
-                                 contract.rows, contract.cols, contract.stride);
+  PatchMask patch_mask(contract, region, ignore);
+  (void)exactly<PatchMask>(PatchMask::bytes(contract, {}, {}), contract, std::vector<Point>{},
+                           std::nullopt);
+  auto maker = exactly<AnomalyMapBuilder>(
+      AnomalyMapBuilder::bytes(contract.rows, contract.cols, contract.stride), contract.rows,
+      contract.cols, contract.stride);
   auto finder = exactly<RegionFinder>(RegionFinder::bytes(contract), contract);
   auto average = exactly<ViewAverage>(ViewAverage::bytes(contract), contract);
 
@@ -116,11 +119,11 @@ void inspect_all(const InputContract& contract) {
   average.start();
   for (const Affine& view : {kIdentity, turned}) {
     warp(rgb.data(), contract.width, contract.height, view, contract.fill, warped.data());
-    average.add(view, energy.data(), counter.counted(placement, view));
+    average.add(view, energy.data(), patch_mask.scored(placement, view));
   }
-  const uint8_t* counted = counter.counted(placement);
-  average.finish(counted, mean.data());
-  maker.make(mean.data(), counted, map.data());
+  const uint8_t* scored = patch_mask.scored(placement);
+  average.finish(scored, mean.data());
+  maker.make(mean.data(), scored, map.data());
   finder.find(mean.data(), map.data(), 0.5, placement, 0, outline.data());
   CHECK(taken == before);
   CHECK(finder.count() > 0);

@@ -1,11 +1,12 @@
-// The thread pool: as many threads as were asked for take part, and those that are pinned stay.
+// Tests the thread pool: as many threads as requested take part, and pinned threads stay on their
+// processor.
 #include <sched.h>
 
 #include <atomic>
 #include <thread>
 #include <vector>
 
-#include "check.h"
+#include "tests/check.h"
 #include "threads/pool.hpp"
 
 namespace {
@@ -17,8 +18,8 @@ int allowed_processors() {
   return CPU_COUNT(&set);
 }
 
-// How many processors each thread may use. An item ends when every thread has one, so each thread
-// gets one.
+// Returns how many processors each thread may use. An item ends when every thread has one, so each
+// thread gets one.
 std::vector<int> seen_by(anoco::Pool& pool) {
   std::vector<int> processors(size_t(pool.threads()));
   std::atomic<int> arrived{0};

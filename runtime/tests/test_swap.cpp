@@ -1,15 +1,15 @@
-// Two threads with a context each inspect with one detector while a third changes the product back
-// and forth: every result is, bit for bit, what exactly one of the products gives. argv[1] is a
-// bundle whose first two products take pictures of the same size, argv[2] the scorer if not "cpu".
-// Made to run under TSan, too.
+// Two threads, each with a context, inspect with one detector while a third changes the product
+// back and forth: every result is, bit for bit, that of exactly one of the products. argv[1] is a
+// bundle whose first two products take pictures of the same size, argv[2] the execution provider if
+// it is not "cpu". It also runs under TSan.
 #include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "anoco_edge.h"
-#include "check.h"
-#include "fake_backend.hpp"
+#include "tests/check.h"
+#include "tests/fake_backend.hpp"
 
 namespace {
 

@@ -150,10 +150,10 @@ def test_a_document_has_a_size_that_is_read_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_native_reader_knows_the_same_letters() -> None:
-    """The table in runtime/src/bundle/letters.cpp is what this computes, in Unicode 14."""
+    """The table in runtime/src/bundle/unicode.cpp is what this computes, in Unicode 14."""
     if unicodedata.unidata_version != "14.0.0":
         pytest.skip(f"this Python knows Unicode {unicodedata.unidata_version}, the table 14.0.0")
-    text = (RUNTIME / "src/bundle/letters.cpp").read_text()
+    text = (RUNTIME / "src/bundle/unicode.cpp").read_text()
     pairs = re.findall(r"\{0x([0-9A-F]+), 0x([0-9A-F]+)\}", text)
     table = {point for first, last in pairs for point in range(int(first, 16), int(last, 16) + 1)}
     assert table == {point for point in range(0x80, 0x110000) if chr(point).isalnum()}

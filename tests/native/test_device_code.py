@@ -42,7 +42,7 @@ def codes(script: ModuleType) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def kernels() -> set[str]:
-    return set(re.findall(r"X\((anoco_\w+)\)", (CUDA / "kernels.h").read_text()))
+    return set(re.findall(r"X\((anoco_\w+)\)", (CUDA / "gpu_kernels.h").read_text()))
 
 
 def test_every_target_has_every_kernel_and_none_spills(

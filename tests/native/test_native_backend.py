@@ -125,14 +125,20 @@ def fake(tmp_path: Path, openvino: Path, run: Run) -> Run:
 
     def runs(*, without: str = "", **how: Any) -> subprocess.CompletedProcess[bytes]:
         hidden = [f"-D{without}=gone"] if without else []
-        source = str(RUNTIME / "tests/fake_openvino.c")
-        include = f"-I{openvino}/include"
-        command = ["cc", "-shared", "-fPIC", include, *hidden, source, "-o", str(library)]
-        subprocess.run(command, check=True)
+        flags = ["-shared", "-fPIC", "-fexceptions", f"-I{openvino}/include", *hidden]
+        in_c = ["-x", "c", str(RUNTIME / "tests/fake_openvino.c")]
+        in_cpp = ["-x", "c++", str(RUNTIME / "tests/throw_number.cpp")]
+        subprocess.run(["c++", *flags, *in_c, *in_cpp, "-o", str(library)], check=True)
         defaults = {"FAKE_VERSION": "2026.1.0-1-abc", "FAKE_DEVICES": "CPU", "FAKE_SHIFT": "0"}
         return run(library=library, **{**defaults, **how})
 
     return runs
+
+
+def test_an_exception_of_unknown_type_becomes_a_status(fake: Run) -> None:
+    """A library that throws something else than a std::exception does not end the process."""
+    text = refused(fake(FAKE_THROW="1"), INTERNAL)
+    assert "an exception of unknown type was thrown" in text
 
 
 @pytest.mark.parametrize("version", ["2023.3.0", "2024.5.0", "nonsense"])
@@ -164,7 +170,7 @@ def test_devices_and_options_are_those_of_the_python_engine(
     device = pick_device(asked, found.split(","))
     chosen = [f"{key}={value}" for key, value in options(device, threads).items() if value]
     text = refused(fake(FAKE_DEVICES=found, device=asked, threads=threads), ENGINE)
-    assert text.endswith(f": {device} {' '.join(chosen)}\n"), text
+    assert f": {device} {' '.join(chosen)}; try another device" in text
 
 
 @pytest.mark.parametrize(("shift", "accepted"), [(-1, True), (1, True), (2, False)])

@@ -489,7 +489,7 @@ def counted(
     mask_size = (0, 0) if ignore is None else (ignore.shape[1], ignore.shape[0])
     asked = np.array(sizes, np.int64), np.array(views, np.float64)
     status = parts(
-        "parts_counted", as_parts(c), points, len(points), mask, *mask_size, *asked, len(sizes), out
+        "parts_scored", as_parts(c), points, len(points), mask, *mask_size, *asked, len(sizes), out
     )
     if status != 0:
         raise LookupError(parts.error)

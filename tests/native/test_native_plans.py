@@ -181,7 +181,8 @@ def test_whether_the_backend_was_built(native_build: Path) -> None:
     """CI names by this test that it did not compile the backend, where no headers exist."""
     if not any(native_build.rglob("tensorrt/backend.cpp.o")):
         pytest.skip(
-            "TensorRT's headers (NvInfer.h) are not here: runtime/backends/tensorrt/backend.cpp "
-            "and library.cpp were not compiled (-DANOCO_TENSORRT_INCLUDE=FOLDER compiles them)"
+            "TensorRT's headers (NvInfer.h) are not here: backend.cpp and library.cpp in "
+            "runtime/src/backends/tensorrt were not compiled "
+            "(-DANOCO_TENSORRT_INCLUDE=FOLDER compiles them)"
         )
-    assert not any(native_build.rglob("tensorrt/absent.cpp.o"))
+    assert not any(native_build.rglob("tensorrt/unavailable.cpp.o"))

@@ -4,21 +4,20 @@
 
 namespace {
 
-// Room of its own for each thread, so that an error never needs memory.
+// Each thread has a buffer of its own, so that reporting an error never allocates.
 thread_local char last_error[1024] = "";
 
 }  // namespace
 
-anoco_status anoco::remember(anoco_status status, const char* text) noexcept {
+void anoco::remember(const char* text) noexcept {
   std::strncpy(last_error, text, sizeof last_error - 1);
-  return status;
 }
 
 int anoco::scoring_threads(uint32_t threads) {
   constexpr uint32_t kMost = 1024;
   if (threads > kMost)
-    fail(ANOCO_INVALID_ARGUMENT,
-         "threads is " + std::to_string(threads) + ": at most " + std::to_string(kMost));
+    fail(ANOCO_INVALID_ARGUMENT, "threads is " + std::to_string(threads),
+         "use at most " + std::to_string(kMost) + ", or 0 for all processors");
   return threads != 0 ? int(threads) : available_processors();
 }
 

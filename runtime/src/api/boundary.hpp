@@ -1,34 +1,23 @@
-// What every function of the C boundary does: no exception passes, arguments are checked, structs
-// of other versions are understood.
+// Shared by every function of the C boundary: no exception crosses it, arguments are checked, and
+// structs of other versions are understood.
 #pragma once
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <new>
 #include <string>
 
 #include "failure.hpp"
+#include "status_guard.hpp"
 
 namespace anoco {
 
-// Keeps the text for anoco_last_error and returns the status.
-anoco_status remember(anoco_status status, const char* text) noexcept;
+// Keeps the text for anoco_last_error.
+void remember(const char* text) noexcept;
 
+// The guard of a C function: the text of what went wrong is kept for anoco_last_error.
 template <class Work>
 anoco_status guarded(Work&& work) noexcept {
-  try {
-    work();
-    return ANOCO_OK;
-  } catch (const Failure& failure) {
-    return remember(failure.status, failure.text.c_str());
-  } catch (const std::bad_alloc&) {
-    return remember(ANOCO_OUT_OF_MEMORY, anoco_status_text(ANOCO_OUT_OF_MEMORY));
-  } catch (const std::exception& error) {
-    return remember(ANOCO_INTERNAL, error.what());
-  } catch (...) {
-    return remember(ANOCO_INTERNAL, anoco_status_text(ANOCO_INTERNAL));
-  }
+  return status_guard(work, remember);
 }
 
 inline void need(const void* pointer, const char* name) {
@@ -42,7 +31,8 @@ inline void check_struct_size(uint32_t given, size_t known) {
              ": fill structs with their INIT macro, and use the header of this library");
 }
 
-// A caller compiled against an older header gives a shorter struct, the rest keeps its defaults.
+// A caller that was compiled against an older header passes a shorter struct; the fields that it
+// lacks keep their defaults.
 template <class Options>
 Options read_options(const Options* given, Options defaults) {
   if (given == nullptr) return defaults;
@@ -51,7 +41,7 @@ Options read_options(const Options* given, Options defaults) {
   return defaults;
 }
 
-// What a later version may give a meaning to must not hold anything yet.
+// A reserved field must be zero, so that a later version can give it a meaning.
 inline void check_reserved(uint32_t value, const char* whose) {
   if (value != 0)
     fail(ANOCO_INVALID_ARGUMENT, std::string(whose) + " reserved field is " +
@@ -59,7 +49,7 @@ inline void check_reserved(uint32_t value, const char* whose) {
                                      ": fill structs with their INIT macro");
 }
 
-// Such a caller also gets a shorter struct. To be called before the work is done: it may fail.
+// Checks a struct that results are written to, before the work is done, because the check may fail.
 template <class Out>
 void check_out(const Out* out) {
   need(out, "out");
@@ -72,7 +62,7 @@ void write_out(Out* out, Out value) {
   std::memcpy(out, &value, value.struct_size);
 }
 
-// What scorers and contexts are asked for alike: 0 threads are all processors.
+// Returns the number of threads for a scorer or a context; 0 means all processors.
 int scoring_threads(uint32_t threads);
 
 }  // namespace anoco

@@ -33,7 +33,7 @@ int cublas_version() {
   return 10000 * parts[0] + 100 * parts[1] + parts[2];
 }
 
-// In the order in which things are missing.
+// Fills in what is known, in the order in which things can be missing.
 void find_out(uint32_t device, anoco_cuda_info& info) {
   info.built = device_codes().second > 0 ? 1 : 0;
   info.driver_version = gpu::driver().version;
@@ -50,16 +50,19 @@ void find_out(uint32_t device, anoco_cuda_info& info) {
 
 void check_sizes(const anoco_bank_options& bank, int64_t rows) {
   if (bank.rows > INT_MAX || bank.dim > INT_MAX || rows > INT_MAX)
-    fail(ANOCO_INVALID_ARGUMENT, "a CUDA device takes up to 2147483647 patches");
+    fail(ANOCO_INVALID_ARGUMENT, "a CUDA device takes up to 2147483647 patches",
+         "thin the bank, or score on the CPU");
 }
 
 anoco_cuda_options read_cuda(const anoco_cuda_options* given) {
   const auto options = read_options(given, anoco_cuda_options ANOCO_CUDA_OPTIONS_INIT);
   check_reserved(options.reserved, "the CUDA options'");
   if (options.device > INT_MAX)
-    fail(ANOCO_INVALID_ARGUMENT, "device is " + std::to_string(options.device));
+    fail(ANOCO_INVALID_ARGUMENT, "device is " + std::to_string(options.device),
+         "give the number of a CUDA device, counted from 0");
   if (options.max_rows < 0)
-    fail(ANOCO_INVALID_ARGUMENT, "max_rows is " + std::to_string(options.max_rows));
+    fail(ANOCO_INVALID_ARGUMENT, "max_rows is " + std::to_string(options.max_rows),
+         "give 0, or the most rows that you will score at once");
   return options;
 }
 
@@ -73,7 +76,8 @@ anoco_patch_scores read_scores(const anoco_patch_scores* given) {
 }
 
 void check_rows(int64_t rows) {
-  if (rows < 0 || rows > INT_MAX) fail(ANOCO_INVALID_ARGUMENT, "rows is " + std::to_string(rows));
+  if (rows < 0 || rows > INT_MAX)
+    fail(ANOCO_INVALID_ARGUMENT, "rows is " + std::to_string(rows), "give 0 to 2147483647");
 }
 
 anoco_device_patches read_patches(const anoco_device_patches* given) {

@@ -28,7 +28,7 @@ DetectorSettings read_detector(const anoco_detector_options* given) {
   DetectorSettings settings;
   settings.engine = {text_or(options.backend, "openvino"), text_or(options.device, ""),
                      text_or(options.library, ""), options.threads, options.gpu};
-  settings.scorer = text_or(options.scorer, "");
+  settings.provider = text_or(options.scorer, "");
   settings.product = text_or(options.product, "");
   settings.threshold = options.threshold;
   settings.allow_random = options.allow_random != 0;
@@ -61,7 +61,7 @@ int32_t verdict(const Workspace& found) {
 
 anoco_result describe(const Workspace& found) {
   const LoadedProduct& product = found.product();
-  const InputContract& canvas = product.canvas();
+  const InputContract& input = product.input();
   anoco_result result = ANOCO_RESULT_INIT;
   result.verdict = verdict(found);
   result.score = found.score();
@@ -69,19 +69,19 @@ anoco_result describe(const Workspace& found) {
   result.ratio = product.threshold() > 0 ? found.score() / product.threshold() : 0;
   result.product = product.product().name.c_str();
   result.generation = product.product().generation;
-  result.rows = canvas.rows;
-  result.cols = canvas.cols;
+  result.rows = input.rows;
+  result.cols = input.cols;
   result.energy = found.energy();
   result.anchor = found.anchor();
   result.similarity = found.similarity();
-  result.counted = found.counted();
-  result.map_width = canvas.width;
-  result.map_height = canvas.height;
+  result.counted = found.scored();
+  result.map_width = input.width;
+  result.map_height = input.height;
   result.map = found.map();
   result.outline = found.outline();
   result.region_count = found.region_count();
-  result.peak_row = found.peak() / canvas.cols;
-  result.peak_col = found.peak() % canvas.cols;
+  result.peak_row = found.peak() / input.cols;
+  result.peak_col = found.peak() % input.cols;
   result.picture_left = found.placement().left;
   result.picture_top = found.placement().top;
   result.picture_width = found.placement().width;
@@ -104,26 +104,30 @@ anoco_region describe(const Region& found) {
 }
 
 anoco_evidence find_evidence(const Workspace& found, int64_t row, int64_t col) {
-  const InputContract& canvas = found.product().canvas();
-  if (row < 0 || row >= canvas.rows || col < 0 || col >= canvas.cols)
-    fail(ANOCO_INVALID_ARGUMENT, "patch " + std::to_string(row) + ", " + std::to_string(col) +
-                                     " lies outside the grid of " + std::to_string(canvas.rows) +
-                                     " x " + std::to_string(canvas.cols));
-  const int64_t patch = row * canvas.cols + col;
-  if (!found.counted()[patch])
+  const InputContract& input = found.product().input();
+  if (row < 0 || row >= input.rows || col < 0 || col >= input.cols)
     fail(ANOCO_INVALID_ARGUMENT,
-         "patch " + std::to_string(row) + ", " + std::to_string(col) + " was not inspected");
-  const Witness witness = found.product().witness(found.anchor()[patch]);
-  const Box query = found.placement().to_picture(patch_box(canvas, row, col));
+         "patch " + std::to_string(row) + ", " + std::to_string(col) +
+             " lies outside the grid of " + std::to_string(input.rows) + " x " +
+             std::to_string(input.cols),
+         "rows and columns count from 0");
+  const int64_t patch = row * input.cols + col;
+  if (!found.scored()[patch])
+    fail(ANOCO_INVALID_ARGUMENT,
+         "patch " + std::to_string(row) + ", " + std::to_string(col) + " was not inspected",
+         "ask for a patch whose result.counted is 1: others lie outside the region of interest, "
+         "under the mask or in fill");
+  const Evidence source = found.product().evidence(found.anchor()[patch]);
+  const Box query = found.placement().to_picture(patch_box(input, row, col));
   anoco_evidence evidence = ANOCO_EVIDENCE_INIT;
-  evidence.reference = witness.reference->name.c_str();
-  evidence.file = witness.file->c_str();
-  evidence.row = witness.row;
-  evidence.col = witness.col;
-  evidence.x0 = witness.box.x0;
-  evidence.y0 = witness.box.y0;
-  evidence.x1 = witness.box.x1;
-  evidence.y1 = witness.box.y1;
+  evidence.reference = source.reference->name.c_str();
+  evidence.file = source.file->c_str();
+  evidence.row = source.row;
+  evidence.col = source.col;
+  evidence.x0 = source.box.x0;
+  evidence.y0 = source.box.y0;
+  evidence.x1 = source.box.x1;
+  evidence.y1 = source.box.y1;
   evidence.query_x0 = query.x0;
   evidence.query_y0 = query.y0;
   evidence.query_x1 = query.x1;
@@ -162,7 +166,7 @@ anoco_status anoco_query_memory(const anoco_detector* detector,
     need(bytes, "bytes");
     const ContextSettings settings = read_context(options);
     const Detector& from = *detector->detector;
-    *bytes = uint64_t(from.road().bytes(*from.product(), settings));
+    *bytes = uint64_t(from.execution_provider().bytes(*from.product(), settings));
   });
 }
 
@@ -193,8 +197,8 @@ anoco_status anoco_result_region(anoco_context* context, int64_t number, anoco_r
     check_out(out);
     context->context.with_result([&](const Workspace& found) {
       if (number < 0 || number >= found.region_count())
-        fail(ANOCO_INVALID_ARGUMENT,
-             "region " + std::to_string(number) + " of " + std::to_string(found.region_count()));
+        fail(ANOCO_INVALID_ARGUMENT, "there is no region " + std::to_string(number),
+             "the result has " + std::to_string(found.region_count()) + ", counted from 0");
       write_out(out, describe(found.region(number)));
     });
   });

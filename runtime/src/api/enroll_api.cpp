@@ -1,4 +1,4 @@
-// The C boundary of teaching.
+// The C boundary of enrollment.
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +22,9 @@ std::vector<anoco::NamedPicture> read_pictures(const anoco_image* const* picture
     if (names != nullptr) anoco::need(names[k], "a name");
     const std::string name =
         names != nullptr ? names[k] : "frame-" + std::to_string(k + 1) + ".png";
-    if (name.empty()) anoco::fail(ANOCO_INVALID_ARGUMENT, "a picture has an empty name");
+    if (name.empty())
+      anoco::fail(ANOCO_INVALID_ARGUMENT, "a picture has an empty name",
+                  "name every picture, or leave options.names out");
     read.push_back({name, anoco::checked_image(pictures[k])});
     anoco::check_on_host(read.back().image);
   }
@@ -38,15 +40,15 @@ extern "C" anoco_status anoco_enroll(anoco_detector* detector, const anoco_image
     anoco::need(detector, "detector");
     if (out != nullptr) anoco::check_out(out);
     const auto asked = anoco::read_options(options, anoco_enroll_options ANOCO_ENROLL_OPTIONS_INIT);
-    anoco::check_reserved(asked.reserved, "the enrol options'");
+    anoco::check_reserved(asked.reserved, "the enroll options'");
     std::optional<std::string> product;
     if (asked.product != nullptr) product = asked.product;
     const auto given = read_pictures(pictures, count, asked.names);
     const anoco::Teacher teacher(detector->detector->bundle(), detector->detector->engine());
-    const anoco::Taught taught = teacher.enroll(given, product);
+    const anoco::EnrollmentSummary summary = teacher.enroll(given, product);
     if (out == nullptr) return;
-    anoco::write_out(out, anoco_enrolled{sizeof(anoco_enrolled), 0, taught.added, taught.duplicates,
-                                         taught.references, taught.patches, taught.generation,
-                                         taught.threshold});
+    anoco::write_out(out, anoco_enrolled{sizeof(anoco_enrolled), 0, summary.added,
+                                         summary.duplicates, summary.references, summary.patches,
+                                         summary.generation, summary.threshold});
   });
 }

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "api/boundary.hpp"
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
 #include "picture/prepare.hpp"
 
 namespace {
@@ -55,7 +55,8 @@ void check_energy(const float* energy, const uint8_t* counted, int64_t patches) 
   for (int64_t i = 0; i < patches; ++i)
     if ((counted == nullptr || counted[i] != 0) && !std::isfinite(energy[i]))
       fail(ANOCO_INVALID_ARGUMENT,
-           "the energy of patch " + std::to_string(i) + " is " + std::to_string(energy[i]));
+           "the energy of patch " + std::to_string(i) + " is " + std::to_string(energy[i]),
+           "give finite energies, or set counted to 0 for that patch");
 }
 
 }  // namespace
@@ -84,7 +85,7 @@ anoco_status anoco_energy_map(const float* energy, const uint8_t* counted, int64
     need(out, "out");
     check_grid(rows, cols, stride);
     check_energy(energy, counted, rows * cols);
-    anoco::MapMaker(rows, cols, stride).make(energy, counted, out);
+    anoco::AnomalyMapBuilder(rows, cols, stride).make(energy, counted, out);
   });
 }
 

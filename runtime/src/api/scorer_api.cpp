@@ -22,7 +22,7 @@ anoco_status anoco_bank_create(const anoco_bank_options* options, anoco_bank** o
   return guarded([&] {
     need(out, "out");
     auto bank = std::make_shared<const Bank>(read_bank(options));
-    bank->projection();  // now, not with the first scorer
+    bank->projection();  // compute it now, not with the first scorer
     *out = new anoco_bank{std::move(bank)};
   });
 }
@@ -34,7 +34,7 @@ anoco_status anoco_scorer_query_memory(const anoco_bank* bank, const anoco_score
   return guarded([&] {
     need(bank, "bank");
     need(bytes, "bytes");
-    *bytes = uint64_t(Layout(*bank->bank, read_settings(options, kDefaultMemory)).bytes);
+    *bytes = uint64_t(Scorer::bytes(bank->bank, read_settings(options, kDefaultMemory)));
   });
 }
 
@@ -54,7 +54,7 @@ anoco_status anoco_scorer_score(anoco_scorer* scorer, const float* query, int64_
                                 int64_t* neighbors) {
   return guarded([&] {
     need(scorer, "scorer");
-    if (rows < 0) fail(ANOCO_INVALID_ARGUMENT, "rows is " + std::to_string(rows));
+    if (rows < 0) fail(ANOCO_INVALID_ARGUMENT, "rows is " + std::to_string(rows), "give 0 or more");
     if (rows > 0) need(query, "query");
     scorer->scorer.score(query, rows, {energy, anchor, similarity, neighbors});
   });
@@ -69,7 +69,7 @@ anoco_status anoco_score_patches(const anoco_bank_options* bank,
                                  int64_t rows, float* energy, int64_t* anchor, float* similarity,
                                  int64_t* neighbors) {
   return guarded([&] {
-    if (rows < 0) fail(ANOCO_INVALID_ARGUMENT, "rows is " + std::to_string(rows));
+    if (rows < 0) fail(ANOCO_INVALID_ARGUMENT, "rows is " + std::to_string(rows), "give 0 or more");
     if (rows > 0) need(query, "query");
     const Settings settings = read_settings(options, kDefaultMemory);
     Scorer scorer(std::make_shared<const Bank>(read_bank(bank)), settings);

@@ -16,7 +16,8 @@ anoco_bank_options read_bank(const anoco_bank_options* given) {
          "type is " + std::to_string(options.type) + ": use ANOCO_FLOAT32 or ANOCO_FLOAT16");
   if (options.rows < 1 || options.dim < 1 || options.rows > kMost / options.dim)
     fail(ANOCO_INVALID_ARGUMENT,
-         "the bank is " + std::to_string(options.rows) + " x " + std::to_string(options.dim));
+         "the bank is " + std::to_string(options.rows) + " x " + std::to_string(options.dim),
+         "give at least one row and one number in it, and at most 2^40 numbers");
   if (options.directions < -1 || options.directions > options.dim)
     fail(ANOCO_INVALID_ARGUMENT,
          "directions is " + std::to_string(options.directions) + ": use -1, or 0 up to dim");
@@ -27,7 +28,8 @@ Settings read_settings(const anoco_scorer_options* given, int64_t memory) {
   const auto options = read_options(given, anoco_scorer_options ANOCO_SCORER_OPTIONS_INIT);
   check_reserved(options.reserved, "the scorer options'");
   if (options.metric > ANOCO_METRIC_COSINE)
-    fail(ANOCO_INVALID_ARGUMENT, "metric is " + std::to_string(options.metric));
+    fail(ANOCO_INVALID_ARGUMENT, "metric is " + std::to_string(options.metric),
+         "use ANOCO_METRIC_PRODUCT, ANOCO_METRIC_L2 or ANOCO_METRIC_COSINE");
   if (!(options.lambda >= 1e-24 && options.lambda <= 1e24))
     fail(ANOCO_INVALID_ARGUMENT, "lambda is " + std::to_string(options.lambda) +
                                      ": it must be a number from 1e-24 to 1e24");

@@ -1,4 +1,4 @@
-// What callers say of banks and scorers, checked: the same for the CPU and for devices.
+// Reads and checks the options of banks and scorers, the same for the CPU and for devices.
 #pragma once
 
 #include "scorer/layout.hpp"
@@ -7,7 +7,7 @@ namespace anoco {
 
 anoco_bank_options read_bank(const anoco_bank_options* given);
 
-// `memory` is used where the caller leaves it open, in bytes.
+// `memory` is the number of bytes to use where the caller does not give one.
 Settings read_settings(const anoco_scorer_options* given, int64_t memory);
 
 }  // namespace anoco

@@ -1,4 +1,4 @@
-// Versions and the words of each status.
+// Versions, and the text of each status.
 #include "anoco_edge.h"
 #include "kernels/kernels.hpp"
 

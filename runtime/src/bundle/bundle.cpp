@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "bundle/beneath.hpp"
+#include "bundle/directory.hpp"
 #include "bundle/documents.hpp"
 #include "bundle/files.hpp"
 #include "bundle/onnx_graph.hpp"
@@ -20,14 +20,14 @@ namespace fs = std::filesystem;
 const std::string kGraph = "backbone.onnx";
 constexpr char kManifest[] = "manifest.json", kProducts[] = "products", kProduct[] = "product.json";
 
-// Whether a file of the manifest lies beside the graph and is named after it.
+// Tells whether a file of the manifest lies beside the graph and is named after it.
 bool holds_weights(const std::string& path) {
   return path.compare(0, kGraph.size() + 1, kGraph + ".") == 0 && path.find('/') == path.npos;
 }
 
 [[noreturn]] void refuse(const std::string& text) { fail(ANOCO_BAD_BUNDLE, text); }
 
-// What the system does not hand over is a bundle that cannot be used.
+// Runs `work`; a file that the system cannot read makes the bundle unusable.
 template <class Work>
 auto reading(const fs::path& path, Work&& work) {
   try {
@@ -35,7 +35,8 @@ auto reading(const fs::path& path, Work&& work) {
   } catch (const std::system_error& error) {
     if (error.code() == std::errc::no_such_file_or_directory)
       refuse(path.string() + " is missing; the bundle is incomplete: copy it again");
-    refuse(path.string() + " cannot be read: " + error.code().message());
+    refuse(path.string() + " cannot be read: " + error.code().message() +
+           "; check the permissions and the disk");
   }
 }
 
@@ -64,8 +65,9 @@ Bundle Bundle::open(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(root, error))
     refuse("there is no bundle at " + path + "; make one with: anoco-edge export");
-  const bool there = reading(root, [&] { return Directory::open(root).exists(kManifest); });
-  if (!there) refuse(path + " has no manifest.json, so it is not a bundle");
+  const bool has_manifest = reading(root, [&] { return Directory::open(root).exists(kManifest); });
+  if (!has_manifest)
+    refuse(path + " has no manifest.json, so it is not a bundle; make one with: anoco-edge export");
   const Bytes text = read_text(root, kManifest);
   Bundle bundle(root, read_manifest(view(text), file.string()), sha256_hex(view(text)));
   for (const FileRecord& record : bundle.manifest_.files) bundle.locate(record, root);
@@ -108,7 +110,8 @@ Bytes Bundle::read(const FileRecord& record, const fs::path& folder) const {
 const FileRecord& Bundle::file(const std::string& name) const {
   for (const FileRecord& record : manifest_.files)
     if (record.path == name) return record;
-  refuse((path_ / kManifest).string() + " does not list " + name);
+  refuse((path_ / kManifest).string() + " does not list " + name +
+         "; the bundle is incomplete: export it again");
 }
 
 std::vector<const FileRecord*> Bundle::graph_files() const {
@@ -174,12 +177,14 @@ Product Bundle::product(const std::string& name) const {
   const std::vector<std::string> names = products();
   if (std::find(names.begin(), names.end(), name) == names.end())
     fail(ANOCO_NO_PRODUCT, path_.string() + " has no product " + anoco::quoted(name) + "; " +
-                               (names.empty() ? "it has none yet" : "it has: " + joined(names)));
+                               (names.empty() ? "it has none yet: " + teach_hint(path_)
+                                              : "it has: " + joined(names)));
   const fs::path file = product_folder(name) / kProduct;
   const Bytes text = product_text(name);
   Product product = read_product(view(text), file.string());
   if (product.name != name)
-    refuse(file.string() + " belongs to product " + anoco::quoted(product.name));
+    refuse(file.string() + " belongs to product " + anoco::quoted(product.name) +
+           "; copy the product's folder again, under its own name");
   return product;
 }
 
@@ -206,7 +211,7 @@ std::optional<BaselineGrid> Bundle::baseline(const Product& product) const {
   const fs::path folder = product_folder(product.name);
   const FileRecord& record = product.baseline->file;
   const Bytes bytes = read(record, folder);
-  return read_baseline(view(bytes), product.baseline->sigmas, manifest_.input.canvas(product.tiles),
+  return read_baseline(view(bytes), product.baseline->sigmas, manifest_.input.tiled(product.tiles),
                        (folder / record.path).string());
 }
 

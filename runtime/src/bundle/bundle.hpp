@@ -1,4 +1,4 @@
-// A bundle on disk, read with every check that anoco_edge/bundle/store.py makes.
+// Reads a bundle from disk, with every check that anoco_edge/bundle/store.py makes.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,8 @@
 
 namespace anoco {
 
-// Patch features of the good parts, and where each patch came from; all point into `bytes`.
+// The patch features of the good parts, and where each patch came from. All pointers lead into
+// `bytes`.
 struct BankFile {
   Bytes bytes;
   bool half = false;
@@ -23,17 +24,17 @@ struct BankFile {
   const int16_t *view = nullptr, *row = nullptr, *col = nullptr;
 
   BankFile() = default;
-  BankFile(BankFile&&) = default;  // the bytes stay where they are; a copy's would not
+  BankFile(BankFile&&) = default;  // moving keeps the bytes where they are, copying would not
   BankFile& operator=(BankFile&&) = default;
 };
 
-// One byte a pixel, 1 where it is set.
+// A mask with one byte per pixel, which is 1 where the pixel is set.
 struct Mask {
   int64_t width = 0, height = 0;
   std::vector<uint8_t> set;
 };
 
-// Mean and spread of the energy of good parts at every patch of the canvas.
+// The mean and the spread of the energy of good parts at every patch of the tiled input.
 struct BaselineGrid {
   std::vector<float> mean, spread;
   double sigmas = 0;
@@ -46,8 +47,7 @@ struct SelfTest {
   std::vector<float> energies;  // of odd patches against even ones
 };
 
-// All members throw Failure: ANOCO_BAD_BUNDLE, or ANOCO_NO_PRODUCT, with a line that names the
-// file.
+// All functions throw a Failure, ANOCO_BAD_BUNDLE or ANOCO_NO_PRODUCT, whose text names the file.
 class Bundle {
  public:
   static Bundle open(const std::string& path);
@@ -56,28 +56,29 @@ class Bundle {
   const Manifest& manifest() const { return manifest_; }
 
   std::vector<std::string> products() const;       // on disk now, sorted
-  Product product(const std::string& name) const;  // as it is now
-  std::string only_product() const;                // "" where there is none; several: a Failure
+  Product product(const std::string& name) const;  // read from disk now
+  std::string only_product() const;                // "" where there is none; several are a Failure
   std::filesystem::path product_folder(const std::string& name) const;
 
   BankFile bank(const Product& product) const;
-  std::optional<Mask> mask(const Product& product) const;  // what is to be ignored
+  std::optional<Mask> mask(const Product& product) const;  // the pixels to ignore
   std::optional<BaselineGrid> baseline(const Product& product) const;
   SelfTest selftest() const;
-  // backbone.onnx: the hashes of it and of the weights beside it are checked, and that it reaches
-  // nothing outside of these files.
+  // Returns the path of backbone.onnx, after checking the hashes of it and of the weights beside
+  // it, and that it refers to no other file.
   std::filesystem::path graph() const;
-  // Graph and weights by their hashes, as Python's Bundle.graph_identity gives it.
+  // Identifies graph and weights by their hashes, as Python's Bundle.graph_identity does.
   std::string graph_identity() const;
-  // Every reference picture is there with its recorded size (missing evidence shows now).
+  // Checks that every reference picture is there with its recorded size, so that missing evidence
+  // shows when the product is loaded.
   void check_references(const Product& product) const;
 
-  // The content of a recorded file below `folder`, size and hash checked.
+  // Reads a recorded file below `folder`, after checking its size and hash.
   Bytes read(const FileRecord& record, const std::filesystem::path& folder) const;
-  // The bytes of product.json as they are now.
+  // Returns the bytes of product.json as they are now.
   Bytes product_text(const std::string& name) const;
-  // A bundle that another process put in this one's place (export --overwrite) is a Failure
-  // (ANOCO_STORAGE): what is to be written belongs to the old one.
+  // Fails (ANOCO_STORAGE) if another process has replaced this bundle (export --overwrite), because
+  // the pending change belongs to the old one.
   void check_not_replaced() const;
 
  private:
@@ -88,9 +89,9 @@ class Bundle {
 
   const FileRecord& file(const std::string& name) const;
   std::vector<const FileRecord*> graph_files() const;  // backbone.onnx, backbone.onnx.data
-  // A recorded file; a link, or a missing file, or another size is a Failure.
+  // Opens a recorded file. A link, a missing file or another size is a Failure.
   InputFile open_file(const FileRecord& record, const std::filesystem::path& folder) const;
-  // The path of one, for engines that open it themselves; it was just checked.
+  // Returns the path of a recorded file for engines that open it themselves, after the same checks.
   std::filesystem::path locate(const FileRecord& record, const std::filesystem::path& folder) const;
 
   std::filesystem::path path_;

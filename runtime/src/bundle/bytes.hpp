@@ -1,4 +1,4 @@
-// The content of a file, and a look at one that somebody else holds.
+// The content of a file, and a view of it.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ inline std::string_view view(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// As Python's repr shows it: in quotes, on one line whatever it holds. (Call it anoco::quoted where
-// <filesystem> is included, which brings a std::quoted.)
+// Quotes a text as Python's repr does, on one line whatever it contains. Call it anoco::quoted
+// where <filesystem> is included, which brings a std::quoted.
 std::string quoted(std::string_view text);
 
 }  // namespace anoco

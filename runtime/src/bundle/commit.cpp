@@ -27,7 +27,7 @@ constexpr char kHistory[] = "history", kProducts[] = "products";
 constexpr char kNotDurable[] =
     "the change is committed but may not survive a power cut: run sync, check the disk";
 
-// ---- Errors. Inside this file they are std::system_error, as std::filesystem has them.
+// ---- Errors. Inside this file they are of type std::system_error, as std::filesystem throws them.
 
 const char* hint(int error) {
   switch (error) {
@@ -76,7 +76,8 @@ bool is_temporary(const std::string& name) {
   return fs::path(name).filename().string().rfind(kTemporary, 0) == 0;
 }
 
-// The names that commits give: a picture and a mask by their hash, the rest by generation.
+// Tells whether a commit gives such names: pictures and masks are named by their hash, other files
+// by their generation.
 bool is_written(const std::string& name) {
   static const std::regex written(
       R"(history/product-[0-9]+\.json|(bank|baseline)-[0-9]+\.safetensors)"
@@ -84,7 +85,7 @@ bool is_written(const std::string& name) {
   return std::regex_match(name, written);
 }
 
-// The number between `before` and `after`; 0 for a file that is not ours.
+// Returns the number between `before` and `after`, or 0 for a file that is not ours.
 int64_t number_in(std::string_view name, std::string_view before, std::string_view after) {
   constexpr size_t kMostDigits = 18;
   if (name.size() <= before.size() + after.size() || name.substr(0, before.size()) != before ||
@@ -98,7 +99,7 @@ int64_t number_in(std::string_view name, std::string_view before, std::string_vi
 
 // ---- What a killed process left
 
-// Every "path" in a document is that of a file.
+// Collects every "path" of a document, each of which names a file.
 void add_paths(const Json& value, std::set<std::string>& paths) {
   if (const auto* items = value.as<Json::Array>())
     for (const Json& item : *items) add_paths(item, paths);
@@ -110,21 +111,22 @@ void add_paths(const Json& value, std::set<std::string>& paths) {
     }
 }
 
-// The files that any generation relies on, and the generations themselves.
+// Returns the files that any generation relies on, and the generations themselves.
 std::set<std::string> named_by_any(const Directory& folder, const std::vector<std::string>& files) {
   std::set<std::string> named;
   for (const std::string& name : files) {
     if (name != kCurrent && number_in(name, "history/product-", ".json") == 0) continue;
     const Bytes text = read_text(folder, name);
-    check_seal(view(text), name);
+    check_checksum(view(text), name);
     add_paths(parse_json(view(text), name), named);
     named.insert(name);
   }
   return named;
 }
 
-// Half-written files, and files that no generation names; nobody writes while the lock is held.
-// Where a generation is damaged, nobody knows what it names, and only half-written files go.
+// Removes half-written files, and files that no generation names; nobody else writes while the lock
+// is held. If a generation is damaged it is unknown what it names, so only half-written files are
+// removed.
 void sweep(const Directory& folder) {
   const std::vector<std::string> files = folder.files();
   std::set<std::string> named(files.begin(), files.end());
@@ -143,7 +145,7 @@ struct Content {
   std::string_view data;
 };
 
-// Writes files; they and their names are on the disk at the end.
+// Writes files; when it returns, the files and their names are on the disk.
 void put(const Directory& folder, const std::vector<Content>& contents) {
   std::set<std::string> above;
   for (const Content& content : contents) {
@@ -155,7 +157,7 @@ void put(const Directory& folder, const std::vector<Content>& contents) {
   if (!contents.empty()) folder.sync();
 }
 
-// History goes first: a generation is never listed when its files are gone.
+// Removes history files first, so that no generation is listed whose files are gone.
 void take_away(const Directory& folder, const std::vector<std::string>& names) {
   bool listed = false;
   for (const std::string& name : names)
@@ -175,9 +177,9 @@ void try_to_take_away(const Directory& folder, const std::vector<std::string>& n
   }
 }
 
-// The folder of a product, and the two above it.
-struct Opened {
-  explicit Opened(const ProductPlace& place)
+// The folder of a product, and the two folders above it.
+struct ProductFolders {
+  explicit ProductFolders(const ProductPlace& place)
       : bundle(Directory::open(place.bundle)),
         products(bundle.make_folder(kProducts)),
         folder(products.make_folder(place.product)) {}
@@ -185,10 +187,10 @@ struct Opened {
   Directory bundle, products, folder;
 };
 
-// Everything up to the rename, or nothing.
-void write_until_current(const Opened& opened, const std::vector<Content>& files,
+// Writes everything up to the rename, or leaves nothing behind.
+void write_until_current(const ProductFolders& folders, const std::vector<Content>& files,
                          const std::vector<Content>& history, std::string_view document) {
-  const Directory& folder = opened.folder;
+  const Directory& folder = folders.folder;
   std::vector<std::string> fresh;
   for (const std::vector<Content>* contents : {&history, &files})
     for (const Content& content : *contents)
@@ -196,20 +198,20 @@ void write_until_current(const Opened& opened, const std::vector<Content>& files
   try {
     put(folder, files);
     if (history.empty()) {  // the first generation: the folder itself may be new
-      opened.products.sync();
-      opened.bundle.sync();
+      folders.products.sync();
+      folders.bundle.sync();
     }
     put(folder, history);
     folder.put(kCurrent, document);
   } catch (...) {
-    // The rename itself may have happened before the failure: then it is committed.
+    // The rename may have happened before the failure; then the change is committed.
     if (!is_current(folder, document)) try_to_take_away(folder, fresh);
     throw;
   }
 }
 
-void write_generation(const Opened& opened, const Generation& generation) {
-  const Directory& folder = opened.folder;
+void write_generation(const ProductFolders& folders, const Generation& generation) {
+  const Directory& folder = folders.folder;
   const std::vector<Content> own{{history_path(generation.number), generation.document}};
   std::vector<Content> files, history;
   Bytes before;
@@ -223,17 +225,18 @@ void write_generation(const Opened& opened, const Generation& generation) {
     history.push_back(own[0]);
   }
   sweep(folder);
-  write_until_current(opened, files, history, generation.document);
+  write_until_current(folders, files, history, generation.document);
   folder.sync();
-  // The first generation writes its history last, so that history without a product.json says
-  // that it was lost.
+  // The first generation writes its history last, so that history without a product.json shows that
+  // product.json was lost.
   if (!generation.parent) put(folder, own);
 }
 
 }  // namespace
 
 ProductLock::ProductLock(const ProductPlace& place, double seconds)
-    : handle_(writing(place.folder(), [&] { return Opened(place).folder.open_lock(kLock); })) {
+    : handle_(
+          writing(place.folder(), [&] { return ProductFolders(place).folder.open_lock(kLock); })) {
   using Clock = std::chrono::steady_clock;
   const std::string folder = place.folder().string();
   const Clock::time_point start = Clock::now();
@@ -247,17 +250,18 @@ ProductLock::ProductLock(const ProductPlace& place, double seconds)
     }
     if (held)
       fail(ANOCO_STORAGE, "another process is changing " + folder + "; try again when it is done");
-    // Some network file systems know no locks.
+    // Some network file systems do not support locks.
     fail(ANOCO_STORAGE, "cannot lock " + folder + ": " + std::system_category().message(error) +
                             "; copy the bundle to a local disk to change it");
   }
 }
 
 int64_t next_generation(const ProductPlace& place) {
-  // A kill between bank and history leaves a bank without its history file.
+  // A kill between writing the bank and the history leaves a bank without its history file, so both
+  // are counted.
   return 1 + writing(place.folder(), [&] {
            int64_t largest = 0;
-           for (const std::string& name : Opened(place).folder.files())
+           for (const std::string& name : ProductFolders(place).folder.files())
              largest = std::max({largest, number_in(name, "bank-", ".safetensors"),
                                  number_in(name, "history/product-", ".json")});
            return largest;
@@ -265,11 +269,11 @@ int64_t next_generation(const ProductPlace& place) {
 }
 
 void commit(const ProductPlace& place, const Generation& generation) {
-  const Opened opened = writing(place.folder(), [&] { return Opened(place); });
+  const ProductFolders folders = writing(place.folder(), [&] { return ProductFolders(place); });
   try {
-    write_generation(opened, generation);
+    write_generation(folders, generation);
   } catch (const std::system_error& error) {
-    const bool done = is_current(opened.folder, generation.document);
+    const bool done = is_current(folders.folder, generation.document);
     fail_to_write(place.folder(), error.code(), done ? kNotDurable : hint(error.code().value()));
   }
 }

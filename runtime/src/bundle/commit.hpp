@@ -1,6 +1,6 @@
-// Changing a product so that a kill, a full disk or a second process cannot break it, as
-// anoco_edge/bundle/{disk,generations}.py do it. Both sides hold the same lock and write in the
-// same order, so that Python and C may teach one bundle at the same time.
+// Changes a product so that a kill, a full disk or a second process cannot break it, as
+// anoco_edge/bundle/{disk,generations}.py do. Both sides take the same lock and write in the same
+// order, so Python and C may enroll into one bundle at the same time.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "bundle/beneath.hpp"
 #include "bundle/bytes.hpp"
+#include "bundle/directory.hpp"
 
 namespace anoco {
 
-// Where a product is. Its folder is reached from the bundle's directory without following a link.
+// The location of a product. Its folder is reached from the bundle's directory without following
+// links.
 struct ProductPlace {
   std::filesystem::path bundle;
   std::string product;
@@ -22,9 +23,9 @@ struct ProductPlace {
   std::filesystem::path folder() const { return bundle / "products" / product; }
 };
 
-// Holds the lock of a product's folder, which is made if need be. Another holder is waited for;
-// who does not let go in time is a Failure (ANOCO_STORAGE). The lock belongs to the open file, so
-// it falls with the process, however that ends.
+// Holds the lock of a product's folder, which it creates if needed. It waits for another holder;
+// one that does not release the lock in time is a Failure (ANOCO_STORAGE). The lock belongs to the
+// open file, so it is released when the process ends, however it ends.
 class ProductLock {
  public:
   ProductLock(const ProductPlace& place, double seconds);
@@ -33,7 +34,7 @@ class ProductLock {
   Descriptor handle_;
 };
 
-// One more than any generation ever written that is still there.
+// Returns one more than the number of any generation that is still on disk.
 int64_t next_generation(const ProductPlace& place);
 
 struct NewFile {
@@ -43,14 +44,15 @@ struct NewFile {
 
 struct Generation {
   int64_t number = 0;
-  std::optional<int64_t> parent;  // none: the first
-  std::string document;           // product.json, sealed
+  std::optional<int64_t> parent;  // the first generation has none
+  std::string document;           // product.json with its checksum
   std::vector<NewFile> files;
 };
 
-// New files first, each durable; then history; then product.json by one rename, which is the
-// commit. The caller holds the lock. What fails before the rename (ANOCO_STORAGE) takes its new
-// files away again. Files that a killed process left, and that no generation names, are removed.
+// Writes the new files first, each of them durable, then the history, then product.json by one
+// rename, which is the commit. The caller holds the lock. If something fails before the rename
+// (ANOCO_STORAGE), the new files are removed again. Files that a killed process left behind, and
+// that no generation names, are removed as well.
 void commit(const ProductPlace& place, const Generation& generation);
 
 }  // namespace anoco

@@ -1,13 +1,13 @@
 #include "bundle/document_parts.hpp"
 
 #include "bundle/bytes.hpp"
+#include "bundle/checksum.hpp"
 #include "bundle/documents.hpp"
-#include "bundle/sealed.hpp"
 #include "failure.hpp"
 
 namespace anoco {
 
-std::string inside(const Field& field) {
+std::string path_inside_bundle(const Field& field) {
   const std::string path = field.text();
   const bool odd = path.find('\\') != path.npos || path.find('\0') != path.npos;
   const bool climbs = ("/" + path + "/").find("/../") != path.npos;
@@ -19,7 +19,7 @@ std::string inside(const Field& field) {
 FileRecord file_record(const Field& field) {
   Members members(field);
   FileRecord record;
-  record.path = inside(members.need("path"));
+  record.path = path_inside_bundle(members.need("path"));
   record.sha256 = members.need("sha256").sha256();
   record.size = members.need("size").integer(0);
   members.finish();
@@ -40,7 +40,7 @@ void version_and_checksum(Members& members) {
 
 Json parse_known(std::string_view text, const std::string& file) {
   Json document = parse_json(text, file);
-  // A newer version has fields unknown here: the version is what the message must be about.
+  // A newer version has fields that are unknown here, but the message must be about the version.
   const Json* version = document.find("schema_version");
   const auto* number = version == nullptr ? nullptr : version->as<int64_t>();
   if (number != nullptr && *number > kSchemaVersion)
@@ -50,8 +50,8 @@ Json parse_known(std::string_view text, const std::string& file) {
   return document;
 }
 
-void check_seal(std::string_view text, const std::string& file) {
-  if (!is_sealed(text)) refuse_changed(file);
+void check_checksum(std::string_view text, const std::string& file) {
+  if (!has_valid_checksum(text)) refuse_changed(file);
 }
 
 void refuse_changed(const std::string& file) {

@@ -1,5 +1,5 @@
-// A walk through a JSON document along its schema: what is missing, unknown, of another kind or out
-// of range is refused with its place, as pydantic does in Python.
+// Reads a JSON document along its schema. A value that is missing, unknown, of another type or out
+// of range is refused together with its place in the document, as pydantic does in Python.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace anoco {
 
-// One value, and where it is.
+// One value and its place in the document.
 class Field {
  public:
   Field(const Json& json, const std::string& file, std::string where = "")
       : json_(&json), file_(&file), where_(std::move(where)) {}
 
-  // ANOCO_BAD_BUNDLE: "FILE is invalid at WHERE: ..."
+  // Throws ANOCO_BAD_BUNDLE with the text "FILE is invalid at WHERE: ...".
   [[noreturn]] void refuse(const std::string& why) const;
 
   const Json& json() const { return *json_; }
@@ -34,7 +34,7 @@ class Field {
   double at_least(double least) const;
   double above(double least) const;
   std::string sha256() const;
-  // Which of these words it is, by number.
+  // Returns the index of the word that the value equals.
   size_t choice(std::initializer_list<const char*> words) const;
   std::vector<Field> items() const;
   std::vector<Field> items(size_t count) const;
@@ -45,15 +45,15 @@ class Field {
   std::string where_;
 };
 
-// The members of an object, each to be asked for once; `finish` refuses those that nobody asked
-// for.
+// The members of an object. Each member is asked for once; `finish` refuses members that nobody
+// asked for.
 class Members {
  public:
   explicit Members(const Field& object);
 
   Field need(std::string_view key);
   std::optional<Field> maybe(std::string_view key);
-  // The same, but a null is as good as missing.
+  // Does the same, but treats null as missing.
   std::optional<Field> unless_null(std::string_view key);
   void finish() const;
 

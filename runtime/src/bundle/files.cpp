@@ -25,7 +25,8 @@ InputFile::InputFile(const std::filesystem::path& path)
   if (handle_.number() < 0) refuse();
   struct stat found;
   if (::fstat(handle_.number(), &found) != 0) refuse();
-  if (!S_ISREG(found.st_mode)) fail(ANOCO_BAD_BUNDLE, name_ + " is not a regular file");
+  if (!S_ISREG(found.st_mode))
+    fail(ANOCO_BAD_BUNDLE, name_ + " is not a regular file; copy the bundle again");
 }
 
 int64_t InputFile::size() const {
@@ -46,7 +47,8 @@ size_t InputFile::read(void* out, size_t wanted) {
 }
 
 void InputFile::refuse() const {
-  fail(ANOCO_BAD_BUNDLE, name_ + " cannot be read: " + std::generic_category().message(errno));
+  fail(ANOCO_BAD_BUNDLE, name_ + " cannot be read: " + std::generic_category().message(errno),
+       "check the permissions and the disk");
 }
 
 Bytes read_small_file(InputFile file, size_t most) {

@@ -1,4 +1,4 @@
-// Reading files: what the system does not hand over is a bundle that cannot be used.
+// Reads files. A file that the system cannot read makes the bundle unusable.
 #pragma once
 
 #include <cstdint>
@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "bundle/beneath.hpp"
 #include "bundle/bytes.hpp"
+#include "bundle/directory.hpp"
 
 namespace anoco {
 
-// A regular file that is read once, from its beginning to its end; `name` is what messages call it.
+// A regular file that is read once from beginning to end. Messages call it `name`.
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);  // outside a bundle, links are followed
@@ -20,7 +20,7 @@ class InputFile {
 
   const std::string& name() const { return name_; }
   int64_t size() const;
-  // How much was read: less than asked for at the end only.
+  // Returns how many bytes were read, which are fewer than asked for only at the end of the file.
   size_t read(void* out, size_t wanted);
 
  private:
@@ -30,20 +30,20 @@ class InputFile {
   std::string name_;
 };
 
-// A small file whole; one over `most` bytes is refused.
+// Reads a whole small file; one of more than `most` bytes is refused.
 Bytes read_small_file(InputFile file, size_t most);
 inline Bytes read_small_file(const std::filesystem::path& path, size_t most) {
   return read_small_file(InputFile(path), most);
 }
 
-// A file of this size, read and hashed in one go; another hash is refused (ANOCO_BAD_BUNDLE).
+// Reads and hashes a file of this size in one pass; another hash is refused (ANOCO_BAD_BUNDLE).
 Bytes read_hashed_file(InputFile file, int64_t size, const std::string& sha256);
 inline Bytes read_hashed_file(const std::filesystem::path& path, int64_t size,
                               const std::string& sha256) {
   return read_hashed_file(InputFile(path), size, sha256);
 }
 
-// The same for one that need not be in memory.
+// Does the same for a file whose content is not needed in memory.
 void check_file_hash(InputFile file, const std::string& sha256);
 
 }  // namespace anoco

@@ -1,4 +1,4 @@
-// What the C interface calls an anoco_bundle.
+// The struct behind an anoco_bundle of the C interface.
 #pragma once
 
 #include <memory>

@@ -30,8 +30,7 @@ class BitReader {
     return found;
   }
 
-  // What is left of the current byte is dropped. At most seven bits are held between calls of
-  // `take`.
+  // Drops the rest of the current byte. At most seven bits are held between calls of `take`.
   std::string_view bytes(size_t count) {
     bits_ = 0;
     held_ = 0;
@@ -68,7 +67,7 @@ class Code {
       if (room < 0) damaged();
       start[bits + 1] = static_cast<uint16_t>(start[bits] + count_[bits]);
     }
-    // A code may leave room only where it has a single symbol, or none (a block without distances).
+    // A code may be incomplete only if it has a single symbol, or none (a block without distances).
     const int used = start[kMostBits + 1];
     if (room > 0 && (used > 1 || (used == 1 && count_[1] != 1))) damaged();
     for (size_t s = 0; s < symbols; ++s)
@@ -177,7 +176,7 @@ class Inflater {
     }
   }
 
-  // Section 3.2.5: eight lengths without further bits, then four for each number of them.
+  // Section 3.2.5: eight lengths without extra bits, then four for each number of extra bits.
   size_t run_length(uint32_t number) {
     if (number > 28) damaged();
     if (number == 28) return 258;

@@ -1,4 +1,4 @@
-// zlib streams (RFC 1950, 1951) whose length is known beforehand.
+// Decompresses zlib streams (RFC 1950 and 1951) whose decompressed size is known beforehand.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,11 @@
 
 namespace anoco {
 
-// No stream is larger than this many times its compressed size: one bit for 258 bytes and more.
+// A stream expands at most by this factor: one bit can stand for 258 bytes.
 constexpr size_t kMostInflation = 1032;
 
-// Fills out[0, size) from a whole stream. False where it is damaged, or holds more or less.
+// Fills out[0, size) from a whole stream. Returns false if the stream is damaged, or holds more or
+// less.
 bool inflate(std::string_view stream, unsigned char* out, size_t size);
 
 }  // namespace anoco

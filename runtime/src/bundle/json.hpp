@@ -1,4 +1,5 @@
-// JSON as RFC 8259 has it, nothing more, and the text that Python's json.dumps would write.
+// Reads JSON strictly as RFC 8259 defines it, and writes the text that Python's json.dumps would
+// write.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ struct Json {
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> value;
 
   Json();
-  // Not inline: GCC 12 warns about what it takes apart in std::variant.
+  // These are not inline, because GCC 12 warns about the code that it generates for std::variant.
   Json(const Json&);
   Json(Json&&) noexcept;
   Json& operator=(const Json&);
@@ -45,23 +46,23 @@ struct Json {
     return std::get_if<T>(&value);
   }
 
-  // A member of an object; nullptr where it has none, or this is none.
+  // Returns a member of an object, or nullptr if there is no such member or this is not an object.
   const Json* find(std::string_view key) const;
   Json* find(std::string_view key);
-  // Replaces a member, or appends it. This must be an object.
+  // Replaces a member or appends it. This value must be an object.
   void set(std::string_view key, Json member);
 };
 
-// Refused (ANOCO_BAD_BUNDLE, with the byte where) is everything that RFC 8259 forbids or leaves
-// open: duplicate keys, NaN, numbers that no int64_t or double holds, text that is not UTF-8, lone
-// surrogates, more than 64 levels of lists and objects. `name` is what the message calls it.
+// Refuses (ANOCO_BAD_BUNDLE, with the byte offset) everything that RFC 8259 forbids or leaves open:
+// duplicate keys, NaN, numbers that fit neither int64_t nor double, text that is not UTF-8, lone
+// surrogates, and more than 64 nested lists and objects. Messages call the text `name`.
 Json parse_json(std::string_view text, const std::string& name);
 
-// The bytes of json.dumps(value, indent=1, ensure_ascii=False). A double that is no number is a
-// Failure (ANOCO_INTERNAL): JSON has no word for it.
+// Returns the bytes of json.dumps(value, indent=1, ensure_ascii=False). A double that is not finite
+// is a Failure (ANOCO_INTERNAL), because JSON cannot represent it.
 std::string write_json(const Json& value);
 
-// A double as Python's repr writes it: the shortest text that reads back as the same number.
+// Writes a double as Python's repr does: the shortest text that reads back as the same number.
 std::string repr(double number);
 
 }  // namespace anoco

@@ -13,8 +13,8 @@ constexpr int kMostLevels = 64;  // of lists and objects inside each other
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The length of the UTF-8 sequence that `text` begins with, 0 where it is none: no overlong forms,
-// no surrogates, nothing beyond U+10FFFF.
+// Returns the length of the UTF-8 sequence that `text` begins with, or 0 if it is not valid:
+// overlong forms, surrogates and code points beyond U+10FFFF are refused.
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) -> unsigned {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
@@ -64,7 +64,8 @@ class Reader {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    fail(ANOCO_BAD_BUNDLE, name_ + " is not JSON: " + why + ", at byte " + std::to_string(at_));
+    fail(ANOCO_BAD_BUNDLE, name_ + " is not JSON: " + why + ", at byte " + std::to_string(at_),
+         "it is damaged or was edited: copy or make it again");
   }
 
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }

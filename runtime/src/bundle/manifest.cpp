@@ -41,8 +41,8 @@ InputContract input_contract(const Field& field) {
   input.height = length(members.need("height"));
   if (const auto found = members.maybe("fit")) input.fit = fit(*found);
   if (const auto fill = members.maybe("fill")) {
-    const std::vector<Field> colours = fill->items(3);
-    for (size_t i = 0; i < 3; ++i) input.fill[i] = static_cast<uint8_t>(colours[i].integer(0, 255));
+    const std::vector<Field> colors = fill->items(3);
+    for (size_t i = 0; i < 3; ++i) input.fill[i] = static_cast<uint8_t>(colors[i].integer(0, 255));
   }
   input.stride = length(members.need("stride"));
   input.rows = length(members.need("rows"));
@@ -58,7 +58,7 @@ InputContract input_contract(const Field& field) {
 
 void check_plan(const Field& field) {
   Members members(field);
-  inside(members.need("path"));
+  path_inside_bundle(members.need("path"));
   members.need("engine").choice({"tensorrt-rtx"});
   members.need("version").text();
   const Field target = members.need("target");
@@ -96,7 +96,7 @@ Manifest manifest(const Field& document) {
 Manifest read_manifest(std::string_view text, const std::string& file) {
   const Json document = parse_known(text, file);
   Manifest found = manifest(Field(document, file));
-  check_seal(text, file);
+  check_checksum(text, file);
   return found;
 }
 

@@ -24,7 +24,8 @@ constexpr size_t kWindow = size_t{1} << 16;
 constexpr std::string_view kOrtFormat = "ORTM";
 
 constexpr uint64_t kFloat = 1, kUint8 = 2;
-// Bytes of a number, by TensorProto.DataType; 0: strings and packed types cannot be external.
+// The size of a number in bytes, by TensorProto.DataType. It is 0 for strings and packed types,
+// which cannot be external.
 constexpr std::array<uint64_t, 21> kNumberBytes{0, 4, 1, 1, 2,  2, 4, 8, 0, 1, 2,
                                                 8, 4, 8, 8, 16, 2, 1, 1, 1, 1};
 constexpr uint64_t kGraphType = 5, kGraphsType = 10, kLastType = 14;  // of AttributeProto
@@ -38,7 +39,7 @@ std::string shown(std::string_view text) {
 
 // ---- Where the bytes are ----
 
-// A file in pieces, or bytes in memory, which are one piece.
+// A file that is read in pieces, or bytes in memory, which are a single piece.
 class Content {
  public:
   explicit Content(std::string_view bytes) : size_(bytes.size()), window_(bytes) {}
@@ -76,7 +77,7 @@ class Content {
   }
 
   [[noreturn]] void cannot(const std::string& why) const {
-    fail(ANOCO_BAD_BUNDLE, *name_ + " cannot be read: " + why);
+    fail(ANOCO_BAD_BUNDLE, *name_ + " cannot be read: " + why, "copy the bundle again");
   }
 
   int handle_ = -1;
@@ -90,8 +91,8 @@ class Content {
 
 enum Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
-// A field of a message that we look at.
-struct Known {
+// A field of a message that is looked at.
+struct KnownField {
   uint64_t number;
   Wire wire;
   bool once;
@@ -99,15 +100,15 @@ struct Known {
 
 struct Message {
   const char* title;
-  std::vector<Known> fields;
+  std::vector<KnownField> fields;
 };
 
-// Where the bytes of a message lie.
+// The range of bytes of a message.
 struct Span {
   uint64_t start = 0, end = 0;
 };
 
-// A number and, for a value of bytes, where they lie.
+// The number of a field and its value or, for a value of bytes, their range.
 struct Field {
   uint64_t number = 0, value = 0;
   Span bytes;
@@ -164,11 +165,11 @@ const Message kTensorType{"a tensor's type", {{1, kVarint, true}, {2, kBytes, tr
 const Message kShape{"a shape", {{1, kBytes, false}}};
 const Message kDimension{"a dimension", {{1, kVarint, true}, {2, kBytes, true}}};
 
-// One pass over one graph.
-class Walk {
+// Checks one graph in a single pass.
+class GraphChecker {
  public:
-  Walk(Content& content, const std::string& name, const InputContract& contract,
-       const SizesByName& data_files)
+  GraphChecker(Content& content, const std::string& name, const InputContract& contract,
+               const SizesByName& data_files)
       : content_(content), name_(name), contract_(contract), data_files_(data_files) {}
 
   void model() {
@@ -312,7 +313,8 @@ class Walk {
     std::vector<Side> shape;
   };
 
-  // One value of this name and type; its first dimension is free, the others are fixed.
+  // Checks that there is one value of this name and type, whose first dimension is free and whose
+  // other dimensions are fixed.
   void value(const std::vector<Span>& values, const std::string& wanted, const std::string& verb,
              uint64_t wanted_type, const std::vector<int64_t>& wanted_shape) {
     if (values.size() != 1)
@@ -383,7 +385,7 @@ class Walk {
 
   // ---- protobuf
 
-  // Calls `look` with each field; those that we look at are of the kind they must be.
+  // Calls `look` with each field, after checking that the known fields have the expected wire type.
   template <class Look>
   void each(const Message& message, Span span, const Look& look) {
     uint32_t seen = 0;
@@ -394,14 +396,14 @@ class Walk {
       field.number = tag >> 3;
       if (field.number == 0 || tag > UINT32_MAX)
         broken(std::string(message.title) + " has a field without a number");
-      for (const Known& known : message.fields)
+      for (const KnownField& known : message.fields)
         if (known.number == field.number) check_known(message, known, wire, seen);
       read_value(wire, at, span.end, field);
       look(field);
     }
   }
 
-  void check_known(const Message& message, const Known& known, uint64_t wire, uint32_t& seen) {
+  void check_known(const Message& message, const KnownField& known, uint64_t wire, uint32_t& seen) {
     const uint32_t bit = uint32_t{1} << known.number;  // the highest that we look at is 25
     const char* wrong = wire != known.wire                ? " of another kind"
                         : known.once && (seen & bit) != 0 ? " twice"
@@ -425,7 +427,8 @@ class Walk {
     at += length;
   }
 
-  // Seven bits a byte, the lowest first; the eighth says that another byte follows.
+  // Reads a varint: seven bits per byte, the lowest first; the eighth bit says that another byte
+  // follows.
   uint64_t varint(uint64_t& at, uint64_t end) {
     uint64_t value = 0;
     for (int shift = 0; shift < 70; shift += 7) {
@@ -458,7 +461,7 @@ class Walk {
     return std::stoull(digits);
   }
 
-  // A shape too large for any file gives some number too large for it.
+  // Returns a number that is too large for any file if the shape is.
   static uint64_t product(const std::vector<uint64_t>& dims, uint64_t total) {
     constexpr uint64_t kTooLarge = uint64_t{1} << 63;
     for (const uint64_t side : dims)
@@ -483,22 +486,22 @@ class Walk {
   int64_t left_ = kMostFields;
 };
 
-// A file that is open while it is walked.
-class Opened {
+// Keeps a file open while it is checked.
+class GraphFile {
  public:
-  explicit Opened(const std::string& name)
+  explicit GraphFile(const std::string& name)
       : name_(name), handle_(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     struct stat about {};
     if (handle_ < 0 || ::fstat(handle_, &about) != 0) {
       const std::string why = std::generic_category().message(errno);
       if (handle_ >= 0) ::close(handle_);
-      fail(ANOCO_BAD_BUNDLE, name_ + " cannot be read: " + why);
+      fail(ANOCO_BAD_BUNDLE, name_ + " cannot be read: " + why, "copy the bundle again");
     }
     size_ = uint64_t(about.st_size);
   }
-  ~Opened() { ::close(handle_); }
-  Opened(const Opened&) = delete;
-  Opened& operator=(const Opened&) = delete;
+  ~GraphFile() { ::close(handle_); }
+  GraphFile(const GraphFile&) = delete;
+  GraphFile& operator=(const GraphFile&) = delete;
 
   Content content() const { return {handle_, size_, name_}; }
 
@@ -513,15 +516,15 @@ class Opened {
 void check_graph(const std::filesystem::path& graph, const InputContract& contract,
                  const SizesByName& data_files) {
   const std::string name = graph.string();
-  const Opened file(name);
+  const GraphFile file(name);
   Content content = file.content();
-  Walk(content, name, contract, data_files).model();
+  GraphChecker(content, name, contract, data_files).model();
 }
 
 void check_graph(std::string_view graph, const std::string& name, const InputContract& contract,
                  const SizesByName& data_files) {
   Content content(graph);
-  Walk(content, name, contract, data_files).model();
+  GraphChecker(content, name, contract, data_files).model();
 }
 
 }  // namespace anoco

@@ -13,9 +13,9 @@ namespace anoco {
 namespace {
 
 constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
-constexpr uint8_t kWhite = 127;  // what is above is set
+constexpr uint8_t kWhite = 127;  // brighter values are set
 
-enum Colours : int { kGrey = 0, kRgb = 2, kPalette = 3, kGreyAlpha = 4, kRgba = 6 };
+enum ColorType : int { kGray = 0, kRgb = 2, kPalette = 3, kGrayAlpha = 4, kRgba = 6 };
 
 uint32_t big_endian(std::string_view at) {
   uint32_t value = 0;
@@ -80,7 +80,7 @@ class Decoder {
     }
   }
 
-  // Pillow also looks for it in these texts.
+  // Pillow also looks for an orientation in these text chunks.
   static bool has_orientation(std::string_view kind, std::string_view content) {
     if (kind != "tEXt" && kind != "zTXt" && kind != "iTXt") return false;
     const std::string_view key = content.substr(0, content.find('\0'));
@@ -92,25 +92,26 @@ class Decoder {
     width_ = big_endian(content);
     height_ = big_endian(content.substr(4));
     bits_ = content[8];
-    const int colours = content[9];
+    const int color_type = content[9];
     const bool small = bits_ == 1 || bits_ == 2 || bits_ == 4, whole = bits_ == 8 || bits_ == 16;
-    const bool fits = colours == kGrey      ? small || whole
-                      : colours == kPalette ? small || bits_ == 8
-                                            : whole;
-    channels_ = colours == kRgb ? 3 : colours == kRgba ? 4 : colours == kGreyAlpha ? 2 : 1;
-    counted_ = colours == kRgb || colours == kRgba ? 3 : 1;
-    indexed_ = colours == kPalette;
-    const bool known = colours == kGrey || indexed_ || channels_ > 1;
+    const bool fits = color_type == kGray      ? small || whole
+                      : color_type == kPalette ? small || bits_ == 8
+                                               : whole;
+    channels_ = color_type == kRgb ? 3 : color_type == kRgba ? 4 : color_type == kGrayAlpha ? 2 : 1;
+    color_channels_ = color_type == kRgb || color_type == kRgba ? 3 : 1;
+    indexed_ = color_type == kPalette;
+    const bool known = color_type == kGray || indexed_ || channels_ > 1;
     if (!known || !fits || content[10] != 0 || content[11] != 0) refuse("has an unknown format");
     if (content[12] != 0) refuse("is interlaced");
-    if (const std::string why = odd_size(width_, height_); !why.empty()) refuse("is " + why);
+    if (const std::string why = size_problem(width_, height_); !why.empty()) refuse("is " + why);
   }
 
   void palette(std::string_view content) {
-    if (colours_ > 0 || !data_.empty()) refuse("is damaged: its palette is not where it should be");
+    if (palette_size_ > 0 || !data_.empty())
+      refuse("is damaged: its palette is not where it should be");
     if (content.size() % 3 != 0 || content.size() > 3 * 256) refuse("has a damaged palette");
-    colours_ = content.size() / 3;
-    for (size_t i = 0; i < colours_; ++i)
+    palette_size_ = content.size() / 3;
+    for (size_t i = 0; i < palette_size_; ++i)
       white_[i] = std::any_of(content.begin() + static_cast<ptrdiff_t>(3 * i),
                               content.begin() + static_cast<ptrdiff_t>(3 * i + 3),
                               [](char c) { return static_cast<unsigned char>(c) > kWhite; });
@@ -151,29 +152,31 @@ class Decoder {
   void threshold(const unsigned char* row, uint8_t* out) const {
     for (size_t x = 0; x < width_; ++x) {
       bool white = false;
-      for (size_t c = 0; c < counted_; ++c) white |= is_white(row, x * channels_ + c);
+      for (size_t c = 0; c < color_channels_; ++c) white |= is_white(row, x * channels_ + c);
       out[x] = white;
     }
   }
 
-  // Deep samples by their high byte, shallow ones by their high bit: white is the upper half.
+  // Samples of 16 bits are judged by their high byte, samples of fewer bits by their high bit: the
+  // upper half of the range is white.
   bool is_white(const unsigned char* row, size_t sample) const {
     if (bits_ == 16) return row[2 * sample] > kWhite;
     const size_t at = sample * bits_;
     const size_t value = row[at / 8] >> (8 - bits_ - at % 8) & ((1u << bits_) - 1);
     if (!indexed_) return value >> (bits_ - 1) != 0;
-    if (value >= colours_) refuse("is damaged: it names colours that it does not have");
+    if (value >= palette_size_) refuse("is damaged: it names colors that it does not have");
     return white_[value];
   }
 
   const std::string& name_;
   uint32_t width_ = 0, height_ = 0, bits_ = 0;
-  uint32_t channels_ = 0, counted_ = 0;  // samples a pixel, and those of them that are colours
+  uint32_t channels_ = 0,
+           color_channels_ = 0;  // samples per pixel, and those of them that are not alpha
   bool indexed_ = false;
-  size_t colours_ = 0;
+  size_t palette_size_ = 0;
   std::array<bool, 256> white_{};
   std::string data_;
-  std::string_view before_;  // the kind of the chunk before
+  std::string_view before_;  // the type of the previous chunk
 };
 
 }  // namespace

@@ -41,13 +41,14 @@ class BitWriter {
   int count_ = 0;
 };
 
-// The symbol of a run, how many bits follow it, and the length that they are counted from.
+// The symbol of a run, the number of extra bits that follow it, and the length that stands for
+// extra bits of zero.
 struct LengthCode {
   int symbol, bits;
   int64_t first;
 };
 
-// Section 3.2.5: eight symbols without further bits, then four for each number of them.
+// Section 3.2.5: eight symbols without extra bits, then four for each number of extra bits.
 LengthCode length_code(int64_t run) {
   if (run == kMostRun) return {kSymbols - 1, 0, kMostRun};
   LengthCode code{kFirstLength, 0, kLeastRun};
@@ -59,7 +60,7 @@ LengthCode length_code(int64_t run) {
   return code;
 }
 
-// How deep each symbol lies in Huffman's tree.
+// Returns the depth of each symbol in Huffman's tree.
 Lengths huffman_depths(const Counts& counts) {
   std::vector<std::pair<uint64_t, size_t>> heap;  // weight, node
   std::vector<size_t> parent(kSymbols);           // symbols first, then what joins two nodes
@@ -87,7 +88,7 @@ Lengths huffman_depths(const Counts& counts) {
   return lengths;
 }
 
-// Where a code would be too long the counts are flattened, which costs next to nothing.
+// If a code would be too long, the counts are flattened, which costs very little compression.
 Lengths code_lengths(Counts counts) {
   for (;;) {
     const Lengths lengths = huffman_depths(counts);
@@ -111,7 +112,7 @@ Codes codes_of(const Lengths& lengths) {
   return codes;
 }
 
-// A zlib stream (RFC 1950) of blocks with a code of their own; the only repetitions it looks for
+// Writes a zlib stream (RFC 1950) of blocks with their own codes; the only repetitions that it uses
 // are runs of one byte.
 class Deflater {
  public:
@@ -216,7 +217,7 @@ class Deflater {
 constexpr int64_t kPixel = 3;
 enum Filter : uint8_t { kSub = 1, kUp = 2, kAverage = 3 };
 
-// What is left of a row, after its filter's number.
+// Writes the number of a filter and the filtered row.
 void filter_row(Filter filter, const uint8_t* row, const uint8_t* above, int64_t bytes,
                 uint8_t* out) {
   *out++ = filter;
@@ -227,7 +228,7 @@ void filter_row(Filter filter, const uint8_t* row, const uint8_t* above, int64_t
   }
 }
 
-// Small differences, of either sign, make short codes.
+// Estimates the size of a filtered row: small differences, of either sign, have short codes.
 int64_t cost(const std::vector<uint8_t>& filtered) {
   int64_t sum = 0;
   for (uint8_t value : filtered) sum += std::abs(static_cast<int8_t>(value));
@@ -273,8 +274,10 @@ void put_pixels(Bytes& out, const uint8_t* rgb, int64_t width, int64_t height) {
 Bytes write_png(const uint8_t* rgb, int64_t width, int64_t height) {
   constexpr int64_t kMost = int64_t{1} << 29;  // a chunk holds less than 2^31 bytes
   if (width > kMost / height)
-    fail(ANOCO_BAD_PICTURE, "a picture of " + std::to_string(width) + "x" + std::to_string(height) +
-                                " is too large to be kept");
+    fail(ANOCO_BAD_PICTURE,
+         "a picture of " + std::to_string(width) + "x" + std::to_string(height) +
+             " is too large to be kept",
+         "cut or scale it first");
   Bytes out{0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
   put_chunk(out, "IHDR", [&] {
     put_be32(out, uint64_t(width));

@@ -1,8 +1,8 @@
-// Pictures into PNG files, without a library: 8-bit RGB, lossless.
+// Writes pictures as PNG files, 8-bit RGB and lossless, without a library.
 //
-// Made for pictures of cameras: rows are filtered, and what is left is Huffman coded, with runs of
-// one byte but no search for other repetitions, which noise does not have. Files come out about as
-// large as Pillow's, several times as fast.
+// It is made for camera pictures: rows are filtered, and the result is Huffman coded with runs of
+// one byte but without a search for other repetitions, which noise does not contain. Files are
+// about as large as Pillow's and are written several times as fast.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace anoco {
 
-// The file of width x height x 3 bytes of RGB without gaps.
+// Returns the file for width x height x 3 bytes of RGB without gaps.
 Bytes write_png(const uint8_t* rgb, int64_t width, int64_t height);
 
 }  // namespace anoco

@@ -5,7 +5,7 @@
 #include "bundle/bytes.hpp"
 #include "bundle/document_parts.hpp"
 #include "bundle/documents.hpp"
-#include "bundle/letters.hpp"
+#include "bundle/unicode.hpp"
 #include "failure.hpp"
 
 namespace anoco {
@@ -23,7 +23,7 @@ Affine affine(const Field& field) {
   return view;
 }
 
-std::vector<Affine> views(const std::optional<Field>& field) {
+std::vector<Affine> read_views(const std::optional<Field>& field) {
   std::vector<Affine> found;
   if (field)
     for (const Field& view : field->items()) found.push_back(affine(view));
@@ -70,7 +70,7 @@ Reference reference(const Field& field) {
   found.pixels = members.need("pixels").sha256();
   found.width = length(members.need("width"));
   found.height = length(members.need("height"));
-  found.views = views(members.maybe("views"));
+  found.views = read_views(members.maybe("views"));
   members.finish();
   return found;
 }
@@ -144,7 +144,7 @@ std::string product_name(const Field& field) {
   return name;
 }
 
-// How patches are scored.
+// Reads how patches are scored.
 void read_method(Members& members, Product& product) {
   if (const auto lambda = members.maybe("lambda")) product.lambda = lambda->above(0);
   if (const auto floor = members.maybe("floor")) {
@@ -158,10 +158,10 @@ void read_method(Members& members, Product& product) {
   if (const auto tta = members.maybe("tta"))
     product.tta = static_cast<Tta>(tta->choice({"none", "references", "paper"}));
   if (const auto seed = members.maybe("tta_seed")) seed->integer(0);
-  product.views = views(members.maybe("views"));
+  product.views = read_views(members.maybe("views"));
 }
 
-// Where the picture is looked at.
+// Reads which parts of a picture are inspected.
 void read_places(Members& members, Product& product) {
   if (const auto found = members.unless_null("tiles")) product.tiles = tiles(*found);
   if (const auto found = members.maybe("any_size")) product.any_size = found->flag();
@@ -170,7 +170,7 @@ void read_places(Members& members, Product& product) {
   if (const auto found = members.unless_null("mask")) product.mask = file_record(*found);
 }
 
-// What it is compared with, and from which score on it is anomalous.
+// Reads what a picture is compared with, and the score from which on it is anomalous.
 void read_evidence(Members& members, Product& product) {
   if (const auto found = members.maybe("threshold")) read_threshold(*found, product);
   if (const auto found = members.unless_null("calibration")) {
@@ -207,19 +207,21 @@ Product product(const Field& document) {
   return found;
 }
 
-// Whether windows of `side` pixels that begin at these cover `whole` pixels on the patch grid.
+// Tells whether windows of `side` pixels that begin at these positions cover `whole` pixels on the
+// patch grid.
 bool cover(const std::vector<int64_t>& starts, int64_t side, int64_t whole, int64_t stride) {
   if (starts.front() != 0 || starts.back() != whole - side) return false;
   for (size_t i = 1; i < starts.size(); ++i) {
     const int64_t before = starts[i - 1], after = starts[i];
-    // Compared before they are subtracted: a document may name any number.
+    // The numbers are compared before they are subtracted, because a document may contain any
+    // number.
     if (after <= before || after > whole || (after - before) % stride != 0 || after - before > side)
       return false;
   }
   return true;
 }
 
-// The first character of a text, which is taken off it; 0 where it is not UTF-8.
+// Returns the first character of a text and removes it; returns 0 if the text is not UTF-8.
 uint32_t take_point(std::string_view& text) {
   const auto first = static_cast<unsigned char>(text[0]);
   const size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
@@ -238,7 +240,7 @@ uint32_t take_point(std::string_view& text) {
   fail(ANOCO_BAD_BUNDLE, what + "; set them again: anoco-edge product set --tiles");
 }
 
-// Before any memory is taken for them.
+// Checks the tiles before memory is allocated for them.
 void check_tiles(const Tiles& tiles, int64_t stride) {
   const auto number = [](int64_t value) { return std::to_string(value); };
   const auto across = static_cast<int64_t>(tiles.columns.size()),
@@ -260,7 +262,7 @@ bool is_product_name(std::string_view name) {
   if (name.empty() || name[0] == '.') return false;
   while (!name.empty()) {
     const uint32_t point = take_point(name);
-    if (!is_letter_or_digit(point) && point != '-' && point != '_' && point != '.') return false;
+    if (!is_alphanumeric(point) && point != '-' && point != '_' && point != '.') return false;
   }
   return true;
 }
@@ -268,11 +270,11 @@ bool is_product_name(std::string_view name) {
 Product read_product(std::string_view text, const std::string& file) {
   const Json document = parse_known(text, file);
   Product found = product(Field(document, file));
-  check_seal(text, file);
+  check_checksum(text, file);
   return found;
 }
 
-InputContract InputContract::canvas(const std::optional<Tiles>& tiles) const {
+InputContract InputContract::tiled(const std::optional<Tiles>& tiles) const {
   if (!tiles) return *this;
   const auto check = [&](const std::vector<int64_t>& starts, int64_t side, int64_t whole) {
     if (cover(starts, side, whole, stride)) return;

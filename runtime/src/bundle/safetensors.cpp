@@ -46,7 +46,7 @@ class Header {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    fail(ANOCO_BAD_BUNDLE, what_ + ": " + why);
+    fail(ANOCO_BAD_BUNDLE, what_ + ": " + why, "it is damaged: copy or make it again");
   }
 
   void check_metadata(const Json& about) const {
@@ -81,7 +81,8 @@ class Header {
     found_.push_back(std::move(tensor));
   }
 
-  // Lengths around a zero count as well: other readers multiply them.
+  // Other readers multiply the lengths, so their product must not overflow even if one of them is
+  // zero.
   void check_shape(const Tensor& tensor, const std::string& whose) const {
     int64_t room = info(tensor.type).bytes;
     bool fits = tensor.shape.size() <= kMostAxes;
@@ -131,7 +132,7 @@ class Header {
 
 const char* type_name(TensorType type) { return info(type).name; }
 
-// -1 where no 64 bits hold the number.
+// Returns -1 if 64 bits cannot hold the number.
 int64_t tensor_items(const Tensor& tensor) {
   if (std::count(tensor.shape.begin(), tensor.shape.end(), 0) > 0) return 0;
   int64_t items = 1;
@@ -151,7 +152,7 @@ const Tensor* find_tensor(const std::vector<Tensor>& tensors, std::string_view n
 }
 
 Bytes write_safetensors(std::vector<Tensor> tensors) {
-  // The widest types first: everything is aligned without gaps.
+  // The widest types come first, so that everything is aligned without gaps.
   std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
     return std::tie(b.type, a.name) < std::tie(a.type, b.name);
   });

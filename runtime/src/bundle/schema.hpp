@@ -1,4 +1,4 @@
-// What manifest.json and product.json say, as anoco_edge/bundle/schema.py defines it.
+// The content of manifest.json and product.json, as anoco_edge/bundle/schema.py defines it.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace anoco {
 
-// Where a pixel of a view comes from: x' = a x + b y + c, y' = d x + e y + f.
+// Maps a pixel of a view to its source: x' = a x + b y + c, y' = d x + e y + f.
 using Affine = std::array<double, 6>;
 constexpr Affine kIdentity{1, 0, 0, 0, 1, 0};
 
@@ -23,7 +23,7 @@ struct FileRecord {
 enum class Fit { stretch, letterbox };
 
 struct Tiles {
-  int64_t width = 0, height = 0;  // of the canvas
+  int64_t width = 0, height = 0;  // of all tiles together
   std::vector<int64_t> columns, rows;
   std::optional<Fit> fit;
 };
@@ -35,8 +35,9 @@ struct InputContract {
   int64_t stride = 0, rows = 0, cols = 0, dim = 0;
 
   int64_t patches() const { return rows * cols; }
-  // The same for the whole canvas; tiles that do not cover it are refused (ANOCO_BAD_BUNDLE).
-  InputContract canvas(const std::optional<Tiles>& tiles) const;
+  // Returns the contract of the whole input that tiles cover. Tiles that do not cover it are
+  // refused (ANOCO_BAD_BUNDLE).
+  InputContract tiled(const std::optional<Tiles>& tiles) const;
 };
 
 struct Manifest {

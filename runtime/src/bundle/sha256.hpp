@@ -1,4 +1,4 @@
-// SHA-256, with the processor's instructions for it where there are some.
+// Computes SHA-256, with the processor's own instructions where it has them.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ class Sha256 {
  public:
   Sha256();
   void update(const void* data, size_t size);
-  // The 64 hexadecimal digits; to be called once, at the end.
+  // Returns the 64 hexadecimal digits. Call it once, at the end.
   std::string hex();
 
  private:
@@ -21,13 +21,13 @@ class Sha256 {
 
   Blocks blocks_;
   std::array<uint32_t, 8> state_;
-  std::array<unsigned char, 64> rest_;  // what does not fill a block yet
+  std::array<unsigned char, 64> rest_;  // bytes that do not fill a block yet
   uint64_t length_ = 0;
 };
 
 std::string sha256_hex(std::string_view data);
 
-// For tests: the plain C++ that runs where the processor has no such instructions.
+// For tests: the portable implementation, which runs on processors without such instructions.
 void sha256_blocks_portable(uint32_t* state, const unsigned char* data, size_t blocks);
 
 }  // namespace anoco

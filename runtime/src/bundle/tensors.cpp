@@ -14,7 +14,7 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-std::string words(const Shape& shape) {
+std::string shape_text(const Shape& shape) {
   std::string text;
   for (const int64_t side : shape) text += (text.empty() ? "" : " x ") + std::to_string(side);
   return text.empty() ? "one number" : text;
@@ -36,8 +36,8 @@ std::vector<float> floats(const Tensor& tensor) {
 
 // ---- bank
 
-// Looks at bits: a number is not finite where its exponent is all ones, and zero where it has no
-// other bit than the sign.
+// Works on the bits: a number is not finite if all bits of its exponent are set, and zero if no bit
+// other than the sign is set.
 template <class Bits, Bits kSign, Bits kExponent>
 void check_rows(const BankFile& bank, const std::string& file) {
   const auto* bits = static_cast<const Bits*>(bank.features);
@@ -50,21 +50,21 @@ void check_rows(const BankFile& bank, const std::string& file) {
     }
     if (!finite)
       fail(ANOCO_BAD_BUNDLE, file + ": reference patch " + std::to_string(row) +
-                                 " contains NaN or infinity; enrol the references again");
+                                 " contains NaN or infinity; enroll the references again");
     if ((any & static_cast<Bits>(~kSign)) == 0)
-      fail(ANOCO_BAD_BUNDLE, file + " contains patches of zero norm; enrol again");
+      fail(ANOCO_BAD_BUNDLE, file + " contains patches of zero norm; enroll the references again");
   }
 }
 
-// The limits of scoring. Nothing that 16 bits hold is beyond them.
+// Checks the limits of scoring, which no 16-bit number exceeds.
 void check_norms(const BankFile& bank, const std::string& file) {
   const auto* features = static_cast<const float*>(bank.features);
   for (int64_t row = 0; row < bank.rows; ++row, features += bank.dim) {
     double squares = 0;
     for (int64_t k = 0; k < bank.dim; ++k) squares += double(features[k]) * features[k];
-    if (const char* why = why_not(squares))
+    if (const char* why = norm_problem(squares))
       fail(ANOCO_BAD_BUNDLE, file + ": reference patch " + std::to_string(row) + " " + why +
-                                 "; enrol the references again");
+                                 "; enroll the references again");
   }
 }
 
@@ -73,7 +73,8 @@ const T* column(const std::vector<Tensor>& tensors, const char* name, TensorType
                 const std::string& file) {
   const Tensor* tensor = find_tensor(tensors, name);
   if (tensor->type != type || tensor->shape != Shape{rows})
-    fail(ANOCO_BAD_BUNDLE, file + ": the provenance columns do not fit its features");
+    fail(ANOCO_BAD_BUNDLE, file + ": the provenance columns do not fit its features",
+         "enroll the references again");
   return tensor->as<T>();
 }
 
@@ -82,7 +83,8 @@ void check_column(const T* values, int64_t rows, size_t end, const char* what,
                   const std::string& file) {
   const auto [least, most] = std::minmax_element(values, values + rows);
   if (*least < 0 || static_cast<size_t>(*most) >= end)
-    fail(ANOCO_BAD_BUNDLE, file + " names " + what + " that do not exist; enrol again");
+    fail(ANOCO_BAD_BUNDLE,
+         file + " names " + what + " that do not exist; enroll the references again");
 }
 
 }  // namespace
@@ -96,8 +98,10 @@ BankFile read_bank(Bytes bytes, const std::string& file) {
   for (const char* name : {"norms", "reference", "view", "row", "col"})
     whole &= find_tensor(tensors, name) != nullptr;
   if (!whole)
-    fail(ANOCO_BAD_BUNDLE, file + " holds " + names(tensors) +
-                               ", expected 'col', 'features', 'norms', 'reference', 'row', 'view'");
+    fail(ANOCO_BAD_BUNDLE,
+         file + " holds " + names(tensors) +
+             ", expected 'col', 'features', 'norms', 'reference', 'row', 'view'",
+         "enroll the references again");
   bank.half = features->type == TensorType::f16;
   bank.rows = features->shape[0];
   bank.dim = features->shape[1];
@@ -108,11 +112,11 @@ BankFile read_bank(Bytes bytes, const std::string& file) {
   bank.col = column<int16_t>(tensors, "col", TensorType::i16, bank.rows, file);
   if (!bank.half && features->type != TensorType::f32)
     fail(ANOCO_BAD_BUNDLE, file + ": reference features are " + type_name(features->type) +
-                               " of shape " + words(features->shape) +
-                               "; enrol the references again");
+                               " of shape " + shape_text(features->shape) +
+                               "; enroll the references again");
   if (bank.rows == 0)
     fail(ANOCO_BAD_BUNDLE, file +
-                               ": there is no reference patch to score against; enrol the "
+                               ": there is no reference patch to score against; enroll the "
                                "references again");
   if (bank.half)
     check_rows<uint16_t, 0x8000, 0x7C00>(bank, file);
@@ -127,29 +131,29 @@ void check_bank(const BankFile& bank, const Product& product, const InputContrac
   if (bank.dim != input.dim)
     fail(ANOCO_BAD_BUNDLE, file + " holds " + std::to_string(bank.dim) +
                                " numbers a patch, the backbone gives " + std::to_string(input.dim) +
-                               "; enrol the references again");
-  const InputContract canvas = input.canvas(product.tiles);
+                               "; enroll the references again");
+  const InputContract tiled = input.tiled(product.tiles);
   size_t own_views = product.references.empty() ? 0 : product.references[0].views.size();
   for (const Reference& reference : product.references)
     own_views = std::min(own_views, reference.views.size());
   check_column(bank.reference, bank.rows, product.references.size(), "references", file);
   check_column(bank.view, bank.rows, 1 + product.views.size() + own_views, "views", file);
-  check_column(bank.row, bank.rows, static_cast<size_t>(canvas.rows), "rows", file);
-  check_column(bank.col, bank.rows, static_cast<size_t>(canvas.cols), "columns", file);
+  check_column(bank.row, bank.rows, static_cast<size_t>(tiled.rows), "rows", file);
+  check_column(bank.col, bank.rows, static_cast<size_t>(tiled.cols), "columns", file);
 }
 
-BaselineGrid read_baseline(std::string_view bytes, double sigmas, const InputContract& canvas,
+BaselineGrid read_baseline(std::string_view bytes, double sigmas, const InputContract& input,
                            const std::string& file) {
   const auto tensors = read_safetensors(bytes, file + " is not a baseline");
   const Tensor *mean = find_tensor(tensors, "mean"), *spread = find_tensor(tensors, "spread");
   const auto fits = [&](const Tensor* tensor) {
     return tensor != nullptr && tensor->type == TensorType::f32 &&
-           tensor->shape == Shape{canvas.rows, canvas.cols};
+           tensor->shape == Shape{input.rows, input.cols};
   };
   bool good = tensors.size() == 2 && fits(mean) && fits(spread);
-  // What is usual must be a number everywhere: nothing exceeds infinity, so a defect there would
-  // pass for good.
-  for (int64_t k = 0; good && k < canvas.patches(); ++k) {
+  // The baseline must be a finite number everywhere: nothing exceeds infinity, so a defect there
+  // would pass as good.
+  for (int64_t k = 0; good && k < input.patches(); ++k) {
     const double m = mean->as<float>()[k], s = spread->as<float>()[k];
     good =
         m >= 0 && s >= 0 && m + sigmas * s <= std::numeric_limits<float>::max() && std::isfinite(s);
@@ -165,7 +169,7 @@ SelfTest read_selftest(std::string_view bytes, const InputContract& input,
     const Tensor* tensor = find_tensor(tensors, name);
     if (tensor == nullptr || tensor->type != type || tensor->shape != shape)
       fail(ANOCO_BAD_BUNDLE, file + " holds no " + name + " of type " + type_name(type) +
-                                 " and shape " + words(shape) + "; export it again");
+                                 " and shape " + shape_text(shape) + "; export it again");
     return *tensor;
   };
   const Tensor pixels = need("pixels", TensorType::u8, {1, input.height, input.width, 3});
@@ -173,7 +177,8 @@ SelfTest read_selftest(std::string_view bytes, const InputContract& input,
   test.pixels.assign(pixels.as<uint8_t>(), pixels.as<uint8_t>() + tensor_items(pixels));
   test.features = floats(need("features", TensorType::f32, {input.patches(), input.dim}));
   test.energies = floats(need("energies", TensorType::f32, {input.patches() / 2}));
-  // NaN compares with nothing and nothing exceeds a zero scale: such a test would always pass.
+  // Comparisons with NaN are always false, and nothing exceeds a scale of zero: such a test would
+  // always pass.
   bool means_something = false;
   for (const float energy : test.energies) means_something |= energy > 0;
   for (const float energy : test.energies) means_something &= std::isfinite(energy);
@@ -186,7 +191,8 @@ SelfTest read_selftest(std::string_view bytes, const InputContract& input,
     means_something &= squares > 0 && std::sqrt(squares) <= std::numeric_limits<float>::max();
   }
   if (!means_something)
-    fail(ANOCO_BAD_BUNDLE, file + " expects features or energies that mean nothing");
+    fail(ANOCO_BAD_BUNDLE,
+         file + " expects features or energies that mean nothing; export it again");
   return test;
 }
 

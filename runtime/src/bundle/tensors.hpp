@@ -1,5 +1,5 @@
-// From the bytes of a safetensors file to what a bundle keeps in one. What could turn into a wrong
-// score is refused (ANOCO_BAD_BUNDLE, with the file's name), as in Python.
+// Reads the safetensors files of a bundle. Anything that could lead to a wrong score is refused
+// (ANOCO_BAD_BUNDLE, with the name of the file), as in Python.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace anoco {
 
-// Every row has a direction; norms are left to the scorer, which computes them anyway.
+// Checks that no row is zero. Norms are left to the scorer, which computes them anyway.
 BankFile read_bank(Bytes bytes, const std::string& file);
-// Whether it is a bank of this product, for a backbone with this input.
+// Checks that a bank belongs to this product and to a backbone with this input.
 void check_bank(const BankFile& bank, const Product& product, const InputContract& input,
                 const std::string& file);
 
-// `canvas` is the product's.
-BaselineGrid read_baseline(std::string_view bytes, double sigmas, const InputContract& canvas,
+// `input` is the product's tiled input.
+BaselineGrid read_baseline(std::string_view bytes, double sigmas, const InputContract& input,
                            const std::string& file);
 
 SelfTest read_selftest(std::string_view bytes, const InputContract& input, const std::string& file);

@@ -20,13 +20,14 @@ void check_random(const Bundle& bundle, bool allowed) {
 Detector::Detector(std::shared_ptr<const Bundle> bundle, const DetectorSettings& settings)
     : bundle_(std::move(bundle)), settings_(settings) {
   check_random(*bundle_, settings.allow_random);
-  // What is quickly found out comes first: loading a backbone may take seconds.
+  // Errors that are found quickly come first, because loading a backbone may take seconds.
   const std::string name = settings.product.empty() ? bundle_->only_product() : settings.product;
   if (!name.empty()) product_ = load(name);
   engine_ = std::make_shared<const Engine>(settings.engine, bundle_->graph().string(),
                                            bundle_->manifest().input, bundle_->graph_identity());
-  road_ = open_road(engine_, {settings.scorer, settings.engine.gpu,
-                              bundle_->manifest().precision == "fp16", bundle_->manifest().input});
+  execution_provider_ = open_execution_provider(
+      engine_, {settings.provider, settings.engine.gpu, bundle_->manifest().precision == "fp16",
+                bundle_->manifest().input});
   Request request(engine_);
   const SelfTestResult result = run_selftest(*bundle_, request);
   log(ANOCO_LOG_INFO, "self-test passed on " + settings.engine.backend + ": worst cosine " +
@@ -50,8 +51,8 @@ void Detector::select(const std::string& name) {
   std::shared_ptr<const LoadedProduct> product = load(name);
   std::vector<std::unique_ptr<Workspace>> prepared;
   for (const Context* context : contexts_)
-    prepared.push_back(context->lane_->prepare(product, context->settings_));
-  // From here on nothing fails.
+    prepared.push_back(context->session_->prepare(product, context->settings_));
+  // Nothing below may fail.
   product_ = std::move(product);
   for (size_t k = 0; k < prepared.size(); ++k) contexts_[k]->prepare(std::move(prepared[k]));
 }
@@ -76,7 +77,7 @@ void Detector::log(int32_t level, const std::string& text) const {
 
 std::unique_ptr<Workspace> Detector::add(Context& context) {
   const std::lock_guard<std::mutex> lock(changing_);
-  auto workspace = context.lane_->prepare(selected(), context.settings_);
+  auto workspace = context.session_->prepare(selected(), context.settings_);
   contexts_.push_back(&context);
   return workspace;
 }
@@ -88,17 +89,17 @@ void Detector::remove(Context& context) {
 
 Context::Context(std::shared_ptr<Detector> detector, const ContextSettings& settings)
     : detector_(std::move(detector)), settings_(settings) {
-  lane_ = detector_->road().open_lane(
+  session_ = detector_->execution_provider().open_session(
       [this](int32_t level, const std::string& text) { detector_->log(level, text); });
-  // Last: once the detector knows the context, nothing here may fail. A change of product between
-  // the two lands in next_.
+  // This comes last: once the detector knows the context, nothing here may fail. If the product
+  // changes between the two calls, the new workspace waits in next_.
   current_ = detector_->add(*this);
 }
 
 Context::~Context() { detector_->remove(*this); }
 
 void Context::prepare(std::unique_ptr<Workspace> workspace) noexcept {
-  std::unique_ptr<Workspace> retired, untaken;  // freed when the lock is no longer held
+  std::unique_ptr<Workspace> retired, untaken;  // freed after the lock is released
   const std::lock_guard<std::mutex> lock(swapping_);
   retired = std::move(retired_);
   untaken = std::move(next_);
@@ -108,13 +109,14 @@ void Context::prepare(std::unique_ptr<Workspace> workspace) noexcept {
 void Context::take_next() {
   const std::lock_guard<std::mutex> lock(swapping_);
   if (!next_) return;
-  retired_ = std::move(current_);  // empty until now: prepare saw to it
+  retired_ = std::move(current_);  // prepare() has emptied it
   current_ = std::move(next_);
 }
 
 void Context::check_result() const {
   if (!has_result_)
-    fail(ANOCO_NO_RESULT, "the context's last inspection failed, or there was none");
+    fail(ANOCO_NO_RESULT, "the context's last inspection failed, or there was none",
+         "call anoco_inspect first");
 }
 
 }  // namespace anoco

@@ -1,4 +1,4 @@
-// One engine, one product that can be changed, and the contexts that inspect with them.
+// A detector: one engine, one product that can be changed, and the contexts that inspect with them.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 #include "anoco_edge.h"
 #include "bundle/bundle.hpp"
-#include "detector/road.hpp"
+#include "detector/execution_provider.hpp"
 #include "engine/engine.hpp"
 
 namespace anoco {
@@ -17,7 +17,7 @@ class Context;
 
 struct DetectorSettings {
   EngineChoice engine;
-  std::string scorer;    // see RoadChoice
+  std::string provider;  // see ExecutionOptions
   std::string product;   // "": the only one
   double threshold = 0;  // above 0: in place of the product's
   bool allow_random = false;
@@ -29,18 +29,19 @@ class Detector {
  public:
   Detector(std::shared_ptr<const Bundle> bundle, const DetectorSettings& settings);
 
-  // Reads a product from disk and prepares every context for it; all or nothing.
+  // Reads a product from disk and prepares every context for it. If one of them fails nothing
+  // changes.
   void select(const std::string& name);
 
   std::shared_ptr<const Bundle> bundle() const { return bundle_; }
   std::shared_ptr<const Engine> engine() const { return engine_; }
   std::shared_ptr<const LoadedProduct> product() const;  // Failure where none is selected
-  const Road& road() const { return *road_; }
+  const ExecutionProvider& execution_provider() const { return *execution_provider_; }
   void log(int32_t level, const std::string& text) const;
 
  private:
   friend class Context;
-  // Both are called by contexts. Those that are known are prepared when the product changes.
+  // Contexts call both. The contexts that are registered are prepared when the product changes.
   std::unique_ptr<Workspace> add(Context& context);
   void remove(Context& context);
   std::shared_ptr<const LoadedProduct> load(const std::string& name) const;
@@ -49,7 +50,7 @@ class Detector {
   std::shared_ptr<const Bundle> bundle_;
   DetectorSettings settings_;
   std::shared_ptr<const Engine> engine_;
-  std::unique_ptr<const Road> road_;
+  std::unique_ptr<const ExecutionProvider> execution_provider_;
   mutable std::mutex changing_;
   // Guarded by changing_:
   std::shared_ptr<const LoadedProduct> product_;
@@ -64,7 +65,7 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  // Work(workspace) with the result in it; calls wait for each other.
+  // Calls work(workspace) with the result in it. Concurrent calls wait for each other.
   template <class Work>
   void inspect(const anoco_image& image, Work&& work) {
     const std::lock_guard<std::mutex> lock(working_);
@@ -75,7 +76,7 @@ class Context {
     work(*current_);
   }
 
-  // The same with the last result; none is a Failure.
+  // Does the same with the last result; if there is none it throws a Failure.
   template <class Work>
   void with_result(Work&& work) {
     const std::lock_guard<std::mutex> lock(working_);
@@ -85,20 +86,21 @@ class Context {
 
  private:
   friend class Detector;
-  // The product changed: the next inspection is to use this. Frees what an earlier change left.
+  // Called when the product has changed: the next inspection uses this workspace. Frees the one
+  // that an earlier change left.
   void prepare(std::unique_ptr<Workspace> workspace) noexcept;
   void take_next();
   void check_result() const;
 
   std::shared_ptr<Detector> detector_;
   ContextSettings settings_;
-  std::unique_ptr<Lane> lane_;  // which workspaces use
+  std::unique_ptr<Session> session_;  // which workspaces use
   std::mutex working_;
   std::unique_ptr<Workspace> current_;  // guarded by working_
   bool has_result_ = false;             // likewise
   std::mutex swapping_;
-  // Guarded by swapping_: a workspace that waits for the next inspection, and the one before it,
-  // which is not freed by the thread that inspects.
+  // Guarded by swapping_: the workspace that waits for the next inspection, and the previous one,
+  // which the inspecting thread does not free itself.
   std::unique_ptr<Workspace> next_, retired_;
 };
 

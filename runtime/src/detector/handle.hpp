@@ -1,4 +1,4 @@
-// What a caller's anoco_detector is.
+// The struct behind an anoco_detector of the C interface.
 #pragma once
 
 #include <memory>

@@ -7,124 +7,126 @@
 namespace anoco {
 namespace {
 
-// Moves the first values to their places in a grid, in place: no value moves forward.
+// Spreads the first values over a grid, in place. It works from the end, because no value moves to
+// a lower index.
 template <class T>
-void scatter(const uint8_t* counted, int64_t count, int64_t patches, T none, T* grid) {
-  for (int64_t p = patches - 1; p >= 0; --p) grid[p] = counted[p] ? grid[--count] : none;
+void scatter(const uint8_t* scored, int64_t count, int64_t patches, T none, T* grid) {
+  for (int64_t p = patches - 1; p >= 0; --p) grid[p] = scored[p] ? grid[--count] : none;
 }
 
 }  // namespace
 
+template <class Each>
+void HostWorkspace::each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                                Each&& each) {
+  using Self = HostWorkspace;
+  const InputContract& input = product.input();
+  const int64_t pixels = input.width * input.height, patches = input.patches();
+  each.part(&Self::patch_mask_, input, product.product().region, product.ignore());
+  each.part(&Self::tiling_, product.window(), product.product().tiles);
+  each.part(&Self::scorer_, product.bank(), scorer_settings(product, settings, kDefaultMemory));
+  each.part(&Self::map_builder_, input.rows, input.cols, input.stride);
+  each(&Self::pixels_, 3 * pixels);
+  each(&Self::gathered_, gathers(product) ? patches * input.dim : 0);
+  each(&Self::energy_, patches);
+  each(&Self::similarity_, patches);
+  each(&Self::map_, pixels);
+  each(&Self::anchor_, patches);
+  each(&Self::scored_, patches);
+  if (!has_query_views(product)) return;
+  each.part(&Self::average_, input);
+  each(&Self::warped_, 3 * pixels);
+  each(&Self::view_energy_, patches);
+}
+
 HostWorkspace::HostWorkspace(Request& request, std::shared_ptr<const LoadedProduct> product,
                              const ContextSettings& settings)
-    : Workspace(std::move(product), settings),
-      request_(request),
-      counter_(canvas(), product_->product().region, product_->ignore()),
-      canvas_(product_->window(), product_->product().tiles),
-      scorer_(product_->bank(), scorer_settings(*product_, settings, kDefaultMemory)),
-      map_maker_(canvas().rows, canvas().cols, canvas().stride),
-      pixels_(3 * pixels()),
-      gathered_(gathers(*product_) ? patches() * canvas().dim : 0),
-      energy_(patches()),
-      similarity_(patches()),
-      map_(pixels()),
-      anchor_(patches()),
-      counted_(patches()) {
-  if (!has_query_views(*product_)) return;
-  average_.emplace(canvas());
-  warped_ = Buffer<uint8_t>(pixels_.size());
-  view_energy_ = Buffer<float>(patches());
+    : Workspace(std::move(product), settings), request_(request) {
+  each_buffer(*product_, settings, BufferAllocator{*this});
 }
 
 int64_t HostWorkspace::bytes(const LoadedProduct& product, const ContextSettings& settings) {
-  const InputContract& canvas = product.canvas();
-  const int64_t pixels = canvas.width * canvas.height, patches = canvas.patches();
-  const int64_t views =
-      has_query_views(product) ? ViewAverage::bytes(canvas) + 3 * pixels + 4 * patches : 0;
-  return Workspace::bytes(product, settings) + Counter::bytes(canvas) +
-         Canvas::bytes(product.window(), product.product().tiles) +
-         Layout(*product.bank(), scorer_settings(product, settings, kDefaultMemory)).bytes +
-         MapMaker::bytes(canvas.rows, canvas.cols, canvas.stride) +
-         (gathers(product) ? 4 * patches * canvas.dim : 0) + 7 * pixels + 17 * patches + views;
+  return Workspace::bytes(product, settings) +
+         count_bytes([&](auto& each) { each_buffer(product, settings, each); });
 }
 
-Workspace::Findings HostWorkspace::look(const anoco_image& image, StageTimes& times) {
+Workspace::Findings HostWorkspace::compute(const anoco_image& image, StageTimes& times) {
   check_on_host(image);
   Findings found;
   {
-    const Lap lap(times.preprocess);
+    const StageTimer timer(times.preprocess);
     found.placement = preparer_.prepare(image, pixels_.data());
-    std::memcpy(counted_.data(), counter_.counted(found.placement), size_t(patches()));
+    std::memcpy(scored_.data(), patch_mask_.scored(found.placement), size_t(patches()));
   }
   const float* features = nullptr;
   {
-    const Lap lap(times.backbone);
-    features = canvas_.features(request_, pixels_.data());
+    const StageTimer timer(times.backbone);
+    features = tiling_.features(request_, pixels_.data());
   }
   {
-    const Lap lap(times.scoring);
-    score_patches(features, counted_.data(),
+    const StageTimer timer(times.scoring);
+    score_patches(features, scored_.data(),
                   {energy_.data(), anchor_.data(), similarity_.data(), nullptr});
   }
   if (average_) average_views(found.placement, times);
-  const Lap lap(times.map);
-  take_off_usual();
+  const StageTimer timer(times.map);
+  subtract_baseline();
   pool_energy(found);
-  map_maker_.make(energy_.data(), counted_.data(), map_.data());
+  map_builder_.make(energy_.data(), scored_.data(), map_.data());
   found.energy = energy_.data();
   found.similarity = similarity_.data();
   found.map = map_.data();
   found.anchor = anchor_.data();
-  found.counted = counted_.data();
+  found.scored = scored_.data();
   return found;
 }
 
-void HostWorkspace::score_patches(const float* features, const uint8_t* counted,
+void HostWorkspace::score_patches(const float* features, const uint8_t* scored,
                                   const Outputs& out) {
-  const int64_t dim = canvas().dim;
-  const int64_t count = std::count(counted, counted + patches(), uint8_t{1});
+  const int64_t dim = input().dim;
+  const int64_t count = std::count(scored, scored + patches(), uint8_t{1});
   if (count < patches()) {
     float* next = gathered_.data();
     for (int64_t p = 0; p < patches(); ++p)
-      if (counted[p]) next = std::copy_n(features + p * dim, dim, next);
+      if (scored[p]) next = std::copy_n(features + p * dim, dim, next);
     features = gathered_.data();
   }
-  scorer_.score(features, count, out);
+  scorer_->score(features, count, out);
   if (count == patches()) return;
-  scatter(counted, count, patches(), 0.0f, out.energy);
-  if (out.anchor != nullptr) scatter(counted, count, patches(), int64_t{-1}, out.anchor);
-  if (out.similarity != nullptr) scatter(counted, count, patches(), 0.0f, out.similarity);
+  scatter(scored, count, patches(), 0.0f, out.energy);
+  if (out.anchor != nullptr) scatter(scored, count, patches(), int64_t{-1}, out.anchor);
+  if (out.similarity != nullptr) scatter(scored, count, patches(), 0.0f, out.similarity);
 }
 
 void HostWorkspace::average_views(const Placement& placement, StageTimes& times) {
   average_->start();
-  average_->add(kIdentity, energy_.data(), counted_.data());
+  average_->add(kIdentity, energy_.data(), scored_.data());
   for (const Affine& view : product_->product().views) {
     const uint8_t* seen = nullptr;
     {
-      const Lap lap(times.preprocess);
-      warp(pixels_.data(), canvas().width, canvas().height, view, canvas().fill, warped_.data());
-      seen = counter_.counted(placement, view);
+      const StageTimer timer(times.preprocess);
+      warp(pixels_.data(), input().width, input().height, view, input().fill, warped_.data());
+      seen = patch_mask_.scored(placement, view);
     }
     const float* features = nullptr;
     {
-      const Lap lap(times.backbone);
-      features = canvas_.features(request_, warped_.data());
+      const StageTimer timer(times.backbone);
+      features = tiling_.features(request_, warped_.data());
     }
-    const Lap lap(times.scoring);
+    const StageTimer timer(times.scoring);
     if (std::find(seen, seen + patches(), uint8_t{1}) == seen + patches()) continue;
     score_patches(features, seen, {view_energy_.data(), nullptr, nullptr, nullptr});
     average_->add(view, view_energy_.data(), seen);
   }
-  const Lap lap(times.scoring);
-  average_->finish(counted_.data(), energy_.data());
+  const StageTimer timer(times.scoring);
+  average_->finish(scored_.data(), energy_.data());
 }
 
-void HostWorkspace::take_off_usual() {
-  const std::vector<float>& usual = product_->usual();
-  if (usual.empty()) return;
+void HostWorkspace::subtract_baseline() {
+  const std::vector<float>& baseline = product_->baseline_energy();
+  if (baseline.empty()) return;
   for (int64_t p = 0; p < patches(); ++p)
-    energy_[p] = counted_[p] ? std::max(energy_[p] - usual[size_t(p)], 0.0f) : 0.0f;
+    energy_[p] = scored_[p] ? std::max(energy_[p] - baseline[size_t(p)], 0.0f) : 0.0f;
 }
 
 void HostWorkspace::pool_energy(Findings& found) const {
@@ -132,7 +134,7 @@ void HostWorkspace::pool_energy(Findings& found) const {
   int64_t count = 0;
   float peak = -1;
   for (int64_t p = 0; p < patches(); ++p) {
-    if (!counted_[p]) continue;
+    if (!scored_[p]) continue;
     if (energy_[p] > peak) {
       peak = energy_[p];
       found.peak = p;

@@ -1,7 +1,7 @@
 #include "detector/loaded_product.hpp"
 
 #include "failure.hpp"
-#include "picture/views.hpp"
+#include "picture/augmentation.hpp"
 
 namespace anoco {
 namespace {
@@ -15,16 +15,18 @@ std::shared_ptr<const Bank> make_bank(const BankFile& file, const std::string& n
   try {
     return std::make_shared<const Bank>(options);
   } catch (const Failure& failure) {
-    fail(ANOCO_BAD_BUNDLE, name + ": " + failure.text + "; enrol the references again");
+    fail(ANOCO_BAD_BUNDLE, name + ": " + failure.text + "; enroll the references again");
   }
 }
 
-std::vector<float> usual_energy(const std::optional<BaselineGrid>& baseline) {
-  if (!baseline) return {};
-  std::vector<float> usual(baseline->mean.size());
-  for (size_t k = 0; k < usual.size(); ++k)
-    usual[k] = baseline->mean[k] + float(baseline->sigmas) * baseline->spread[k];
-  return usual;
+// The energy that good parts have at each patch: the mean, and so many sigmas of the spread above
+// it.
+std::vector<float> make_baseline_energy(const std::optional<BaselineGrid>& grid) {
+  if (!grid) return {};
+  std::vector<float> energy(grid->mean.size());
+  for (size_t k = 0; k < energy.size(); ++k)
+    energy[k] = grid->mean[k] + float(grid->sigmas) * grid->spread[k];
+  return energy;
 }
 
 }  // namespace
@@ -32,18 +34,18 @@ std::vector<float> usual_energy(const std::optional<BaselineGrid>& baseline) {
 LoadedProduct::LoadedProduct(const Bundle& bundle, const std::string& name, double threshold)
     : product_(bundle.product(name)),
       window_(bundle.manifest().input),
-      canvas_(window_.canvas(product_.tiles)),
+      input_(window_.tiled(product_.tiles)),
       file_(bundle.bank(product_)),
       bank_(make_bank(file_, product_.bank->path)),
       ignore_(bundle.mask(product_)),
-      usual_(usual_energy(bundle.baseline(product_))),
+      baseline_energy_(make_baseline_energy(bundle.baseline(product_))),
       threshold_(threshold > 0 ? threshold : product_.threshold),
       threshold_kind_(threshold > 0 ? ThresholdKind::manual : product_.threshold_kind) {
   bundle.check_references(product_);
   if (!(product_.lambda >= 1e-24 && product_.lambda <= 1e24))
     fail(ANOCO_BAD_BUNDLE, "product " + product_.name + ": lambda is " +
                                std::to_string(product_.lambda) +
-                               ", it must be a number from 1e-24 to 1e24");
+                               ", it must be a number from 1e-24 to 1e24; set it again");
   for (const Reference& reference : product_.references)
     reference_files_.push_back("products/" + product_.name + "/" + reference.file.path);
 }
@@ -59,11 +61,11 @@ void LoadedProduct::check_shape(int64_t width, int64_t height) const {
                                 "anoco-edge product set --any-size");
 }
 
-bool LoadedProduct::all_counted() const {
-  return canvas_.fit == Fit::stretch && product_.region.empty() && !ignore_;
+bool LoadedProduct::all_scored() const {
+  return input_.fit == Fit::stretch && product_.region.empty() && !ignore_;
 }
 
-Witness LoadedProduct::witness(int64_t anchor) const {
+Evidence LoadedProduct::evidence(int64_t anchor) const {
   const size_t number = size_t(file_.reference[anchor]);
   const Reference& reference = product_.references[number];
   size_t view = size_t(file_.view[anchor]);
@@ -74,8 +76,8 @@ Witness LoadedProduct::witness(int64_t anchor) const {
     affine = product_.views[view - 1];
   }
   const int64_t row = file_.row[anchor], col = file_.col[anchor];
-  const Placement there = place(canvas_, reference.width, reference.height);
-  const Box box = there.to_picture(box_in_source(affine, patch_box(canvas_, row, col)));
+  const Placement placement = place(input_, reference.width, reference.height);
+  const Box box = placement.to_picture(box_in_source(affine, patch_box(input_, row, col)));
   return {&reference, &reference_files_[number], row, col, box};
 }
 

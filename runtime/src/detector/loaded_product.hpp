@@ -1,4 +1,5 @@
-// One generation of a product in memory, with all that judging its pictures needs. Immutable.
+// One generation of a product in memory, with everything that inspecting its pictures needs. It is
+// immutable.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@
 
 namespace anoco {
 
-struct Witness {
+struct Evidence {
   const Reference* reference;
   const std::string* file;  // below the bundle's folder
   int64_t row, col;
@@ -21,33 +22,34 @@ struct Witness {
 
 class LoadedProduct {
  public:
-  // `threshold` above 0 replaces the product's own.
+  // A `threshold` above 0 replaces the product's own.
   LoadedProduct(const Bundle& bundle, const std::string& name, double threshold);
 
   const Product& product() const { return product_; }
   const InputContract& window() const { return window_; }
-  const InputContract& canvas() const { return canvas_; }
+  const InputContract& input() const { return input_; }
   std::shared_ptr<const Bank> bank() const { return bank_; }
   const std::optional<Mask>& ignore() const { return ignore_; }
-  // The energy that good parts have at each patch; empty: none is taken off.
-  const std::vector<float>& usual() const { return usual_; }
+  // The energy that good parts have at each patch, which is subtracted; empty without a baseline.
+  const std::vector<float>& baseline_energy() const { return baseline_energy_; }
   double threshold() const { return threshold_; }  // 0: none
   ThresholdKind threshold_kind() const { return threshold_kind_; }
 
-  // The same camera gives the same shape: another aspect ratio is ANOCO_BAD_PICTURE.
+  // Refuses a picture of another aspect ratio than the references (ANOCO_BAD_PICTURE), because the
+  // same camera gives the same shape.
   void check_shape(int64_t width, int64_t height) const;
-  // Whether every patch of every picture is scored.
-  bool all_counted() const;
-  // Where a row of the bank comes from.
-  Witness witness(int64_t anchor) const;
+  // Tells whether every patch of every picture is scored.
+  bool all_scored() const;
+  // Returns the reference patch that a row of the bank comes from.
+  Evidence evidence(int64_t anchor) const;
 
  private:
   Product product_;
-  InputContract window_, canvas_;
+  InputContract window_, input_;
   BankFile file_;
   std::shared_ptr<const Bank> bank_;
   std::optional<Mask> ignore_;
-  std::vector<float> usual_;
+  std::vector<float> baseline_energy_;
   double threshold_;
   ThresholdKind threshold_kind_;
   std::vector<std::string> reference_files_;

@@ -16,14 +16,14 @@ struct Limits {
   double cosine, norm, energy;
 };
 
-// As anoco_edge/engines/selftest.py has them, by the precision of the graph.
+// The limits by the precision of the graph, as in the self-test of the Python package.
 Limits limits(const std::string& precision) {
   if (precision == "fp16") return {0.999, 1e-2, 5e-2};
   if (precision == "int8") return {0.97, 5e-2, 0.25};
   return {0.9999, 1e-3, 1e-2};
 }
 
-// Of odd patches against even ones: a bank that every picture brings along.
+// Scores the odd patches against the even ones, so that no bank is needed.
 std::vector<float> energies(const float* features, int64_t patches, int64_t dim) {
   std::vector<float> even, odd;
   for (int64_t p = 0; p < patches; ++p) {
@@ -34,9 +34,7 @@ std::vector<float> energies(const float* features, int64_t patches, int64_t dim)
   options.features = even.data();
   options.rows = (patches + 1) / 2;
   options.dim = dim;
-  Settings settings;
-  settings.memory = 48'000'000;
-  Scorer scorer(std::make_shared<const Bank>(options), settings);
+  Scorer scorer(std::make_shared<const Bank>(options), Settings{});
   std::vector<float> found(size_t(patches / 2));
   scorer.score(odd.data(), patches / 2, {found.data(), nullptr, nullptr, nullptr});
   return found;
@@ -67,7 +65,7 @@ bool usable(const float* features, int64_t patches, int64_t dim) {
   return true;
 }
 
-SelfTestResult measure(const Bundle& bundle, Request& request) {
+SelfTestResult compare_with_stored(const Bundle& bundle, Request& request) {
   const InputContract& input = bundle.manifest().input;
   const SelfTest stored = bundle.selftest();
   const float* got = request.run(stored.pixels.data());
@@ -87,7 +85,7 @@ SelfTestResult measure(const Bundle& bundle, Request& request) {
 }  // namespace
 
 SelfTestResult run_selftest(const Bundle& bundle, Request& request) {
-  const SelfTestResult result = measure(bundle, request);
+  const SelfTestResult result = compare_with_stored(bundle, request);
   const Limits limit = limits(bundle.manifest().precision);
   if (result.min_cosine >= limit.cosine && result.norm_error <= limit.norm &&
       result.energy_error <= limit.energy)

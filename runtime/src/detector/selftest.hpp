@@ -1,4 +1,4 @@
-// The self-test of a bundle: does this engine on this machine compute what torch computed?
+// The self-test of a bundle checks that this engine on this machine computes what torch computed.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct SelfTestResult {
   double min_cosine, norm_error, energy_error;
 };
 
-// Failure: ANOCO_PARITY, with the figures.
+// Fails with ANOCO_PARITY and the measured differences.
 SelfTestResult run_selftest(const Bundle& bundle, Request& request);
 
 }  // namespace anoco

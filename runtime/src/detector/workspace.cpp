@@ -5,14 +5,6 @@
 #include "failure.hpp"
 
 namespace anoco {
-namespace {
-
-Preparer make_preparer(const LoadedProduct& product, const ContextSettings& settings) {
-  const PictureSize size = largest_picture(product, settings);
-  return Preparer(product.canvas(), size.width, size.height);
-}
-
-}  // namespace
 
 PictureSize largest_picture(const LoadedProduct& product, const ContextSettings& settings) {
   PictureSize size{std::max<int64_t>(settings.max_width, 1),
@@ -29,7 +21,7 @@ bool has_query_views(const LoadedProduct& product) {
 }
 
 bool gathers(const LoadedProduct& product) {
-  return !product.all_counted() || has_query_views(product);
+  return !product.all_scored() || has_query_views(product);
 }
 
 Settings scorer_settings(const LoadedProduct& product, const ContextSettings& context,
@@ -44,17 +36,23 @@ Settings scorer_settings(const LoadedProduct& product, const ContextSettings& co
   return settings;
 }
 
+template <class Each>
+void Workspace::each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                            Each&& each) {
+  const InputContract& input = product.input();
+  const PictureSize size = largest_picture(product, settings);
+  each.part(&Workspace::preparer_, input, size.width, size.height);
+  each.part(&Workspace::regions_, input);
+  each(&Workspace::outline_, input.width * input.height);
+}
+
 Workspace::Workspace(std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings)
-    : product_(std::move(product)),
-      preparer_(make_preparer(*product_, settings)),
-      regions_(canvas()),
-      outline_(pixels()) {}
+    : product_(std::move(product)) {
+  each_buffer(*product_, settings, BufferAllocator{*this});
+}
 
 int64_t Workspace::bytes(const LoadedProduct& product, const ContextSettings& settings) {
-  const InputContract& canvas = product.canvas();
-  const PictureSize size = largest_picture(product, settings);
-  return Preparer::bytes(canvas, size.width, size.height) + RegionFinder::bytes(canvas) +
-         canvas.width * canvas.height;
+  return count_bytes([&](auto& each) { each_buffer(product, settings, each); });
 }
 
 void Workspace::inspect(const anoco_image& image) {
@@ -65,8 +63,8 @@ void Workspace::inspect(const anoco_image& image) {
                                 std::to_string(image.height) +
                                 ", larger than the context was made for: see max_width and "
                                 "max_height of anoco_context_options");
-  found_ = look(image, times_);
-  const Lap lap(times_.map);
+  found_ = compute(image, times_);
+  const StageTimer timer(times_.map);
   find_regions();
 }
 

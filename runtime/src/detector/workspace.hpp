@@ -1,11 +1,12 @@
-// What a context inspects pictures of one product with: all memory for it, and what was found last.
-// On the CPU it is a HostWorkspace, on an NVIDIA device a gpu::DeviceWorkspace; road.hpp chooses.
+// A workspace holds all memory for inspecting pictures of one product, and the last result. On the
+// CPU it is a HostWorkspace, on an NVIDIA device a gpu::DeviceWorkspace; execution_provider.hpp
+// chooses.
 #pragma once
 
 #include <chrono>
 #include <memory>
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 #include "detector/loaded_product.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
@@ -20,17 +21,19 @@ struct ContextSettings {
   int64_t max_width = 0, max_height = 0;  // 0: the size of the references
 };
 
-// In milliseconds.
+// Times in milliseconds.
 struct StageTimes {
   double preprocess = 0, backbone = 0, scoring = 0, map = 0;
   double total() const { return preprocess + backbone + scoring + map; }
 };
 
-// Adds the time until it goes out of scope, in milliseconds.
-class Lap {
+// Adds the milliseconds from its construction to its destruction to a sum.
+class StageTimer {
  public:
-  explicit Lap(double& sum) : sum_(sum) {}
-  ~Lap() { sum_ += std::chrono::duration<double, std::milli>(Clock::now() - start_).count(); }
+  explicit StageTimer(double& sum) : sum_(sum) {}
+  ~StageTimer() {
+    sum_ += std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -44,7 +47,7 @@ struct PictureSize {
 
 PictureSize largest_picture(const LoadedProduct& product, const ContextSettings& settings);
 bool has_query_views(const LoadedProduct& product);
-// Whether there are pictures of which not every patch is scored.
+// Tells whether there can be pictures of which not every patch is scored.
 bool gathers(const LoadedProduct& product);
 Settings scorer_settings(const LoadedProduct& product, const ContextSettings& context,
                          int64_t memory);
@@ -55,7 +58,7 @@ class Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  // Throws Failure; what it found before is gone then.
+  // Throws a Failure; the previous result is then lost.
   void inspect(const anoco_image& image);
   void enlarge_map(float* out) { preparer_.enlarge(found_.map, found_.placement, out); }
 
@@ -65,7 +68,7 @@ class Workspace {
   const float* energy() const { return found_.energy; }
   const float* similarity() const { return found_.similarity; }
   const int64_t* anchor() const { return found_.anchor; }
-  const uint8_t* counted() const { return found_.counted; }
+  const uint8_t* scored() const { return found_.scored; }
   const float* map() const { return found_.map; }
   const uint8_t* outline() const { return outline_.data(); }
   int64_t region_count() const { return region_count_; }
@@ -74,30 +77,34 @@ class Workspace {
   const StageTimes& times() const { return times_; }
 
  protected:
-  // Pointers lead into the workspace's own memory.
+  // The result of an inspection. The pointers lead into the workspace's own memory.
   struct Findings {
     Placement placement;
     double score = 0;
     int64_t peak = 0;
     const float *energy = nullptr, *similarity = nullptr, *map = nullptr;
     const int64_t* anchor = nullptr;
-    const uint8_t* counted = nullptr;
+    const uint8_t* scored = nullptr;
   };
 
   Workspace(std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
   static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings);
 
-  // From the picture to the map; the times of that are added to `times`.
-  virtual Findings look(const anoco_image& image, StageTimes& times) = 0;
+  // Computes everything from the picture to the map, and adds the time of each stage to `times`.
+  virtual Findings compute(const anoco_image& image, StageTimes& times) = 0;
 
-  const InputContract& canvas() const { return product_->canvas(); }
-  int64_t patches() const { return canvas().patches(); }
-  int64_t pixels() const { return canvas().width * canvas().height; }
+  const InputContract& input() const { return product_->input(); }
+  int64_t patches() const { return input().patches(); }
+  int64_t pixels() const { return input().width * input().height; }
 
   std::shared_ptr<const LoadedProduct> product_;
   Preparer preparer_;
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                          Each&& each);
   void find_regions();
 
   RegionFinder regions_;

@@ -3,20 +3,24 @@
 #include <utility>
 
 #include "failure.hpp"
+#include "status_guard.hpp"
 
 namespace anoco {
 namespace {
 
-// Room for what a backend has to say when it fails. On the stack: running takes no memory.
-class Complaint {
+// Holds the error text of a backend. It lies on the stack, because running must not allocate.
+class BackendError {
  public:
   char* text() { return text_; }
   size_t size() const { return sizeof text_; }
 
-  // `what` is what the backend has to give where it says that all went well.
+  // Throws a Failure unless the backend succeeded and gave a pointer; `what` names what it had to
+  // give.
   void check(anoco_status status, const void* given, const std::string& label, const char* what) {
     if (status == ANOCO_OK && given != nullptr) return;
-    if (status == ANOCO_OK) fail(ANOCO_ENGINE, label + ": the backend gave no " + what);
+    if (status == ANOCO_OK)
+      fail(ANOCO_ENGINE, label + ": the backend gave no " + what,
+           "it returned ANOCO_OK and left the pointer null: correct it, or use another backend");
     const bool known = status > ANOCO_OK && status <= ANOCO_NO_RESULT;
     text_[sizeof text_ - 1] = 0;  // in case the backend forgot
     const std::string words = text_[0] != 0 ? text_
@@ -28,6 +32,13 @@ class Complaint {
  private:
   char text_[512] = "";
 };
+
+// A callback that frees something has no status to return, so what it throws is dropped: passing it
+// on would end the program.
+template <class Work>
+void release(Work&& work) noexcept {
+  status_guard(work, [](const char*) {});
+}
 
 const char* or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 
@@ -50,44 +61,49 @@ Engine::Engine(const EngineChoice& choice, const std::string& graph, const Input
   model.gpu = choice.gpu;
   model.identity = identity.c_str();
 
-  Complaint complaint;
+  BackendError error;
   const anoco_status status =
-      backend_.open(backend_.user, &model, &handle_, complaint.text(), complaint.size());
-  complaint.check(status, handle_, label_, "engine");
+      backend_.open(backend_.user, &model, &handle_, error.text(), error.size());
+  error.check(status, handle_, label_, "engine");
 }
 
-Engine::~Engine() { backend_.close(handle_); }
+Engine::~Engine() {
+  release([&] { backend_.close(handle_); });
+}
 
 int Engine::cuda_device() const {
   return backend_.cuda_device != nullptr ? backend_.cuda_device(handle_) : -1;
 }
 
 Request::Request(std::shared_ptr<const Engine> engine) : engine_(std::move(engine)) {
-  Complaint complaint;
-  const anoco_status status = engine_->backend().create_request(engine_->handle(), &handle_,
-                                                                complaint.text(), complaint.size());
-  complaint.check(status, handle_, engine_->label(), "request");
+  BackendError error;
+  const anoco_status status =
+      engine_->backend().create_request(engine_->handle(), &handle_, error.text(), error.size());
+  error.check(status, handle_, engine_->label(), "request");
 }
 
-Request::~Request() { engine_->backend().destroy_request(handle_); }
+Request::~Request() {
+  release([&] { engine_->backend().destroy_request(handle_); });
+}
 
 const float* Request::run(const uint8_t* pixels) {
-  Complaint complaint;
+  BackendError error;
   const float* features = nullptr;
   const anoco_status status =
-      engine_->backend().run(handle_, pixels, &features, complaint.text(), complaint.size());
-  complaint.check(status, features, engine_->label(), "features");
+      engine_->backend().run(handle_, pixels, &features, error.text(), error.size());
+  error.check(status, features, engine_->label(), "features");
   return features;
 }
 
 DeviceFeatures Request::run_device(const void* pixels, void* stream) {
-  Complaint complaint;
+  BackendError error;
   DeviceFeatures found;
   const anoco_status status = engine_->backend().run_device(
-      handle_, pixels, stream, &found.address, &found.type, complaint.text(), complaint.size());
-  complaint.check(status, found.address, engine_->label(), "features");
+      handle_, pixels, stream, &found.address, &found.type, error.text(), error.size());
+  error.check(status, found.address, engine_->label(), "features");
   if (found.type != ANOCO_FLOAT32 && found.type != ANOCO_FLOAT16)
-    fail(ANOCO_ENGINE, engine_->label() + ": features of type " + std::to_string(found.type));
+    fail(ANOCO_ENGINE, engine_->label() + ": features of type " + std::to_string(found.type),
+         "a backend gives ANOCO_FLOAT32 or ANOCO_FLOAT16: correct it, or use another");
   return found;
 }
 

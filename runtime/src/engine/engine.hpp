@@ -1,4 +1,4 @@
-// The backbone behind the plug-in interface of anoco_backend.h.
+// Runs the backbone through the plug-in interface of anoco_backend.h.
 #pragma once
 
 #include <memory>
@@ -22,11 +22,11 @@ struct DeviceFeatures {
   uint32_t type = 0;  // ANOCO_FLOAT32 or ANOCO_FLOAT16
 };
 
-// One loaded backbone, shared by contexts. Failures: ANOCO_NO_BACKEND, ANOCO_BAD_BUNDLE,
-// ANOCO_ENGINE.
+// One loaded backbone, which contexts share. Its failures are ANOCO_NO_BACKEND, ANOCO_BAD_BUNDLE
+// and ANOCO_ENGINE.
 class Engine {
  public:
-  // `identity` is what plans of the graph are filed under, see anoco_model.
+  // `identity` is the name that plans of the graph are filed under, see anoco_model.
   Engine(const EngineChoice& choice, const std::string& graph, const InputContract& input,
          const std::string& identity = "");
   ~Engine();
@@ -36,7 +36,7 @@ class Engine {
   const anoco_backend& backend() const { return backend_; }
   void* handle() const { return handle_; }
   const std::string& label() const { return label_; }  // as in "openvino on CPU", for messages
-  // The CUDA device that pixels and features can stay on; -1: none.
+  // Returns the CUDA device that pixels and features can stay on, or -1.
   int cuda_device() const;
 
  private:
@@ -45,7 +45,7 @@ class Engine {
   void* handle_ = nullptr;
 };
 
-// What one context runs.
+// An inference request, of which each context has its own.
 class Request {
  public:
   explicit Request(std::shared_ptr<const Engine> engine);
@@ -53,9 +53,11 @@ class Request {
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
 
-  // patches x dim floats, the request's own memory until the next run. Allocates nothing of ours.
+  // Returns patches x dim floats in the request's own memory, valid until the next run. The library
+  // allocates nothing here.
   const float* run(const uint8_t* pixels);
-  // The same on the engine's CUDA device, which must be current: enqueued on `stream`, a CUstream.
+  // Does the same on the engine's CUDA device, which must be current. The work is enqueued on
+  // `stream`, a CUstream.
   DeviceFeatures run_device(const void* pixels, void* stream);
 
   const Engine& engine() const { return *engine_; }
@@ -65,7 +67,7 @@ class Request {
   void* handle_ = nullptr;
 };
 
-// The registry: the backends built in, and those that callers registered.
+// The registry holds the built-in backends and those that callers registered.
 void register_backend(const anoco_backend& backend);
 anoco_backend find_backend(const std::string& name);  // an unknown name: ANOCO_NO_BACKEND
 

@@ -1,8 +1,8 @@
 #include <list>
 #include <mutex>
 
-#include "../backends/openvino/openvino.hpp"
-#include "../backends/tensorrt/tensorrt.hpp"
+#include "backends/openvino/openvino.hpp"
+#include "backends/tensorrt/tensorrt.hpp"
 #include "engine/engine.hpp"
 #include "failure.hpp"
 
@@ -36,7 +36,8 @@ struct Registry {
   }
 };
 
-// Never destroyed: detectors of the program's own static objects may outlive ours.
+// The registry is never destroyed, because detectors in the program's static objects may outlive
+// it.
 Registry& registry() {
   static Registry* const only = new Registry;
   return *only;
@@ -50,20 +51,23 @@ void check_functions(const anoco_backend& backend) {
       {backend.destroy_request != nullptr, "destroy_request"},
       {backend.run != nullptr, "run"},
   };
-  for (const auto& [there, function] : functions)
-    if (!there)
+  for (const auto& [is_set, function] : functions)
+    if (!is_set)
       fail(ANOCO_INVALID_ARGUMENT,
-           "backend '" + std::string(backend.name) + "': its function '" + function + "' is null");
+           "backend '" + std::string(backend.name) + "': its function '" + function + "' is null",
+           "set all of open, close, create_request, destroy_request and run");
   if ((backend.cuda_device != nullptr) != (backend.run_device != nullptr))
     fail(ANOCO_INVALID_ARGUMENT,
-         "backend '" + std::string(backend.name) + "': cuda_device and run_device come together");
+         "backend '" + std::string(backend.name) + "': cuda_device and run_device come together",
+         "set both, or none for an engine on the host");
 }
 
 }  // namespace
 
 void register_backend(const anoco_backend& backend) {
   if (backend.name == nullptr || backend.name[0] == 0)
-    fail(ANOCO_INVALID_ARGUMENT, "the backend has no name");
+    fail(ANOCO_INVALID_ARGUMENT, "the backend has no name",
+         "set its name, by which detectors ask for it");
   check_functions(backend);
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);

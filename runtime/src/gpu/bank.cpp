@@ -24,7 +24,7 @@ DeviceBank::DeviceBank(SharedDevice device, const anoco_bank_options& options, O
       operands_(operands),
       features_(device_, rows_ * dim_ * bytes_of(operands)),
       norms_(device_, rows_) {
-  const Current current(*device_);
+  const CurrentDevice current(*device_);
   load(options);
   check(options);
 }
@@ -38,12 +38,12 @@ void DeviceBank::load(const anoco_bank_options& options) {
   const Stream stream(device_);
   for (int64_t row = 0; row < rows_; row += together) {
     const int64_t count = std::min(together, rows_ - row);
-    const Patches there = patches().from(row, dim_);
+    const Patches target = patches().from(row, dim_);
     std::memcpy(staging.data(), host_row(options, row), size_t(count * row_bytes));
-    const CUdeviceptr to = given == operands_ ? there.address : raw.address();
+    const CUdeviceptr to = given == operands_ ? target.address : raw.address();
     driver().cuMemcpyHtoDAsync_v2(to, staging.data(), size_t(count * row_bytes), stream.get());
     if (given != operands_)
-      convert(*device_, {given, raw.address()}, count * dim_, there, stream.get());
+      convert(*device_, {given, raw.address()}, count * dim_, target, stream.get());
     stream.wait();
   }
 }
@@ -52,7 +52,7 @@ void DeviceBank::check(const anoco_bank_options& options) {
   DeviceBuffer<int> bad(device_, 1);
   PinnedBuffer<int> found(device_, 1);
   const Stream stream(device_);
-  measure(*device_, patches(), rows_, dim_, norms_.data(), bad.data(), stream.get());
+  compute_norms(*device_, patches(), rows_, dim_, norms_.data(), bad.data(), stream.get());
   download(bad.data(), found, 1, stream.get());
   stream.wait();
   if (found[0] == ANOCO_GPU_NO_BAD_ROW) return;

@@ -1,5 +1,5 @@
-// A function of a library that is loaded at run time. Calling it throws the Failure that says which
-// call failed, with what, and what to do.
+// A function of a library that is loaded at run time. A call that fails throws a Failure that names
+// the call, its error code, and what to do.
 #pragma once
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 namespace anoco::gpu {
 
-// A loaded library; it is never unloaded, since CUDA leaves threads behind.
+// A loaded library. It is never unloaded, because CUDA leaves threads running in it.
 using Library = void*;
 
 template <auto fails, class... Arguments>
@@ -27,8 +27,8 @@ class Call {
   void operator()(Arguments... arguments) const {
     if (const int code = function_(arguments...)) fails(name_, code);
   }
-  // For what is cleaned up, and where a code is no failure.
-  int quietly(Arguments... arguments) const noexcept { return function_(arguments...); }
+  // Returns the code in place of throwing, for cleaning up and where a code is not a failure.
+  int unchecked(Arguments... arguments) const noexcept { return function_(arguments...); }
 
  private:
   const char* name_;

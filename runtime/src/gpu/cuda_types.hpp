@@ -1,5 +1,6 @@
-// What we use of CUDA's driver interface and of cuBLAS, declared by ourselves: no toolkit is needed
-// to build. tests/check_cuda_types.cpp holds it against the real headers where they are found.
+// The parts of CUDA's driver interface and of cuBLAS that are used, declared here so that building
+// needs no toolkit. tests/gpu/check_cuda_types.cpp compares them with the real headers where these
+// are found.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ using CUevent = struct CUeventOpaque*;
 using CUgraph = struct CUgraphOpaque*;
 using CUgraphExec = struct CUgraphExecOpaque*;
 
-// The codes that we treat differently; all others are named by the driver.
+// The error codes that are treated specially; the driver names all others.
 enum : CUresult {
   kSuccess = 0,
   kInvalidValue = 1,
@@ -80,14 +81,14 @@ enum : int { kBlasKeep = 0, kBlasTranspose = 1 };              // cublasOperatio
 enum : int { kFloat32 = 0, kFloat16 = 2 };                     // cudaDataType
 enum : int { kCompute32 = 68, kCompute32Pedantic = 69 };       // cublasComputeType_t
 enum : int { kGemmDefault = -1 };                              // cublasGemmAlgo_t
-// cublasMath_t: sums stay in float32, whether of one kernel or of several that share the work.
+// cublasMath_t: sums stay in float32, whether one kernel computes them or several share the work.
 enum : int { kMathPedantic = 2, kMathFullSums = 16 };
 
 }  // namespace anoco::gpu
 
-// CALL(name, types of its arguments): every driver function that we call. By the _v2 names where
-// there are such, since the others are of before CUDA 4; cuEventElapsedTime_v2 is of 12.8, which
-// JetPack 6 has not.
+// CALL(name, types of the arguments) for every driver function that is called. Functions are called
+// by their _v2 names where these exist, because the others are older than CUDA 4;
+// cuEventElapsedTime_v2 came with 12.8, which JetPack 6 does not have.
 #define ANOCO_DRIVER_CALLS(CALL)                                                               \
   CALL(cuInit, unsigned)                                                                       \
   CALL(cuDriverGetVersion, int*)                                                               \

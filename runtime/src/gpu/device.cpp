@@ -10,7 +10,8 @@ namespace {
 CUdevice find_device(int ordinal, int count) {
   if (ordinal < 0 || ordinal >= count)
     fail(ANOCO_NO_BACKEND, "there is no CUDA device " + std::to_string(ordinal) + ": " +
-                               std::to_string(count) + " found, counted from 0");
+                               std::to_string(count) +
+                               " found, counted from 0; name another in options.gpu");
   CUdevice device = 0;
   driver().cuDeviceGet(&device, ordinal);
   return device;
@@ -33,22 +34,22 @@ std::string dotted(int tenths) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
 }
 
-// Above 0: runs; the larger the better.
+// Returns 0 for code that does not run on the device; among others the largest value is the best.
 int fitness(const DeviceCode& code, int capability, int driver_version) {
   if (code.cuda_version / 1000 > driver_version / 1000 || code.capability > capability) return 0;
   if (code.ptx) return code.capability;
-  // A family shares its binaries upwards.
+  // Devices of a family run binaries of its older members.
   return code.capability / 10 == capability / 10 ? 1000 + code.capability : 0;
 }
 
-// Of devices that somebody holds. Never destroyed, see driver.cpp.
-struct Open {
+// The devices that are in use. It is never destroyed, see driver.cpp.
+struct OpenDevices {
   std::mutex mutex;
   std::map<int, std::weak_ptr<const Device>> devices;
 };
 
-Open& open_devices() {
-  static Open* const only = new Open;
+OpenDevices& open_devices() {
+  static OpenDevices* const only = new OpenDevices;
   return *only;
 }
 
@@ -95,7 +96,7 @@ const DeviceCode* choose_code(int capability) {
 }
 
 std::shared_ptr<const Device> Device::open(int ordinal) {
-  Open& all = open_devices();
+  OpenDevices& all = open_devices();
   const std::lock_guard<std::mutex> lock(all.mutex);
   std::weak_ptr<const Device>& known = all.devices[ordinal];
   if (auto device = known.lock()) return device;
@@ -111,21 +112,22 @@ Device::Device(int ordinal) : ordinal_(ordinal), capability_(0) {
   try {
     load_kernels();
   } catch (...) {
-    if (module_ != nullptr) freeing(*this, [&] { driver().cuModuleUnload.quietly(module_); });
-    driver().cuDevicePrimaryCtxRelease_v2.quietly(device_);
+    if (module_ != nullptr)
+      release_on_device(*this, [&] { driver().cuModuleUnload.unchecked(module_); });
+    driver().cuDevicePrimaryCtxRelease_v2.unchecked(device_);
     throw;
   }
 }
 
 Device::~Device() {
-  freeing(*this, [&] { driver().cuModuleUnload.quietly(module_); });
-  driver().cuDevicePrimaryCtxRelease_v2.quietly(device_);
+  release_on_device(*this, [&] { driver().cuModuleUnload.unchecked(module_); });
+  driver().cuDevicePrimaryCtxRelease_v2.unchecked(device_);
 }
 
 void Device::load_kernels() {
   static const char kAnything[] = "// run by name";
   const DeviceCode* code = choose_code(capability_);
-  const Current current(*this);
+  const CurrentDevice current(*this);
   driver().cuModuleLoadData(&module_, code != nullptr ? static_cast<const void*>(code->data)
                                                       : static_cast<const void*>(kAnything));
   kernels_.for_each([&](auto& kernel) { kernel.bind(driver(), module_); });

@@ -17,21 +17,21 @@ struct DeviceInfo {
   size_t memory = 0;
 };
 
-// Failure (ANOCO_NO_BACKEND) where there is no such device.
+// A device that does not exist is a Failure (ANOCO_NO_BACKEND).
 DeviceInfo describe_device(int ordinal);
 
-// The code that runs on a device: its own, else of the nearest older one of its family, else PTX
-// that the driver compiles. Code of a newer CUDA major version than the driver's does not load.
-// NULL: there is none.
+// Returns the code that runs on a device: its own, else that of the nearest older device of its
+// family, else PTX, which the driver compiles. Code of a newer CUDA major version than the driver's
+// does not load. Returns NULL if there is none.
 const DeviceCode* choose_code(std::pair<const DeviceCode*, size_t> codes, int capability,
                               int driver_version);
-// Failure (ANOCO_NO_BACKEND) that says what is missing; NULL for the simulated driver, which runs
-// any.
+// Fails (ANOCO_NO_BACKEND) and says what is missing. Returns NULL for the simulated driver, which
+// runs any code.
 const DeviceCode* choose_code(int capability);
 
 class Device {
  public:
-  // The same for all who ask while somebody holds it.
+  // Returns the same object to all callers while somebody holds it.
   static std::shared_ptr<const Device> open(int ordinal);
   ~Device();
   Device(const Device&) = delete;
@@ -40,13 +40,13 @@ class Device {
   int ordinal() const { return ordinal_; }
   int capability() const { return capability_; }
   const Kernels& kernels() const { return kernels_; }
-  // It gave this sticky error: nothing more is tried.
+  // Records a sticky error of the device: nothing more is tried on it.
   void lose(CUresult code) const { lost_ = code; }
 
  private:
-  friend class Current;
+  friend class CurrentDevice;
   template <class Work>
-  friend void freeing(const Device& device, Work&& work) noexcept;
+  friend void release_on_device(const Device& device, Work&& work) noexcept;
   explicit Device(int ordinal);
   void load_kernels();
 
@@ -60,32 +60,32 @@ class Device {
 
 using SharedDevice = std::shared_ptr<const Device>;
 
-// Makes a device's context current in this thread until it goes out of scope.
-class Current {
+// Makes a device's context current in this thread while it is in scope.
+class CurrentDevice {
  public:
-  explicit Current(const Device& device) {
+  explicit CurrentDevice(const Device& device) {
     if (const CUresult code = device.lost_) fail_driver_call("cuCtxPushCurrent_v2", code);
     driver().cuCtxPushCurrent_v2(device.context_);
   }
-  ~Current() {
+  ~CurrentDevice() {
     CUcontext popped;
-    driver().cuCtxPopCurrent_v2.quietly(&popped);
+    driver().cuCtxPopCurrent_v2.unchecked(&popped);
   }
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
 };
 
-// Runs what frees something, in the device's context, if it still can be entered.
+// Runs code that frees something, in the device's context, if the context can still be entered.
 template <class Work>
-void freeing(const Device& device, Work&& work) noexcept {
-  const Driver& there = driver();
-  // It is worth a second try: what is not freed here stays until the context goes.
-  if (there.cuCtxPushCurrent_v2.quietly(device.context_) != kSuccess &&
-      there.cuCtxPushCurrent_v2.quietly(device.context_) != kSuccess)
+void release_on_device(const Device& device, Work&& work) noexcept {
+  const Driver& calls = driver();
+  // A second try is worth it, because what is not freed here stays until the context is destroyed.
+  if (calls.cuCtxPushCurrent_v2.unchecked(device.context_) != kSuccess &&
+      calls.cuCtxPushCurrent_v2.unchecked(device.context_) != kSuccess)
     return;
   work();
   CUcontext popped;
-  there.cuCtxPopCurrent_v2.quietly(&popped);
+  calls.cuCtxPopCurrent_v2.unchecked(&popped);
 }
 
 }  // namespace anoco::gpu

@@ -1,4 +1,5 @@
-// The kernels of runtime/cuda, compiled for devices and embedded: cuda/embed.cmake makes them.
+// The kernels of runtime/cuda, compiled for devices and embedded into the library by
+// cuda/compile.py.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,8 @@ struct DeviceCode {
   size_t size;
 };
 
-// In no particular order; none where the library was built without a CUDA compiler.
+// Returns the embedded code in no particular order; there is none if the library was built without
+// a CUDA compiler.
 std::pair<const DeviceCode*, size_t> device_codes();
 
 }  // namespace anoco

@@ -59,7 +59,7 @@ const char* bind(Cublas& table, Library library) {
 }
 
 void start(Driver& table) {
-  const int code = table.cuInit.quietly(0);
+  const int code = table.cuInit.unchecked(0);
   if (code == kNoDevice)
     fail(ANOCO_NO_BACKEND,
          "cuInit: CUDA_ERROR_NO_DEVICE: there is no NVIDIA device on this "
@@ -67,7 +67,7 @@ void start(Driver& table) {
              what_to_do());
   if (code != kSuccess) {
     const char* name = nullptr;
-    table.cuGetErrorName.quietly(code, &name);
+    table.cuGetErrorName.unchecked(code, &name);
     fail(ANOCO_NO_BACKEND, std::string("cuInit: ") + (name != nullptr ? name : "unknown error") +
                                ": the CUDA driver does not start; " + what_to_do());
   }
@@ -91,7 +91,7 @@ std::unique_ptr<const Driver> load_driver() {
 
 std::unique_ptr<const Cublas> load_cublas(const Driver& driver) {
   auto table = std::make_unique<Cublas>();
-  // A driver library that brings cuBLAS along: the simulated one.
+  // The simulated driver contains cuBLAS as well.
   if (bind(*table, driver.library) == nullptr) return table;
   const std::string name = cublas_file(driver.version);
   const Library library = open_library(name);
@@ -105,22 +105,23 @@ std::unique_ptr<const Cublas> load_cublas(const Driver& driver) {
   return table;
 }
 
-struct Loaded {
+struct Libraries {
   std::mutex loading;
   std::atomic<const Driver*> driver{nullptr};
   std::atomic<const Cublas*> cublas{nullptr};
 };
 
-// Never destroyed: programs destroy scorers when they end.
-Loaded& loaded() {
-  static Loaded* const only = new Loaded;
+// Never destroyed, because programs destroy scorers while they exit.
+Libraries& loaded() {
+  static Libraries* const only = new Libraries;
   return *only;
 }
 
 std::string error_name(CUresult code) {
   const char* name = nullptr;
-  const Driver* const there = loaded().driver;
-  if (there != nullptr && there->cuGetErrorName.quietly(code, &name) == kSuccess && name != nullptr)
+  const Driver* const loaded_driver = loaded().driver;
+  if (loaded_driver != nullptr &&
+      loaded_driver->cuGetErrorName.unchecked(code, &name) == kSuccess && name != nullptr)
     return name;
   return "CUDA error " + std::to_string(code);
 }
@@ -145,16 +146,16 @@ constexpr const char* kMoreMemory =
 }  // namespace
 
 const Driver& driver() {
-  Loaded& all = loaded();
-  if (const Driver* there = all.driver) return *there;
+  Libraries& all = loaded();
+  if (const Driver* loaded_driver = all.driver) return *loaded_driver;
   const std::lock_guard<std::mutex> lock(all.loading);
   if (all.driver == nullptr) all.driver = load_driver().release();
   return *all.driver;
 }
 
 const Cublas& cublas() {
-  Loaded& all = loaded();
-  if (const Cublas* there = all.cublas) return *there;
+  Libraries& all = loaded();
+  if (const Cublas* loaded_driver = all.cublas) return *loaded_driver;
   const Driver& below = driver();
   const std::lock_guard<std::mutex> lock(all.loading);
   if (all.cublas == nullptr) all.cublas = load_cublas(below).release();

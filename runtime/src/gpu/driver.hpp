@@ -1,4 +1,4 @@
-// CUDA's driver and cuBLAS, loaded when they are first asked for.
+// CUDA's driver and cuBLAS, which are loaded when they are first used.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace anoco::gpu {
 [[noreturn]] void fail_driver_call(const char* name, int code);
 [[noreturn]] void fail_cublas_call(const char* name, int code);
 
-// Whether CUDA gives nothing more in this context once it gave this code.
+// Tells whether CUDA refuses all further work in this context after this code.
 bool is_sticky(CUresult code);
 
 struct Driver {
@@ -19,7 +19,7 @@ struct Driver {
   ANOCO_DRIVER_CALLS(ANOCO_MEMBER)
 #undef ANOCO_MEMBER
   int version = 0;         // such as 12060
-  bool simulated = false;  // the tests' own
+  bool simulated = false;  // the simulated driver of the tests
   Library library = nullptr;
 };
 
@@ -29,12 +29,13 @@ struct Cublas {
 #undef ANOCO_MEMBER
 };
 
-// Failure: ANOCO_NO_BACKEND, with what is missing. A driver that could not be loaded is tried again
-// at the next call.
+// Fail with ANOCO_NO_BACKEND and say what is missing. If the driver could not be loaded, the next
+// call tries again.
 const Driver& driver();
 const Cublas& cublas();
 
-// The library that goes with a driver: CUDA 13 has one that JetPack 6 (driver 12.6) cannot run.
+// Returns the cuBLAS library that fits a driver: that of CUDA 13 does not run on JetPack 6 (driver
+// 12.6).
 const char* cublas_file(int driver_version);
 
 }  // namespace anoco::gpu

@@ -1,11 +1,11 @@
-// The kernels of runtime/cuda as functions of C++: arguments are converted to the types that the
-// kernels declare (kernels.h there says what they do).
+// The kernels of runtime/cuda as C++ functions. Arguments are converted to the types that the
+// kernels declare; gpu_kernels.h describes them.
 #pragma once
 
 #include <cstdint>
 
-#include "../cuda/kernels.h"
 #include "gpu/driver.hpp"
+#include "gpu_kernels.h"
 
 namespace anoco::gpu {
 
@@ -17,13 +17,13 @@ struct Grid {
 
 inline unsigned blocks(int64_t count, int64_t size) { return unsigned((count + size - 1) / size); }
 
-// A block for each row.
+// One block for each row.
 inline Grid each_row(int64_t rows) { return {unsigned(rows), 1, ANOCO_GPU_BLOCK, 1}; }
-// A thread for each of `count` numbers.
+// One thread for each of `count` numbers.
 inline Grid each_number(int64_t count) {
   return {blocks(count, ANOCO_GPU_BLOCK), 1, ANOCO_GPU_BLOCK, 1};
 }
-// A thread for each pixel.
+// One thread for each pixel.
 inline Grid each_pixel(int64_t width, int64_t height) {
   return {blocks(width, ANOCO_GPU_TILE), blocks(height, ANOCO_GPU_TILE), ANOCO_GPU_TILE,
           ANOCO_GPU_TILE};
@@ -37,13 +37,13 @@ class Kernel {
   void bind(const Driver& driver, CUmodule module) {
     driver.cuModuleGetFunction(&function_, module, name_);
   }
-  // Enqueues it.
+  // Enqueues the kernel.
   void operator()(Grid grid, CUstream stream, Arguments... arguments) const {
     void* values[] = {&arguments...};
     driver().cuLaunchKernel(function_, grid.x, grid.y, 1, grid.block_x, grid.block_y, 1, 0, stream,
                             values, nullptr);
   }
-  // visit(name, sizes of the arguments, how many)
+  // Calls visit(name, sizes of the arguments, number of arguments).
   template <class Visit>
   void describe(Visit&& visit) const {
     const size_t sizes[] = {sizeof(Arguments)...};
@@ -78,7 +78,7 @@ struct Kernels {
       "anoco_energy_f32"};
   Kernel<const Half*, const float*, const float*, const float*, int, int, int, float*> energy_f16{
       "anoco_energy_f16"};
-  Kernel<float*, const uint8_t*, const float*, int> take_off{"anoco_take_off"};
+  Kernel<float*, const uint8_t*, const float*, int> subtract_baseline{"anoco_subtract_baseline"};
   Kernel<const float*, const uint8_t*, int, int, float*, int*> pool{"anoco_pool"};
   Kernel<const float*, const uint8_t*, const int*, const float*, int, int, int, int, float*>
       map_across{"anoco_map_across"};
@@ -94,8 +94,8 @@ struct Kernels {
   void for_each(Visit&& visit) {
     const auto all = [&](auto&... kernels) { (visit(kernels), ...); };
     all(norms_f32, norms_f16, to_half, to_float, gather_f32, gather_f16, scatter_f32, scatter_i32,
-        anchor, violator, aggregate_f32, aggregate_f16, energy_f32, energy_f16, take_off, pool,
-        map_across, map_down, resize_across, resize_down, fill);
+        anchor, violator, aggregate_f32, aggregate_f16, energy_f32, energy_f16, subtract_baseline,
+        pool, map_across, map_down, resize_across, resize_down, fill);
   }
 };
 

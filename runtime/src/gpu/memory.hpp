@@ -1,4 +1,5 @@
-// Memory of the device, and memory of the host that the device copies from and to by itself.
+// Memory of the device, and page-locked memory of the host, which the device copies from and to
+// directly.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,14 @@
 
 namespace anoco::gpu {
 
-// The pointer must never be read through on the host.
+// Memory of the device. The host must never read through its pointer.
 template <class T>
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   DeviceBuffer(SharedDevice device, int64_t count) : device_(std::move(device)), count_(count) {
     if (count == 0) return;
-    const Current current(*device_);
+    const CurrentDevice current(*device_);
     driver().cuMemAlloc_v2(&address_, size_t(count) * sizeof(T));
   }
   DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
@@ -24,7 +25,8 @@ class DeviceBuffer {
     return *this;
   }
   ~DeviceBuffer() {
-    if (address_ != 0) freeing(*device_, [&] { driver().cuMemFree_v2.quietly(address_); });
+    if (address_ != 0)
+      release_on_device(*device_, [&] { driver().cuMemFree_v2.unchecked(address_); });
   }
 
   T* data() const { return reinterpret_cast<T*>(address_); }
@@ -48,19 +50,21 @@ inline CUdeviceptr address_of(const void* device_pointer) {
   return reinterpret_cast<CUdeviceptr>(device_pointer);
 }
 
-// Where a device that is current finds what a pointer from outside leads to: its own memory,
-// managed memory, or page-locked memory of the host, which it may know by another address. Failure
-// (ANOCO_INVALID_ARGUMENT) where it cannot reach it: to try would make it fail for good.
+// Returns the address by which the current device reaches what a pointer of the caller leads to:
+// its own memory, managed memory, or page-locked memory of the host, which it may know by another
+// address. Memory that it cannot reach is a Failure (ANOCO_INVALID_ARGUMENT), because trying would
+// make the device fail for good.
 CUdeviceptr reachable(const Device& device, const void* pointer, const char* name);
 
-// Page-locked. What an asynchronous copy writes may be read after its stream was waited for.
+// Page-locked memory of the host. What an asynchronous copy writes may be read after its stream was
+// waited for.
 template <class T>
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
   PinnedBuffer(SharedDevice device, int64_t count) : device_(std::move(device)), count_(count) {
     if (count == 0) return;
-    const Current current(*device_);
+    const CurrentDevice current(*device_);
     void* memory = nullptr;
     driver().cuMemHostAlloc(&memory, size_t(count) * sizeof(T), 0);
     data_ = static_cast<T*>(memory);
@@ -71,7 +75,8 @@ class PinnedBuffer {
     return *this;
   }
   ~PinnedBuffer() {
-    if (data_ != nullptr) freeing(*device_, [&] { driver().cuMemFreeHost.quietly(data_); });
+    if (data_ != nullptr)
+      release_on_device(*device_, [&] { driver().cuMemFreeHost.unchecked(data_); });
   }
 
   T* data() { return data_; }
@@ -92,7 +97,8 @@ class PinnedBuffer {
   int64_t count_ = 0;
 };
 
-// `count` numbers from the start of one to the start of the other, in the order of the stream.
+// Copies `count` numbers from the start of one to the start of the other, in the order of the
+// stream.
 template <class T>
 void upload(const PinnedBuffer<T>& from, const DeviceBuffer<T>& to, int64_t count,
             CUstream stream) {

@@ -17,13 +17,15 @@ void check_chosen(const anoco_device_patches& query) {
   for (int64_t k = 0; k < query.chosen_count; ++k)
     if (query.chosen[k] < 0 || query.chosen[k] >= query.rows)
       fail(ANOCO_INVALID_ARGUMENT,
-           "chosen row " + std::to_string(query.chosen[k]) + " of " + std::to_string(query.rows));
+           "chosen row " + std::to_string(query.chosen[k]) + " of " + std::to_string(query.rows) +
+               " does not exist",
+           "rows count from 0");
 }
 
 }  // namespace
 
-PatchScorer::Room::Room(const std::shared_ptr<const DeviceBank>& bank, const Settings& settings,
-                        int64_t max_rows)
+PatchScorer::Buffers::Buffers(const std::shared_ptr<const DeviceBank>& bank,
+                              const Settings& settings, int64_t max_rows)
     : scorer(bank, settings, max_rows),
       raw(bank->device(), max_rows * bank->dim() * bytes_of(other(bank->patches().type))),
       query(bank->device(), max_rows * bank->dim() * bytes_of(bank->patches().type)),
@@ -42,28 +44,29 @@ PatchScorer::PatchScorer(std::shared_ptr<const DeviceBank> bank, const Settings&
       settings_(settings),
       ready_(bank_->device(), kEventNoTiming),
       stream_(bank_->device()) {
-  if (max_rows > 0) room_.emplace(bank_, settings_, max_rows);
+  if (max_rows > 0) buffers_.emplace(bank_, settings_, max_rows);
 }
 
 void PatchScorer::reserve(int64_t rows) {
-  if (room_ && rows <= room_->scorer.max_rows()) return;
+  if (buffers_ && rows <= buffers_->scorer.max_rows()) return;
   graphs_.clear();
-  room_.reset();  // first, so that there is room for the larger one
-  room_.emplace(bank_, settings_, rows);
+  buffers_.reset();  // first, so that device_out is buffers for the larger one
+  buffers_.emplace(bank_, settings_, rows);
 }
 
 void PatchScorer::score(const void* query, Operands type, int64_t rows, const Outputs& out) {
   const std::lock_guard<std::mutex> lock(one_at_a_time_);
   if (rows == 0) return;
-  const Current current(*bank_->device());
+  const CurrentDevice current(*bank_->device());
   reserve(rows);
-  std::memcpy(room_->host_query.data(), query, size_t(rows * bank_->dim() * bytes_of(type)));
+  std::memcpy(buffers_->host_query.data(), query, size_t(rows * bank_->dim() * bytes_of(type)));
   run(rows, type == Operands::float16 ? Source::host_float16 : Source::host_float32);
   if (const int64_t bad = bad_row(); bad >= 0)
     refuse_row("query patch " + std::to_string(bad),
-               room_->host_query.data() + bad * bank_->dim() * bytes_of(type), type, bank_->dim());
-  check_energies(room_->energy.data(), rows);
-  give_here(out, rows);
+               buffers_->host_query.data() + bad * bank_->dim() * bytes_of(type), type,
+               bank_->dim());
+  check_energies(buffers_->energy.data(), rows);
+  copy_to_host(out, rows);
 }
 
 void PatchScorer::score_device(const anoco_device_patches& query, const anoco_patch_scores& out) {
@@ -72,25 +75,26 @@ void PatchScorer::score_device(const anoco_device_patches& query, const anoco_pa
   const int64_t rows = query.chosen != nullptr ? query.chosen_count : query.rows;
   check_chosen(query);
   if (rows == 0) return;
-  const Current current(*bank_->device());
+  const CurrentDevice current(*bank_->device());
   const Patches features{type, reachable(*bank_->device(), query.features, "features")};
-  const anoco_patch_scores there = out.memory == ANOCO_DEVICE ? on_device(out) : out;
+  const anoco_patch_scores device_out = out.memory == ANOCO_DEVICE ? on_device(out) : out;
   reserve(rows);
-  Tidy tidy(stream_);
+  StreamGuard guard(stream_);
   wait_for(static_cast<CUstream>(query.stream));
   fetch(query, features, rows);
   run(rows, Source::device);
   if (const int64_t bad = bad_row(); bad >= 0) {
     const int64_t row = query.chosen != nullptr ? query.chosen[bad] : bad;
     read_row(features, row);
-    refuse_row("query patch " + std::to_string(row), room_->host_query.data(), type, bank_->dim());
+    refuse_row("query patch " + std::to_string(row), buffers_->host_query.data(), type,
+               bank_->dim());
   }
-  check_energies(room_->energy.data(), rows);
+  check_energies(buffers_->energy.data(), rows);
   if (out.memory == ANOCO_HOST)
-    give_here(out, rows);
+    copy_to_host(out, rows);
   else
-    give_there(there, rows);
-  tidy.done();
+    copy_to_device(device_out, rows);
+  guard.dismiss();
 }
 
 anoco_patch_scores PatchScorer::on_device(const anoco_patch_scores& given) const {
@@ -109,14 +113,15 @@ anoco_patch_scores PatchScorer::on_device(const anoco_patch_scores& given) const
 
 uint64_t PatchScorer::device_bytes() {
   const std::lock_guard<std::mutex> lock(one_at_a_time_);
-  if (!room_) return 0;
-  return room_->scorer.device_bytes() + room_->raw.bytes() + room_->query.bytes() +
-         room_->chosen.bytes();
+  if (!buffers_) return 0;
+  return uint64_t(buffers_->scorer.device_bytes()) + buffers_->raw.bytes() +
+         buffers_->query.bytes() + buffers_->chosen.bytes();
 }
 
-// For the first time without a graph: cuBLAS loads what it needs then, which a capture forbids.
+// The first run is not captured, because cuBLAS then loads what it needs, which is not allowed
+// during a capture.
 void PatchScorer::run(int64_t rows, Source source) {
-  Tidy tidy(stream_);
+  StreamGuard guard(stream_);
   const Graph* known = find(rows, source);
   if (known != nullptr)
     known->launch(stream_.get());
@@ -128,12 +133,12 @@ void PatchScorer::run(int64_t rows, Source source) {
     if (graphs_.size() == kMostGraphs) graphs_.pop_back();
     graphs_.push_front({rows, source, std::move(made)});
   }
-  tidy.done();
+  guard.dismiss();
 }
 
 const Graph* PatchScorer::find(int64_t rows, Source source) {
-  const auto known = std::find_if(graphs_.begin(), graphs_.end(), [&](const Recorded& recorded) {
-    return recorded.rows == rows && recorded.source == source;
+  const auto known = std::find_if(graphs_.begin(), graphs_.end(), [&](const CachedGraph& cached) {
+    return cached.rows == rows && cached.source == source;
   });
   if (known == graphs_.end()) return nullptr;
   graphs_.splice(graphs_.begin(), graphs_, known);
@@ -142,20 +147,22 @@ const Graph* PatchScorer::find(int64_t rows, Source source) {
 
 void PatchScorer::enqueue(int64_t rows, Source source) {
   const CUstream stream = stream_.get();
-  Room& room = *room_;
+  Buffers& buffers = *buffers_;
   if (source != Source::device) {
     const Operands type = source == Source::host_float16 ? Operands::float16 : Operands::float32;
     const int64_t numbers = rows * bank_->dim();
-    const bool fits = type == scored().type;
-    upload(room.host_query, fits ? room.query : room.raw, numbers * bytes_of(type), stream);
-    if (!fits) convert(*bank_->device(), {type, room.raw.address()}, numbers, scored(), stream);
+    const bool fits = type == operands().type;
+    upload(buffers.host_query, fits ? buffers.query : buffers.raw, numbers * bytes_of(type),
+           stream);
+    if (!fits)
+      convert(*bank_->device(), {type, buffers.raw.address()}, numbers, operands(), stream);
   }
-  room.scorer.enqueue(scored(), rows, stream);
-  download(room.scorer.bad(), room.bad, 1, stream);
-  download(room.scorer.energy(), room.energy, rows, stream);
-  download(room.scorer.anchor(), room.anchor, rows, stream);
-  download(room.scorer.similarity(), room.similarity, rows, stream);
-  download(room.scorer.neighbors(), room.neighbors, rows, stream);
+  buffers.scorer.enqueue(operands(), rows, stream);
+  download(buffers.scorer.bad(), buffers.bad, 1, stream);
+  download(buffers.scorer.energy(), buffers.energy, rows, stream);
+  download(buffers.scorer.anchor(), buffers.anchor, rows, stream);
+  download(buffers.scorer.similarity(), buffers.similarity, rows, stream);
+  download(buffers.scorer.neighbors(), buffers.neighbors, rows, stream);
 }
 
 void PatchScorer::wait_for(CUstream stream) {
@@ -163,56 +170,56 @@ void PatchScorer::wait_for(CUstream stream) {
   driver().cuStreamWaitEvent(stream_.get(), ready_.get(), 0);
 }
 
-// The caller's patches to where graphs expect them: gathered, copied, converted.
+// Brings the caller's patches to where the graphs read them: gathers, copies and converts them.
 void PatchScorer::fetch(const anoco_device_patches& query, Patches from, int64_t rows) {
   const CUstream stream = stream_.get();
-  Room& room = *room_;
+  Buffers& buffers = *buffers_;
   const int64_t numbers = rows * bank_->dim();
-  const bool fits = from.type == scored().type;
+  const bool fits = from.type == operands().type;
   if (query.chosen != nullptr) {
-    std::copy_n(query.chosen, rows, room.host_chosen.data());
-    upload(room.host_chosen, room.chosen, rows, stream);
-    const Patches to{from.type, fits ? room.query.address() : room.raw.address()};
-    gather(*bank_->device(), from, room.chosen.data(), rows, bank_->dim(), to, stream);
+    std::copy_n(query.chosen, rows, buffers.host_chosen.data());
+    upload(buffers.host_chosen, buffers.chosen, rows, stream);
+    const Patches to{from.type, fits ? buffers.query.address() : buffers.raw.address()};
+    gather(*bank_->device(), from, buffers.chosen.data(), rows, bank_->dim(), to, stream);
     from = to;
   } else if (fits) {
-    driver().cuMemcpyDtoDAsync_v2(room.query.address(), from.address,
+    driver().cuMemcpyDtoDAsync_v2(buffers.query.address(), from.address,
                                   size_t(numbers * bytes_of(from.type)), stream);
   }
-  if (!fits) convert(*bank_->device(), from, numbers, scored(), stream);
+  if (!fits) convert(*bank_->device(), from, numbers, operands(), stream);
 }
 
 int64_t PatchScorer::bad_row() const {
-  return room_->bad[0] == ANOCO_GPU_NO_BAD_ROW ? -1 : room_->bad[0];
+  return buffers_->bad[0] == ANOCO_GPU_NO_BAD_ROW ? -1 : buffers_->bad[0];
 }
 
 void PatchScorer::read_row(Patches all, int64_t row) {
   const uint8_t* from = reinterpret_cast<const uint8_t*>(all.from(row, bank_->dim()).address);
-  download(from, room_->host_query, bank_->dim() * bytes_of(all.type), stream_.get());
+  download(from, buffers_->host_query, bank_->dim() * bytes_of(all.type), stream_.get());
   stream_.wait();
 }
 
 template <class Out>
-void PatchScorer::give_here(const Out& out, int64_t rows) const {
+void PatchScorer::copy_to_host(const Out& out, int64_t rows) const {
   const auto copy = [&](const auto& from, auto* to) {
     if (to != nullptr) std::copy_n(from.data(), rows, to);
   };
-  copy(room_->energy, out.energy);
-  copy(room_->anchor, out.anchor);
-  copy(room_->similarity, out.similarity);
-  copy(room_->neighbors, out.neighbors);
+  copy(buffers_->energy, out.energy);
+  copy(buffers_->anchor, out.anchor);
+  copy(buffers_->similarity, out.similarity);
+  copy(buffers_->neighbors, out.neighbors);
 }
 
-void PatchScorer::give_there(const anoco_patch_scores& out, int64_t rows) const {
+void PatchScorer::copy_to_device(const anoco_patch_scores& out, int64_t rows) const {
   const auto copy = [&](const void* from, void* to) {
     if (to != nullptr)
       driver().cuMemcpyDtoDAsync_v2(address_of(to), address_of(from), size_t(rows) * sizeof(float),
                                     stream_.get());
   };
-  copy(room_->scorer.energy(), out.energy);
-  copy(room_->scorer.anchor(), out.anchor);
-  copy(room_->scorer.similarity(), out.similarity);
-  copy(room_->scorer.neighbors(), out.neighbors);
+  copy(buffers_->scorer.energy(), out.energy);
+  copy(buffers_->scorer.anchor(), out.anchor);
+  copy(buffers_->scorer.similarity(), out.similarity);
+  copy(buffers_->scorer.neighbors(), out.neighbors);
   stream_.wait();
 }
 

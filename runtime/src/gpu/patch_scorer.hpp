@@ -1,5 +1,5 @@
-// What an anoco_cuda_scorer is: one bank, one stream, and a graph for each number of rows that
-// came.
+// The implementation of anoco_cuda_scorer: one bank, one stream, and a graph for each number of
+// rows that was scored.
 #pragma once
 
 #include <list>
@@ -16,28 +16,30 @@ class PatchScorer {
  public:
   PatchScorer(std::shared_ptr<const DeviceBank> bank, const Settings& settings, int64_t max_rows);
 
-  // Throws Failure; nothing is written in that case, unless its status is ANOCO_CORRUPT.
+  // Throws a Failure; nothing is written then, unless its status is ANOCO_CORRUPT.
   void score(const void* query, Operands type, int64_t rows, const Outputs& out);
   void score_device(const anoco_device_patches& query, const anoco_patch_scores& out);
   uint64_t device_bytes();  // beside the bank
 
  private:
-  // All that depends on how many rows there can be. Replaced as a whole when there are more.
-  struct Room {
-    Room(const std::shared_ptr<const DeviceBank>& bank, const Settings& settings, int64_t max_rows);
+  // Everything whose size depends on the number of rows. It is replaced as a whole when there are
+  // more rows.
+  struct Buffers {
+    Buffers(const std::shared_ptr<const DeviceBank>& bank, const Settings& settings,
+            int64_t max_rows);
 
     DeviceScorer scorer;
     DeviceBuffer<uint8_t> raw;    // as it came, where it is of the other type
-    DeviceBuffer<uint8_t> query;  // as it is scored
+    DeviceBuffer<uint8_t> query;  // as it is operands
     DeviceBuffer<int> chosen;
     PinnedBuffer<uint8_t> host_query;
     PinnedBuffer<int> host_chosen;
     PinnedBuffer<float> energy, similarity;
     PinnedBuffer<int> anchor, neighbors, bad;
   };
-  // Where the query of a graph comes from: pinned memory as one type or the other, or it is there.
+  // Where the query of a graph comes from: page-locked memory of either type, or the device.
   enum class Source { host_float32, host_float16, device };
-  struct Recorded {
+  struct CachedGraph {
     int64_t rows;
     Source source;
     Graph graph;
@@ -47,23 +49,23 @@ class PatchScorer {
   void run(int64_t rows, Source source);
   const Graph* find(int64_t rows, Source source);  // NULL: it did not come yet
   void enqueue(int64_t rows, Source source);
-  // The outputs by the addresses that the device knows.
+  // Returns the outputs with the addresses that the device uses.
   anoco_patch_scores on_device(const anoco_patch_scores& given) const;
   void fetch(const anoco_device_patches& query, Patches from, int64_t rows);
   void wait_for(CUstream stream);
   int64_t bad_row() const;                  // -1: none
   void read_row(Patches all, int64_t row);  // to host_query
   template <class Out>
-  void give_here(const Out& out, int64_t rows) const;
-  void give_there(const anoco_patch_scores& out, int64_t rows) const;
-  Patches scored() const { return {bank_->patches().type, room_->query.address()}; }
+  void copy_to_host(const Out& out, int64_t rows) const;
+  void copy_to_device(const anoco_patch_scores& out, int64_t rows) const;
+  Patches operands() const { return {bank_->patches().type, buffers_->query.address()}; }
 
   std::mutex one_at_a_time_;
   std::shared_ptr<const DeviceBank> bank_;
   Settings settings_;
-  std::optional<Room> room_;
-  std::list<Recorded> graphs_;  // the last used first
-  Event ready_;                 // the caller's patches
+  std::optional<Buffers> buffers_;
+  std::list<CachedGraph> graphs_;  // the last used first
+  Event ready_;                    // the caller's patches
   Stream stream_;
 };
 

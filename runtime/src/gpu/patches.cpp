@@ -31,8 +31,8 @@ void gather(const Device& device, Patches from, const int* index, int64_t rows, 
     k.gather_f32(each_row(rows), stream, from.floats(), index, int(rows), int(dim), to.floats());
 }
 
-void measure(const Device& device, Patches rows, int64_t count, int64_t dim, float* norms, int* bad,
-             CUstream stream) {
+void compute_norms(const Device& device, Patches rows, int64_t count, int64_t dim, float* norms,
+                   int* bad, CUstream stream) {
   const Kernels& k = device.kernels();
   driver().cuMemsetD32Async(address_of(bad), ANOCO_GPU_NO_BAD_ROW, 1, stream);
   if (rows.type == Operands::float16)
@@ -48,7 +48,7 @@ void refuse_row(const std::string& name, const void* numbers, Operands type, int
     kernels().widen(static_cast<const uint16_t*>(numbers), dim, wide.data());
     row = wide.data();
   }
-  const char* why = why_not(kernels().squares(row, dim));
+  const char* why = norm_problem(kernels().squares(row, dim));
   fail(ANOCO_BAD_FEATURES,
        name + " " +
            (why != nullptr ? why : "does not fit into FP16: score with ANOCO_FLOAT32 operands"));
@@ -57,8 +57,10 @@ void refuse_row(const std::string& name, const void* numbers, Operands type, int
 void check_energies(const float* energy, int64_t rows) {
   for (int64_t i = 0; i < rows; ++i)
     if (!std::isfinite(energy[i]))
-      fail(ANOCO_CORRUPT, "the energy of query patch " + std::to_string(i) +
-                              " is not a number: the bank's memory was changed");
+      fail(ANOCO_CORRUPT,
+           "the energy of query patch " + std::to_string(i) +
+               " is not a number: the bank's memory was changed",
+           "keep the features as they are while a scorer uses them");
 }
 
 }  // namespace anoco::gpu

@@ -1,16 +1,16 @@
-// Rows of features on the device, and what is done to them.
+// Rows of features on the device, and operations on them.
 #pragma once
 
 #include "gpu/memory.hpp"
 
 namespace anoco::gpu {
 
-// What is multiplied; sums are float32 whatever it is.
+// The type of the numbers that are multiplied; sums are always float32.
 enum class Operands { float32, float16 };
 
 inline int64_t bytes_of(Operands type) { return type == Operands::float16 ? 2 : 4; }
 
-// ANOCO_FLOAT32 or ANOCO_FLOAT16; anything else is a Failure.
+// Converts ANOCO_FLOAT32 or ANOCO_FLOAT16; any other value is a Failure.
 Operands operands_of(uint32_t type);
 
 struct Patches {
@@ -24,25 +24,26 @@ struct Patches {
   }
 };
 
-// The following enqueue work.
+// The following functions enqueue work.
 
-// `count` numbers of one type to the other.
+// Converts `count` numbers from one type to the other.
 void convert(const Device& device, Patches from, int64_t count, Patches to, CUstream stream);
 
 // to[i] = from[index[i]], of one type.
 void gather(const Device& device, Patches from, const int* index, int64_t rows, int64_t dim,
             Patches to, CUstream stream);
 
-// Norms of rows, and in `bad` the lowest that cannot be scored, else ANOCO_GPU_NO_BAD_ROW.
-void measure(const Device& device, Patches rows, int64_t count, int64_t dim, float* norms, int* bad,
-             CUstream stream);
+// Computes the norms of rows. `bad` receives the lowest row that cannot be scored, or
+// ANOCO_GPU_NO_BAD_ROW.
+void compute_norms(const Device& device, Patches rows, int64_t count, int64_t dim, float* norms,
+                   int* bad, CUstream stream);
 
-// Failure (ANOCO_BAD_FEATURES) that names a row, such as "query patch 3", and says what is wrong
-// with its numbers, which are on the host.
+// Throws a Failure (ANOCO_BAD_FEATURES) that names a row, such as "query patch 3", and says what is
+// wrong with its numbers, which are on the host.
 [[noreturn]] void refuse_row(const std::string& name, const void* numbers, Operands type,
                              int64_t dim);
 
-// Failure (ANOCO_CORRUPT) where an energy is no number.
+// Throws a Failure (ANOCO_CORRUPT) if an energy is not finite.
 void check_energies(const float* energy, int64_t rows);
 
 }  // namespace anoco::gpu

@@ -9,10 +9,6 @@
 namespace anoco::gpu {
 namespace {
 
-int64_t between_bytes(const InputContract& contract, int64_t max_width, int64_t max_height) {
-  return 3 * std::max(contract.width * max_height, max_width * contract.height);
-}
-
 int64_t bytes_of_row(const anoco_image& image) {
   return image.width * (image.format == ANOCO_NV12 ? 1 : row_layout(image.format).step);
 }
@@ -24,42 +20,54 @@ void pack_rows(const void* from, int64_t stride, int64_t rows, int64_t bytes, ui
 
 }  // namespace
 
-DevicePreparer::Table::Table(const SharedDevice& device, int64_t inputs, int64_t outputs)
-    : taps_(inputs, outputs),
-      here_(device, numbers(inputs, outputs)),
-      there_(device, here_.size()) {}
+template <class Each>
+void DevicePreparer::Table::each_buffer(int64_t inputs, int64_t outputs, Each&& each) {
+  const int64_t numbers = outputs + ResampleWeights<int32_t>::most_weights(inputs, outputs);
+  each.part(&Table::resample_, inputs, outputs);
+  each(&Table::host_numbers_, numbers);
+  each(&Table::device_numbers_, numbers);
+}
 
-int64_t DevicePreparer::Table::numbers(int64_t inputs, int64_t outputs) {
-  return outputs + Taps<int32_t>::most_weights(inputs, outputs);
+DevicePreparer::Table::Table(const SharedDevice& device, int64_t inputs, int64_t outputs) {
+  each_buffer(inputs, outputs, DeviceAllocator{*this, device});
+}
+
+int64_t DevicePreparer::Table::bytes(int64_t inputs, int64_t outputs) {
+  return count_bytes([&](auto& each) { each_buffer(inputs, outputs, each); });
 }
 
 void DevicePreparer::Table::set(int64_t inputs, int64_t outputs, CUstream stream) {
   if (inputs == inputs_ && outputs == outputs_) return;
-  inputs_ = outputs_ = 0;  // until it is there
-  taps_.set(inputs, outputs);
-  const int64_t weights = outputs * taps_.reach();
-  std::copy_n(taps_.firsts(), outputs, here_.data());
-  std::copy_n(taps_.weights(0), weights, here_.data() + outputs);
-  upload(here_, there_, outputs + weights, stream);
+  inputs_ = outputs_ = 0;  // until the copy is enqueued
+  resample_.set(inputs, outputs);
+  const int64_t weights = outputs * resample_.reach();
+  std::copy_n(resample_.firsts(), outputs, host_numbers_.data());
+  std::copy_n(resample_.weights(0), weights, host_numbers_.data() + outputs);
+  upload(host_numbers_, device_numbers_, outputs + weights, stream);
   inputs_ = inputs;
   outputs_ = outputs;
 }
 
+template <class Each>
+void DevicePreparer::each_buffer(const InputContract& contract, int64_t max_width,
+                                 int64_t max_height, Each&& each) {
+  using Self = DevicePreparer;
+  each.part(&Self::across_, max_width, contract.width);
+  each.part(&Self::down_, max_height, contract.height);
+  each(&Self::host_picture_, 4 * max_width * max_height);
+  each(&Self::device_picture_, 4 * max_width * max_height);
+  each(&Self::between_, 3 * std::max(contract.width * max_height, max_width * contract.height));
+}
+
 DevicePreparer::DevicePreparer(SharedDevice device, const InputContract& contract,
                                int64_t max_width, int64_t max_height)
-    : device_(std::move(device)),
-      contract_(contract),
-      across_(device_, max_width, contract.width),
-      down_(device_, max_height, contract.height),
-      here_(device_, 4 * max_width * max_height),
-      there_(device_, here_.size()),
-      between_(device_, between_bytes(contract, max_width, max_height)) {}
+    : device_(std::move(device)), contract_(contract) {
+  each_buffer(contract, max_width, max_height, DeviceAllocator{*this, device_});
+}
 
 int64_t DevicePreparer::bytes(const InputContract& contract, int64_t max_width,
                               int64_t max_height) {
-  const int64_t tables =
-      Table::numbers(max_width, contract.width) + Table::numbers(max_height, contract.height);
-  return 8 * tables + 8 * max_width * max_height + between_bytes(contract, max_width, max_height);
+  return count_bytes([&](auto& each) { each_buffer(contract, max_width, max_height, each); });
 }
 
 Placement DevicePreparer::prepare(const anoco_image& image, uint8_t* out, CUstream stream) {
@@ -86,11 +94,12 @@ DevicePreparer::Source DevicePreparer::fetch(const anoco_image& image, CUstream 
             image.stride, image.chroma_stride};
   }
   const int64_t row = bytes_of_row(image), luma = row * image.height;
-  pack_rows(image.data, image.stride, image.height, row, here_.data());
+  pack_rows(image.data, image.stride, image.height, row, host_picture_.data());
   if (chroma)
-    pack_rows(image.chroma, image.chroma_stride, image.height / 2, row, here_.data() + luma);
-  upload(here_, there_, chroma ? luma + luma / 2 : luma, stream);
-  return {there_.data(), there_.data() + luma, int(image.format), row, row};
+    pack_rows(image.chroma, image.chroma_stride, image.height / 2, row,
+              host_picture_.data() + luma);
+  upload(host_picture_, device_picture_, chroma ? luma + luma / 2 : luma, stream);
+  return {device_picture_.data(), device_picture_.data() + luma, int(image.format), row, row};
 }
 
 void DevicePreparer::resize(const Source& from, const anoco_image& image, const Placement& to,

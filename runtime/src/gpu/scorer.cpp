@@ -5,31 +5,28 @@
 namespace anoco::gpu {
 namespace {
 
-constexpr int64_t kFloat = sizeof(float);
-
-// What cuBLAS recommends; with less than the least some of its functions fail.
+// The size that cuBLAS recommends for its workspace, and the least with which all of its functions
+// work.
 constexpr int64_t kWorkspace = 4 << 20, kLeastWorkspace = 64 << 10;
 
-// With the Gram matrix there must be room for tiles that keep the device busy.
+// If the Gram matrix is kept, there must be memory left for tiles of this height, which keep the
+// device busy.
 constexpr int64_t kLeastTile = 128;
 
 constexpr int64_t kRounded = 16;  // rows that tensor cores take together
 
 }  // namespace
 
-TileLayout::TileLayout(int64_t refs, int64_t dim, Operands operands, int64_t max_rows,
-                       int64_t memory)
+TileLayout::TileLayout(const BankShape& bank, int64_t max_rows, int64_t memory)
     : workspace(std::clamp(memory / 8, kLeastWorkspace, kWorkspace)) {
-  const int64_t gram_bytes = refs * refs * kFloat, room = memory - workspace;
-  const int64_t with_gram = (refs + 2 * dim + 1) * kFloat;
-  const int64_t without = (2 * refs + 2 * dim + 1) * kFloat + dim * bytes_of(operands);
-  gram = gram_bytes + std::min(kLeastTile, max_rows) * with_gram <= room;
-  const int64_t row = gram ? with_gram : without;
-  const int64_t fit = (room - (gram ? gram_bytes : 0)) / row;
+  const int64_t room = memory - workspace;
+  gram = DeviceScorer::tile_bytes(bank, true, std::min(kLeastTile, max_rows)) <= room;
+  const int64_t fixed = DeviceScorer::tile_bytes(bank, gram, 0);
+  const int64_t row = DeviceScorer::tile_bytes(bank, gram, 1) - fixed;
+  const int64_t fit = (room - fixed) / row;
   most_rows =
       std::min(max_rows, fit >= kRounded ? fit / kRounded * kRounded : std::max<int64_t>(fit, 1));
-  bytes = workspace + (gram ? gram_bytes : 0) + most_rows * row;
-  row_bytes = 3 * kFloat + 2 * int64_t(sizeof(int));
+  bytes = workspace + DeviceScorer::tile_bytes(bank, gram, most_rows);
 }
 
 int64_t TileLayout::height(int64_t rows) const {
@@ -41,18 +38,18 @@ int64_t TileLayout::height(int64_t rows) const {
 Multiplier::Multiplier(SharedDevice device, int64_t workspace, Operands operands)
     : device_(std::move(device)), workspace_(device_, workspace), operands_(operands) {
   const Cublas& blas = cublas();
-  const Current current(*device_);
+  const CurrentDevice current(*device_);
   blas.cublasCreate_v2(&handle_);
-  // TF32 and half-precision sums stay off: they change which references are neighbours.
-  const int code = blas.cublasSetMathMode.quietly(
+  // TF32 and half-precision sums stay off, because they change which references are neighbors.
+  const int code = blas.cublasSetMathMode.unchecked(
       handle_, operands == Operands::float16 ? kMathFullSums : kMathPedantic);
   if (code == 0) return;
-  blas.cublasDestroy_v2.quietly(handle_);
+  blas.cublasDestroy_v2.unchecked(handle_);
   fail_cublas_call(blas.cublasSetMathMode.name(), code);
 }
 
 Multiplier::~Multiplier() {
-  freeing(*device_, [&] { cublas().cublasDestroy_v2.quietly(handle_); });
+  release_on_device(*device_, [&] { cublas().cublasDestroy_v2.unchecked(handle_); });
 }
 
 void Multiplier::multiply(Patches left, int64_t rows, Patches right, int64_t refs, int64_t dim,
@@ -63,10 +60,39 @@ void Multiplier::multiply(Patches left, int64_t rows, Patches right, int64_t ref
   const float one = 1, zero = 0;
   blas.cublasSetStream_v2(handle_, stream);  // which takes the workspace away
   blas.cublasSetWorkspace_v2(handle_, workspace_.data(), workspace_.bytes());
-  // cuBLAS counts columns first: to it our rows are columns, and the result is right left^T.
+  // cuBLAS is column-major: to it our rows are columns, and the result is right left^T.
   blas.cublasGemmEx(handle_, kBlasTranspose, kBlasKeep, int(refs), int(rows), int(dim), &one,
                     right.floats(), type, int(dim), left.floats(), type, int(dim), &zero, out,
                     kFloat32, int(refs), compute, kGemmDefault);
+}
+
+template <class Each>
+void DeviceScorer::each_tile_buffer(const BankShape& bank, bool gram, int64_t rows, Each&& each) {
+  each(&DeviceScorer::products_, rows * bank.rows);
+  each(&DeviceScorer::anchor_products_, (gram ? bank.rows : rows) * bank.rows);
+  each(&DeviceScorer::anchors_, gram ? 0 : rows * bank.dim * bytes_of(bank.operands));
+  each(&DeviceScorer::limit_, rows);
+  each(&DeviceScorer::drift_, rows * bank.dim);
+  each(&DeviceScorer::moved_, rows * bank.dim);
+}
+
+template <class Each>
+void DeviceScorer::each_row_buffer(int64_t max_rows, Each&& each) {
+  each(&DeviceScorer::norms_, max_rows);
+  each(&DeviceScorer::energy_, max_rows);
+  each(&DeviceScorer::best_, max_rows);
+  each(&DeviceScorer::anchor_, max_rows);
+  each(&DeviceScorer::neighbors_, max_rows);
+  each(&DeviceScorer::bad_, 1);
+}
+
+int64_t DeviceScorer::tile_bytes(const BankShape& bank, bool gram, int64_t rows) {
+  return count_bytes([&](auto& each) { each_tile_buffer(bank, gram, rows, each); });
+}
+
+int64_t DeviceScorer::bytes(const BankShape& bank, const Settings& settings, int64_t max_rows) {
+  return TileLayout(bank, max_rows, settings.memory).bytes +
+         count_bytes([&](auto& each) { each_row_buffer(max_rows, each); });
 }
 
 DeviceScorer::DeviceScorer(std::shared_ptr<const DeviceBank> bank, const Settings& settings,
@@ -74,28 +100,16 @@ DeviceScorer::DeviceScorer(std::shared_ptr<const DeviceBank> bank, const Setting
     : bank_(std::move(bank)),
       settings_(settings),
       max_rows_(max_rows),
-      layout_(bank_->rows(), bank_->dim(), bank_->patches().type, max_rows, settings.memory),
-      multiplier_(bank_->device(), layout_.workspace, bank_->patches().type),
-      products_(bank_->device(), layout_.most_rows * bank_->rows()),
-      anchor_products_(bank_->device(),
-                       (layout_.gram ? bank_->rows() : layout_.most_rows) * bank_->rows()),
-      anchors_(
-          bank_->device(),
-          layout_.gram ? 0 : layout_.most_rows * bank_->dim() * bytes_of(bank_->patches().type)),
-      limit_(bank_->device(), layout_.most_rows),
-      drift_(bank_->device(), layout_.most_rows * bank_->dim()),
-      moved_(bank_->device(), layout_.most_rows * bank_->dim()),
-      norms_(bank_->device(), max_rows),
-      energy_(bank_->device(), max_rows),
-      best_(bank_->device(), max_rows),
-      anchor_(bank_->device(), max_rows),
-      neighbors_(bank_->device(), max_rows),
-      bad_(bank_->device(), 1) {
+      layout_(bank_->shape(), max_rows, settings.memory),
+      multiplier_(bank_->device(), layout_.workspace, bank_->patches().type) {
+  DeviceAllocator allocator{*this, bank_->device()};
+  each_tile_buffer(bank_->shape(), layout_.gram, layout_.most_rows, allocator);
+  each_row_buffer(max_rows, allocator);
   if (layout_.gram) compute_gram();
 }
 
 void DeviceScorer::compute_gram() {
-  const Current current(*bank_->device());
+  const CurrentDevice current(*bank_->device());
   const Stream stream(bank_->device());
   multiplier_.multiply(bank_->patches(), bank_->rows(), bank_->patches(), bank_->rows(),
                        bank_->dim(), anchor_products_.data(), stream.get());
@@ -103,7 +117,7 @@ void DeviceScorer::compute_gram() {
 }
 
 void DeviceScorer::enqueue(Patches query, int64_t rows, CUstream stream) const {
-  measure(*bank_->device(), query, rows, bank_->dim(), norms_.data(), bad_.data(), stream);
+  compute_norms(*bank_->device(), query, rows, bank_->dim(), norms_.data(), bad_.data(), stream);
   const int64_t height = layout_.height(rows);
   for (int64_t first = 0; first < rows; first += height)
     score_tile(query.from(first, bank_->dim()), first, std::min(height, rows - first), stream);
@@ -133,7 +147,7 @@ void DeviceScorer::score_tile(Patches query, int64_t first, int64_t rows, CUstre
 void DeviceScorer::pull(Patches query, int64_t first, int64_t rows, CUstream stream) const {
   const Kernels& k = bank_->device()->kernels();
   const Patches bank = bank_->patches();
-  // One road for both types: they differ in what two pointers lead to.
+  // The code is the same for both types; only the types of two pointers differ.
   const auto both = [&](const auto& aggregate, const auto& energy, auto* q, auto* r) {
     const int count = int(rows), refs = int(bank_->rows()), dim = int(bank_->dim());
     const float* norms = norms_.data() + first;

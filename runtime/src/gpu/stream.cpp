@@ -3,36 +3,36 @@
 namespace anoco::gpu {
 
 Stream::Stream(SharedDevice device) : device_(std::move(device)) {
-  const Current current(*device_);
+  const CurrentDevice current(*device_);
   driver().cuStreamCreate(&stream_, kStreamNonBlocking);
 }
 
 Stream::~Stream() {
-  freeing(*device_, [&] {
-    wait_quietly();
-    driver().cuStreamDestroy_v2.quietly(stream_);
+  release_on_device(*device_, [&] {
+    wait_unchecked();
+    driver().cuStreamDestroy_v2.unchecked(stream_);
   });
 }
 
-// Here it comes out that a kernel went astray, whoever launched it.
-CUresult Stream::wait_quietly() const noexcept {
-  const CUresult code = driver().cuStreamSynchronize.quietly(stream_);
+// An error of a kernel shows here, whoever launched it.
+CUresult Stream::wait_unchecked() const noexcept {
+  const CUresult code = driver().cuStreamSynchronize.unchecked(stream_);
   if (is_sticky(code)) device_->lose(code);
   return code;
 }
 
 void Stream::wait() const {
-  if (const CUresult code = wait_quietly())
+  if (const CUresult code = wait_unchecked())
     fail_driver_call(driver().cuStreamSynchronize.name(), code);
 }
 
 Event::Event(SharedDevice device, unsigned flags) : device_(std::move(device)) {
-  const Current current(*device_);
+  const CurrentDevice current(*device_);
   driver().cuEventCreate(&event_, flags);
 }
 
 Event::~Event() {
-  freeing(*device_, [&] { driver().cuEventDestroy_v2.quietly(event_); });
+  release_on_device(*device_, [&] { driver().cuEventDestroy_v2.unchecked(event_); });
 }
 
 double Event::since(const Event& earlier) const {
@@ -42,10 +42,11 @@ double Event::since(const Event& earlier) const {
 }
 
 Graph::~Graph() {
-  if (exec_ != nullptr) freeing(*device_, [&] { driver().cuGraphExecDestroy.quietly(exec_); });
+  if (exec_ != nullptr)
+    release_on_device(*device_, [&] { driver().cuGraphExecDestroy.unchecked(exec_); });
 }
 
-// Of this thread: what others do to the device meanwhile does not matter.
+// The capture concerns this thread only; other threads may use the device meanwhile.
 Graph::Capture::Capture(CUstream stream) : stream_(stream) {
   driver().cuStreamBeginCapture_v2(stream, kCaptureThreadLocal);
 }
@@ -53,21 +54,21 @@ Graph::Capture::Capture(CUstream stream) : stream_(stream) {
 Graph::Capture::~Capture() {
   if (!open_) return;
   CUgraph graph = nullptr;
-  driver().cuStreamEndCapture.quietly(stream_, &graph);
-  if (graph != nullptr) driver().cuGraphDestroy.quietly(graph);
+  driver().cuStreamEndCapture.unchecked(stream_, &graph);
+  if (graph != nullptr) driver().cuGraphDestroy.unchecked(graph);
 }
 
 CUgraphExec Graph::Capture::end() {
   CUgraph graph = nullptr;
   open_ = false;
-  const int ended = driver().cuStreamEndCapture.quietly(stream_, &graph);
+  const int ended = driver().cuStreamEndCapture.unchecked(stream_, &graph);
   if (ended != kSuccess) {
-    if (graph != nullptr) driver().cuGraphDestroy.quietly(graph);
+    if (graph != nullptr) driver().cuGraphDestroy.unchecked(graph);
     fail_driver_call("cuStreamEndCapture", ended);
   }
   CUgraphExec exec = nullptr;
-  const int made = driver().cuGraphInstantiateWithFlags.quietly(&exec, graph, 0);
-  driver().cuGraphDestroy.quietly(graph);
+  const int made = driver().cuGraphInstantiateWithFlags.unchecked(&exec, graph, 0);
+  driver().cuGraphDestroy.unchecked(graph);
   if (made != kSuccess) fail_driver_call("cuGraphInstantiateWithFlags", made);
   return exec;
 }

@@ -1,4 +1,4 @@
-// The order in which the device works, its clock, and work that was recorded to be repeated.
+// Streams, events and captured graphs of a device.
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace anoco::gpu {
 
-// Declare it behind the memory that its work uses: it waits for that work before it goes.
+// Declare it after the memory that its work uses: its destructor waits for that work.
 class Stream {
  public:
   explicit Stream(SharedDevice device);
@@ -18,25 +18,26 @@ class Stream {
   CUstream get() const { return stream_; }
   const Device& device() const { return *device_; }
   void wait() const;
-  CUresult wait_quietly() const noexcept;
+  CUresult wait_unchecked() const noexcept;
 
  private:
   SharedDevice device_;
   CUstream stream_ = nullptr;
 };
 
-// Waits for the stream where what follows fails, so that nothing is under way at the next call.
-class Tidy {
+// Waits for the stream if an exception leaves the scope, so that nothing is running at the next
+// call.
+class StreamGuard {
  public:
-  explicit Tidy(const Stream& stream) : stream_(stream) {}
-  ~Tidy() {
-    if (!done_) stream_.wait_quietly();
+  explicit StreamGuard(const Stream& stream) : stream_(stream) {}
+  ~StreamGuard() {
+    if (!dismissed_) stream_.wait_unchecked();
   }
-  void done() { done_ = true; }
+  void dismiss() { dismissed_ = true; }
 
  private:
   const Stream& stream_;
-  bool done_ = false;
+  bool dismissed_ = false;
 };
 
 class Event {
@@ -48,7 +49,7 @@ class Event {
 
   void record(CUstream stream) const { driver().cuEventRecord(event_, stream); }
   CUevent get() const { return event_; }
-  // Milliseconds since an earlier one; both must have passed.
+  // Returns the milliseconds since an earlier event; both must have passed.
   double since(const Event& earlier) const;
 
  private:
@@ -71,8 +72,8 @@ class Graph {
   explicit operator bool() const { return exec_ != nullptr; }
   void launch(CUstream stream) const { driver().cuGraphLaunch(exec_, stream); }
 
-  // What `work` enqueues on the stream, recorded and not done. Where `work` or the recording fails
-  // the stream is as before. The device must be current.
+  // Records what `work` enqueues on the stream without running it. If `work` or the recording
+  // fails, the stream is as before. The device must be current.
   template <class Work>
   static Graph capture(SharedDevice device, CUstream stream, Work&& work) {
     Capture capture(stream);
@@ -81,7 +82,7 @@ class Graph {
   }
 
  private:
-  // Ends the recording whatever happens.
+  // Ends the recording in any case.
   class Capture {
    public:
     explicit Capture(CUstream stream);

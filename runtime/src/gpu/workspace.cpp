@@ -5,81 +5,84 @@
 namespace anoco::gpu {
 namespace {
 
-constexpr size_t kMostGraphs = 64;  // views and letterboxes have few numbers of patches
+constexpr size_t kMostGraphs =
+    64;  // augmentation and letterboxes give few different numbers of patches
 
-int64_t feature_bytes(const InputContract& canvas, Operands type) {
-  return canvas.patches() * canvas.dim * bytes_of(type);
+int64_t feature_bytes(const InputContract& input, Operands type) {
+  return input.patches() * input.dim * bytes_of(type);
 }
 
 }  // namespace
 
-DeviceWorkspace::DeviceWorkspace(EngineLane& engine, std::shared_ptr<const DeviceBank> bank,
+template <class BankOrShape, class Each>
+void DeviceWorkspace::each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                                  Operands features, Operands operands, const BankOrShape& bank,
+                                  Each&& each) {
+  using Self = DeviceWorkspace;
+  const InputContract& input = product.input();
+  const PictureSize size = largest_picture(product, settings);
+  const int64_t pixels = input.width * input.height, patches = input.patches();
+  const bool tiled = product.product().tiles.has_value();
+  each.part(&Self::patch_mask_, input, product.product().region, product.ignore());
+  each.part(&Self::device_preparer_, input, size.width, size.height);
+  each.part(&Self::selection_, patches);
+  each.part(&Self::scorer_, bank, scorer_settings(product, settings, kDeviceMemory), patches);
+  each.part(&Self::map_, input, product.baseline_energy(), product.product().pooling);
+  each(&Self::tiled_pixels_, tiled ? 3 * pixels : 0);
+  each(&Self::joined_, tiled ? feature_bytes(input, features) : 0);
+  each(&Self::gathered_, gathers(product) ? feature_bytes(input, features) : 0);
+  each(&Self::converted_, features == operands ? 0 : feature_bytes(input, operands));
+  each(&Self::energy_grid_, patches);
+  each(&Self::similarity_grid_, patches);
+  each(&Self::anchor_grid_, patches);
+  each(&Self::host_similarity_, patches);
+  each(&Self::host_anchor_, patches);
+  each(&Self::host_bad_row_, 1);
+  each(&Self::similarity_, patches);
+  each(&Self::anchor_, patches);
+  each(&Self::scored_, patches);
+  if (!has_query_views(product)) return;
+  each.part(&Self::average_, input);
+  each(&Self::host_pixels_, 3 * pixels);
+  each(&Self::warped_, 3 * pixels);
+}
+
+DeviceWorkspace::DeviceWorkspace(EngineSession& engine, std::shared_ptr<const DeviceBank> bank,
                                  std::shared_ptr<const LoadedProduct> product,
                                  const ContextSettings& settings)
     : Workspace(std::move(product), settings),
       device_(bank->device()),
       engine_(engine),
       tiles_(tile_places(product_->window(), product_->product().tiles)),
-      counter_(canvas(), product_->product().region, product_->ignore()),
-      device_preparer_(device_, canvas(), largest_picture(*product_, settings).width,
-                       largest_picture(*product_, settings).height),
-      selection_(device_, patches()),
-      scorer_(bank, scorer_settings(*product_, settings, kDeviceMemory), patches()),
-      map_(device_, canvas(), product_->usual(), product_->product().pooling),
-      canvas_pixels_(device_, tiles_.empty() ? 0 : 3 * pixels()),
-      joined_(device_, tiles_.empty() ? 0 : feature_bytes(canvas(), engine.features().type)),
-      gathered_(device_, gathers(*product_) ? feature_bytes(canvas(), engine.features().type) : 0),
-      converted_(device_, engine.features().type == bank->patches().type
-                              ? 0
-                              : feature_bytes(canvas(), bank->patches().type)),
-      energy_grid_(device_, patches()),
-      similarity_grid_(device_, patches()),
-      anchor_grid_(device_, patches()),
-      similarity_here_(device_, patches()),
-      anchor_here_(device_, patches()),
-      bad_here_(device_, 1),
-      similarity_(patches()),
-      anchor_(patches()),
-      counted_(patches()),
-      pixels_(tiles_.empty() ? address_of(engine.input()) : canvas_pixels_.address()),
-      features_{engine.features().type,
-                tiles_.empty() ? engine.features().address : joined_.address()},
       begun_(device_, kEventDefault),
       prepared_(device_, kEventDefault),
       seen_(device_, kEventDefault),
       done_(device_, kEventDefault),
       stream_(device_) {
-  if (!has_query_views(*product_)) return;
-  average_.emplace(canvas());
-  pixels_here_ = PinnedBuffer<uint8_t>(device_, 3 * pixels());
-  warped_ = PinnedBuffer<uint8_t>(device_, 3 * pixels());
+  const Patches features = engine.features();
+  each_buffer(*product_, settings, features.type, bank->patches().type, bank,
+              DeviceAllocator{*this, device_});
+  pixels_ = tiles_.empty() ? address_of(engine.input()) : tiled_pixels_.address();
+  features_ = {features.type, tiles_.empty() ? features.address : joined_.address()};
 }
 
 int64_t DeviceWorkspace::bytes(const LoadedProduct& product, const ContextSettings& settings,
-                               Operands operands) {
-  const InputContract& canvas = product.canvas();
-  const PictureSize size = largest_picture(product, settings);
-  const int64_t pixels = canvas.width * canvas.height, patches = canvas.patches();
-  const int64_t features = feature_bytes(canvas, Operands::float32);
-  const Settings scoring = scorer_settings(product, settings, kDeviceMemory);
-  const TileLayout layout(product.bank()->rows(), canvas.dim, operands, patches, scoring.memory);
-  const int64_t views = has_query_views(product) ? ViewAverage::bytes(canvas) + 6 * pixels : 0;
-  return Workspace::bytes(product, settings) + Counter::bytes(canvas) +
-         DevicePreparer::bytes(canvas, size.width, size.height) + Selection::bytes(patches) +
-         layout.bytes + patches * layout.row_bytes + DeviceMap::bytes(canvas) +
-         (product.product().tiles ? 3 * pixels + features : 0) +
-         (gathers(product) ? 2 : 1) * features + 33 * patches + views;
+                               Operands features, Operands operands) {
+  const BankShape bank{product.bank()->rows(), product.input().dim, operands};
+  return Workspace::bytes(product, settings) + count_bytes([&](auto& each) {
+           each_buffer(product, settings, features, operands, bank, each);
+         });
 }
 
-Workspace::Findings DeviceWorkspace::look(const anoco_image& image, StageTimes& times) {
-  const Current current(*device_);
-  Tidy tidy(stream_);
+Workspace::Findings DeviceWorkspace::compute(const anoco_image& image, StageTimes& times) {
+  const CurrentDevice current(*device_);
+  StreamGuard guard(stream_);
   Findings found;
   begun_.record(stream_.get());
   found.placement =
       device_preparer_.prepare(image, reinterpret_cast<uint8_t*>(pixels_), stream_.get());
-  std::copy_n(counter_.counted(found.placement), patches(), counted_.data());
-  selection_.set(counted_.data(), stream_.get());
+  std::copy_n(patch_mask_.scored(found.placement), patches(), scored_.data());
+  selection_.set(scored_.data(), stream_.get());
   prepared_.record(stream_.get());
   run_engine();
   seen_.record(stream_.get());
@@ -92,14 +95,14 @@ Workspace::Findings DeviceWorkspace::look(const anoco_image& image, StageTimes& 
   check_scores();
   keep_identity();
   if (average_) average_views(found.placement, times);
-  tidy.done();
+  guard.dismiss();
   found.score = map_.score();
   found.peak = map_.peak();
   found.energy = map_.grid().data();
   found.similarity = similarity_.data();
   found.map = map_.map();
   found.anchor = anchor_.data();
-  found.counted = counted_.data();
+  found.scored = scored_.data();
   return found;
 }
 
@@ -122,7 +125,7 @@ void DeviceWorkspace::run_tile(const TilePlace& place) {
     both.Height = size_t(height);
     driver().cuMemcpy2DAsync_v2(&both, stream_.get());
   };
-  const int64_t line = 3 * canvas().width, window_line = 3 * window.width;
+  const int64_t line = 3 * input().width, window_line = 3 * window.width;
   copy(pixels_ + CUdeviceptr(place.top * line + 3 * place.left), line, address_of(engine_.input()),
        window_line, window_line, window.height);
   engine_.run(stream_);
@@ -131,12 +134,13 @@ void DeviceWorkspace::run_tile(const TilePlace& place) {
   const int64_t col = place.first_col - place.left / window.stride;
   copy(engine_.features().address + CUdeviceptr((row * window.cols + col) * patch),
        window.cols * patch,
-       features_.address + CUdeviceptr((place.first_row * canvas().cols + place.first_col) * patch),
-       canvas().cols * patch, (place.end_col - place.first_col) * patch,
+       features_.address + CUdeviceptr((place.first_row * input().cols + place.first_col) * patch),
+       input().cols * patch, (place.end_col - place.first_col) * patch,
        place.end_row - place.first_row);
 }
 
-// For the first time without a graph: cuBLAS loads what it needs then, which a capture forbids.
+// The first run is not captured, because cuBLAS then loads what it needs, which is not allowed
+// during a capture.
 void DeviceWorkspace::launch(Part part) {
   const auto key = std::make_pair(part, selection_.count());
   const auto known = graphs_.find(key);
@@ -153,7 +157,7 @@ void DeviceWorkspace::enqueue(Part part) {
 }
 
 Patches DeviceWorkspace::query() const {
-  const Operands wanted = scorer_.bank().patches().type;
+  const Operands wanted = scorer_->bank().patches().type;
   if (features_.type != wanted) return {wanted, converted_.address()};
   return selection_.all() ? features_ : Patches{wanted, gathered_.address()};
 }
@@ -166,86 +170,85 @@ void DeviceWorkspace::enqueue_scores() {
   Patches from = features_;
   if (!selection_.all()) {
     from.address = gathered_.address();
-    gather(*device_, features_, selection_.rows(), rows, canvas().dim, from, stream);
+    gather(*device_, features_, selection_.rows(), rows, input().dim, from, stream);
   }
-  const Patches scored = query();
-  if (scored.type != from.type) convert(*device_, from, rows * canvas().dim, scored, stream);
-  scorer_.enqueue(scored, rows, stream);
-  k.scatter_f32(each_number(all), stream, scorer_.energy(), selection_.places(), all, 0.0f,
+  const Patches operands = query();
+  if (operands.type != from.type) convert(*device_, from, rows * input().dim, operands, stream);
+  scorer_->enqueue(operands, rows, stream);
+  k.scatter_f32(each_number(all), stream, scorer_->energy(), selection_.places(), all, 0.0f,
                 energy_grid_.data());
-  k.scatter_f32(each_number(all), stream, scorer_.similarity(), selection_.places(), all, 0.0f,
+  k.scatter_f32(each_number(all), stream, scorer_->similarity(), selection_.places(), all, 0.0f,
                 similarity_grid_.data());
-  k.scatter_i32(each_number(all), stream, scorer_.anchor(), selection_.places(), all, -1,
+  k.scatter_i32(each_number(all), stream, scorer_->anchor(), selection_.places(), all, -1,
                 anchor_grid_.data());
-  download(scorer_.bad(), bad_here_, 1, stream);
+  download(scorer_->bad(), host_bad_row_, 1, stream);
   download(energy_grid_.data(), map_.grid(), all, stream);
-  download(similarity_grid_.data(), similarity_here_, all, stream);
-  download(anchor_grid_.data(), anchor_here_, all, stream);
+  download(similarity_grid_.data(), host_similarity_, all, stream);
+  download(anchor_grid_.data(), host_anchor_, all, stream);
 }
 
 void DeviceWorkspace::check_scores() {
-  if (bad_here_[0] != ANOCO_GPU_NO_BAD_ROW) {
-    const int64_t bytes = canvas().dim * bytes_of(query().type);
+  if (host_bad_row_[0] != ANOCO_GPU_NO_BAD_ROW) {
+    const int64_t bytes = input().dim * bytes_of(query().type);
     PinnedBuffer<uint8_t> row(device_, bytes);
-    download(reinterpret_cast<const uint8_t*>(query().from(bad_here_[0], canvas().dim).address),
+    download(reinterpret_cast<const uint8_t*>(query().from(host_bad_row_[0], input().dim).address),
              row, bytes, stream_.get());
     stream_.wait();
-    refuse_row("query patch " + std::to_string(bad_here_[0]), row.data(), query().type,
-               canvas().dim);
+    refuse_row("query patch " + std::to_string(host_bad_row_[0]), row.data(), query().type,
+               input().dim);
   }
   check_energies(map_.grid().data(), patches());
 }
 
 void DeviceWorkspace::keep_identity() {
-  std::copy_n(similarity_here_.data(), patches(), similarity_.data());
-  std::copy_n(anchor_here_.data(), patches(), anchor_.data());
+  std::copy_n(host_similarity_.data(), patches(), similarity_.data());
+  std::copy_n(host_anchor_.data(), patches(), anchor_.data());
 }
 
-// Enqueues one part for a picture whose features are there, and waits for it.
-void DeviceWorkspace::scored(const uint8_t* counted, Part part) {
-  selection_.set(counted, stream_.get());
+// Runs one part for a picture whose features are on the device, and waits for it.
+void DeviceWorkspace::run_part(const uint8_t* scored, Part part) {
+  selection_.set(scored, stream_.get());
   launch(part);
   stream_.wait();
 }
 
-// Warping and averaging need float64 and happen a few times a picture: they stay on the host.
+// Warping and averaging need float64 and happen a few times per picture, so they stay on the host.
 void DeviceWorkspace::average_views(const Placement& placement, StageTimes& times) {
   average_->start();
-  average_->add(kIdentity, map_.grid().data(), counted_.data());
+  average_->add(kIdentity, map_.grid().data(), scored_.data());
   {
-    const Lap lap(times.preprocess);
-    download(reinterpret_cast<const uint8_t*>(pixels_), pixels_here_, pixels_here_.size(),
+    const StageTimer timer(times.preprocess);
+    download(reinterpret_cast<const uint8_t*>(pixels_), host_pixels_, host_pixels_.size(),
              stream_.get());
     stream_.wait();
   }
   for (const Affine& view : product_->product().views) {
     const uint8_t* seen = nullptr;
     {
-      const Lap lap(times.preprocess);
-      warp(pixels_here_.data(), canvas().width, canvas().height, view, canvas().fill,
-           warped_.data());
+      const StageTimer timer(times.preprocess);
+      warp(host_pixels_.data(), input().width, input().height, view, input().fill, warped_.data());
       driver().cuMemcpyHtoDAsync_v2(pixels_, warped_.data(), size_t(warped_.size()), stream_.get());
-      seen = counter_.counted(placement, view);
+      seen = patch_mask_.scored(placement, view);
     }
     if (std::find(seen, seen + patches(), uint8_t{1}) == seen + patches()) {
       stream_.wait();
       continue;
     }
     {
-      const Lap lap(times.backbone);
+      const StageTimer timer(times.backbone);
       run_engine();
       stream_.wait();
     }
-    const Lap lap(times.scoring);
-    scored(seen, Part::scores);
+    const StageTimer timer(times.scoring);
+    run_part(seen, Part::scores);
     check_scores();
     average_->add(view, map_.grid().data(), seen);
   }
-  const Lap lap(times.scoring);
-  average_->finish(counted_.data(), map_.grid().data());
+  const StageTimer timer(times.scoring);
+  average_->finish(scored_.data(), map_.grid().data());
   driver().cuMemcpyHtoDAsync_v2(energy_grid_.address(), map_.grid().data(), energy_grid_.bytes(),
                                 stream_.get());
-  scored(counted_.data(), Part::map);
+  run_part(scored_.data(), Part::map);
 }
 
 }  // namespace anoco::gpu

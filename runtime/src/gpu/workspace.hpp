@@ -1,69 +1,76 @@
-// Inspecting on a device: the picture goes there, everything but the regions is computed there, and
-// grids and map come back. The engine is one CUDA graph, all that follows it another; where another
-// number of patches counts than ever before that one is captured again.
+// Inspects on a device: the picture is copied to it, everything but the regions is computed there,
+// and grids and map are copied back. The engine is one CUDA graph and everything after it is
+// another, which is captured anew for each new number of scored patches.
 #pragma once
 
 #include <map>
 #include <optional>
 
-#include "detector/canvas.hpp"
+#include "detector/tiling.hpp"
 #include "detector/workspace.hpp"
-#include "gpu/lane.hpp"
-#include "gpu/map.hpp"
+#include "gpu/anomaly_map.hpp"
+#include "gpu/engine_session.hpp"
 #include "gpu/preparer.hpp"
 #include "gpu/scorer.hpp"
-#include "picture/counted.hpp"
-#include "picture/views.hpp"
+#include "picture/augmentation.hpp"
+#include "picture/patch_mask.hpp"
 
 namespace anoco::gpu {
 
 class DeviceWorkspace : public Workspace {
  public:
-  DeviceWorkspace(EngineLane& engine, std::shared_ptr<const DeviceBank> bank,
+  DeviceWorkspace(EngineSession& engine, std::shared_ptr<const DeviceBank> bank,
                   std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
-  // On the device and on the host.
+  // On the device and on the host, with features of a type that the engine gives.
   static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings,
-                       Operands operands);
+                       Operands features, Operands operands);
 
  private:
-  enum class Part { scores, map, both };  // of what follows the engine
+  enum class Part { scores, map, both };  // of the work after the engine
 
-  Findings look(const anoco_image& image, StageTimes& times) override;
-  // The engine over the canvas or its tiles, from pixels_ to features_.
+  // The one list of its memory, see buffer_list.hpp. `bank` is the bank on the device, or only its
+  // shape where memory is counted.
+  template <class BankOrShape, class Each>
+  static void each_buffer(const LoadedProduct& product, const ContextSettings& settings,
+                          Operands features, Operands operands, const BankOrShape& bank,
+                          Each&& each);
+  Findings compute(const anoco_image& image, StageTimes& times) override;
+  // Runs the engine over the whole input or its tiles, from pixels_ to features_.
   void run_engine();
   void run_tile(const TilePlace& place);
   void launch(Part part);
   void enqueue(Part part);
   void enqueue_scores();
-  Patches query() const;  // what is scored: features as they are, gathered, converted
+  Patches query() const;  // what is scored: features, gathered and converted if needed
   void check_scores();
   void keep_identity();
   void average_views(const Placement& placement, StageTimes& times);
-  void scored(const uint8_t* counted, Part part);
+  void run_part(const uint8_t* scored, Part part);
 
   SharedDevice device_;
-  EngineLane& engine_;
+  EngineSession& engine_;
   std::vector<TilePlace> tiles_;
-  Counter counter_;
+  PatchMask patch_mask_;
   DevicePreparer device_preparer_;
   Selection selection_;
-  DeviceScorer scorer_;
-  DeviceMap map_;
-  DeviceBuffer<uint8_t> canvas_pixels_, joined_;  // with tiles
-  DeviceBuffer<uint8_t> gathered_, converted_;    // features of counted patches; as operands
+  std::optional<DeviceScorer> scorer_;  // which cannot be moved
+  DeviceAnomalyMap map_;
+  DeviceBuffer<uint8_t> tiled_pixels_, joined_;  // with tiles
+  DeviceBuffer<uint8_t> gathered_,
+      converted_;  // features of the scored patches; converted to operands
   DeviceBuffer<float> energy_grid_, similarity_grid_;
   DeviceBuffer<int> anchor_grid_;
-  PinnedBuffer<float> similarity_here_;
-  PinnedBuffer<int> anchor_here_, bad_here_;
+  PinnedBuffer<float> host_similarity_;
+  PinnedBuffer<int> host_anchor_, host_bad_row_;
   Buffer<float> similarity_;
   Buffer<int64_t> anchor_;
-  Buffer<uint8_t> counted_;
-  CUdeviceptr pixels_;  // of the canvas
+  Buffer<uint8_t> scored_;
+  CUdeviceptr pixels_ = 0;  // of the tiled input
   Patches features_;
   // With views of the query only:
   std::optional<ViewAverage> average_;
-  PinnedBuffer<uint8_t> pixels_here_, warped_;
-  std::map<std::pair<Part, int64_t>, Graph> graphs_;  // by the number of patches that count
+  PinnedBuffer<uint8_t> host_pixels_, warped_;
+  std::map<std::pair<Part, int64_t>, Graph> graphs_;  // by the number of scored patches
   Event begun_, prepared_, seen_, done_;
   Stream stream_;
 };

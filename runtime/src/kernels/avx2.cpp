@@ -1,7 +1,7 @@
 // AVX2, FMA and F16C: eight numbers at a time.
 #include <immintrin.h>
 
-#include "generic.hpp"
+#include "kernels/generic.hpp"
 
 namespace anoco {
 namespace {

@@ -1,7 +1,7 @@
 // AVX-512 F, BW, DQ, VL: sixteen numbers at a time.
 #include <immintrin.h>
 
-#include "generic.hpp"
+#include "kernels/generic.hpp"
 
 namespace anoco {
 namespace {

@@ -1,13 +1,13 @@
-// The inner loops written once over a vector type V. Each instruction set includes this file into
-// a file of its own, compiled with its own flags. V lives in an anonymous namespace there, so no
-// instance is shared between files; nothing of the standard library is used here, because the
-// linker may keep one copy of an inline function, compiled for a processor that is not there.
+// The inner loops, written once over a vector type V. Each instruction set includes this header
+// into a source file that is compiled with its own flags. V lives in an anonymous namespace there,
+// so no instance is shared between files. Nothing of the standard library is used, because the
+// linker might keep a copy of an inline function that was compiled for another processor.
 //
-// V gives: kLanes, kDots (rows of `dots`, each of which needs four registers), Reg, load, store,
-// load_half, zero, broadcast, fma(a, b, c) = a b + c, add, sub, mul, max, sum (of lanes, in a fixed
-// order), largest (lane), at_least (a bit a lane) and transpose (kLanes registers).
+// V provides: kLanes, kDots (rows of `dots`, each of which needs four registers), Reg, load, store,
+// load_half, zero, broadcast, fma(a, b, c) = a b + c, add, sub, mul, max, sum (of the lanes, in a
+// fixed order), largest (lane), at_least (one bit per lane) and transpose (kLanes registers).
 
-#include "kernels.hpp"
+#include "kernels/kernels.hpp"
 
 namespace anoco {
 namespace {
@@ -70,8 +70,9 @@ void multiply(int64_t depth, const float* a, const float* b, float* c, int64_t s
     }
 }
 
-// kLanes numbers of each row at a time. What a store writes past its kWidth numbers is overwritten
-// by the next; the last ones are written one by one, because what follows is not ours.
+// Handles kLanes numbers of each row at a time. What a store writes beyond its kWidth numbers is
+// overwritten by the next store; the last numbers are written one by one, because the memory behind
+// them belongs to somebody else.
 template <class V, int kWidth>
 void pack_rows(const float* const* rows, int64_t count, int64_t depth, float* out) {
   constexpr int kLanes = V::kLanes, kGroups = (kWidth + kLanes - 1) / kLanes;
@@ -95,7 +96,7 @@ void pack_rows(const float* const* rows, int64_t count, int64_t depth, float* ou
       out[last * kWidth + i] = i < count ? rows[i][last] : 0.0f;
 }
 
-// kWidth rows side by side: out[k * kWidth + i] = rows[i][k].
+// Interleaves kWidth rows: out[k * kWidth + i] = rows[i][k].
 template <int kWidth, class T>
 void pack_slowly(const T* rows, int64_t stride, int64_t count, int64_t depth, float* out) {
   for (int64_t i = 0; i < kWidth; ++i)
@@ -140,7 +141,7 @@ void widen(const uint16_t* half, int64_t count, float* out) {
   for (; k < count; ++k) out[k] = half_to_float(half[k]);
 }
 
-// Sixteen sums side by side, which a compiler turns into vectors of float64.
+// Sixteen independent sums, which a compiler turns into vectors of float64.
 template <class F>
 inline double sum_squares(int64_t count, F value) {
   double sum[16] = {};
@@ -162,8 +163,9 @@ double chord(const float* x, double x_inverse, const float* y, double y_inverse,
   return sum_squares(count, [=](int64_t k) { return x[k] * x_inverse - y[k] * y_inverse; });
 }
 
-// Four chains of kLanes sums: the processor starts a multiplication before the last one is done,
-// and the sums stay short. Each row adds up in the same order however many there are.
+// Four independent chains of kLanes sums: the processor starts a multiplication before the previous
+// one is done, and the sums stay short. Each row is added up in the same order, however many rows
+// there are.
 template <class V, class T, int kRows>
 inline void dot_rows(const float* x, const void* const* rows, int64_t count, float* out) {
   constexpr int kLanes = V::kLanes;
@@ -212,7 +214,7 @@ void dots(const float* x, const void* const* rows, int64_t rows_count, int64_t c
   for (; r < rows_count; ++r) dot_rows<V, T, 1>(x, rows + r, count, out + r);
 }
 
-// kRegs registers of each sum at a time, so that sums stay in registers for all rows.
+// Handles kRegs registers of each sum at a time, so that the sums stay in registers for all rows.
 template <class V, class T, int kRegs>
 inline void pull_some(const Pull& sum, float stay, const float* q, int64_t k, float* drift,
                       float* moved) {
@@ -291,7 +293,7 @@ int64_t argmax(const float* values, int64_t count) {
       return k + __builtin_ctzll(bits);
   for (; k < count; ++k)
     if (values[k] == best) return k;
-  return 0;  // all are NaN: still an index
+  return 0;  // all are NaN, and some index must be returned
 }
 
 template <class V>

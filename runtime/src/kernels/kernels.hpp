@@ -6,15 +6,16 @@
 
 namespace anoco {
 
-// Columns whose largest value is kept beside a row of similarities, so that finding the next
-// largest looks at one block and the maxima of the others. A multiple of every `nr`.
+// Number of columns whose largest value is kept beside a row of similarities, so that finding the
+// next largest value looks at one block and the maxima of the others. It is a multiple of every
+// `nr`.
 constexpr int64_t kBlock = 64;
 
-// No table's `mr` is larger.
+// The largest `mr` of any table.
 constexpr int64_t kMostPanelRows = 16;
 
-// Depth of one pass of the matrix product. Sums of so many terms are rounded once more when they
-// are added up, which keeps a similarity within 1e-6: longer passes add up in fewer, longer chains.
+// Depth of one pass of the matrix product. The sums of all passes are added up with one more
+// rounding each, which keeps a similarity within 1e-6; longer passes would have longer chains.
 constexpr int64_t kDepth = 256;
 
 // Rows r_k, in float32 or float16, and their weights.
@@ -32,46 +33,47 @@ struct Kernels {
   void (*multiply)(int64_t depth, const float* a, const float* b, float* c, int64_t stride,
                    bool add);
 
-  // Up to mr rows, wherever they are, or nr rows of a row-major matrix, interleaved for `multiply`;
-  // rows that are missing become zeros.
+  // Interleave up to mr rows, wherever they are, or nr rows of a row-major matrix, for `multiply`;
+  // missing rows become zeros.
   void (*pack_a)(const float* const* rows, int64_t count, int64_t depth, float* out);
   void (*pack_b)(const float* rows, int64_t stride, int64_t count, int64_t depth, float* out);
   void (*pack_b_half)(const uint16_t* rows, int64_t stride, int64_t count, int64_t depth,
                       float* out);
-  // The same for a matrix whose rows run along the depth: nr columns of `depth` rows.
+  // Do the same for a matrix whose rows run along the depth: nr columns of `depth` rows.
   void (*slice_b)(const float* rows, int64_t stride, int64_t count, int64_t depth, float* out);
   void (*slice_b_half)(const uint16_t* rows, int64_t stride, int64_t count, int64_t depth,
                        float* out);
 
   void (*widen)(const uint16_t* half, int64_t count, float* out);
-  // Sum of squares in float64; NaN or infinity where the row has one.
+  // Returns the sum of squares in float64; NaN or infinity if the row contains one.
   double (*squares)(const float* x, int64_t count);
-  // |x/|x| - y/|y||^2 in float64, from the inverse lengths.
+  // Returns |x/|x| - y/|y||^2 in float64, from the inverse lengths.
   double (*chord)(const float* x, double x_inverse, const float* y, double y_inverse,
                   int64_t count);
   float (*dot)(const float* x, const float* y, int64_t count);
   float (*dot_half)(const float* x, const uint16_t* y, int64_t count);
-  // The same for several rows at once, in the same bits: while one comes, others are on their way.
+  // Do the same for several rows at once with the same bits, so that memory accesses overlap.
   void (*dots)(const float* x, const void* const* rows, int64_t rows_count, int64_t count,
                float* out);
   void (*dots_half)(const float* x, const void* const* rows, int64_t rows_count, int64_t count,
                     float* out);
 
-  // drift = sum_k weight_k (r_k - q), moved = stay q + sum_k weight_k r_k. `moved` may be q.
+  // Compute drift = sum_k weight_k (r_k - q) and moved = stay q + sum_k weight_k r_k. `moved` may
+  // be q.
   void (*pull)(const Pull& sum, float stay, const float* q, int64_t count, float* drift,
                float* moved);
   void (*pull_half)(const Pull& sum, float stay, const float* q, int64_t count, float* drift,
                     float* moved);
 
-  // out = values scale scales[j], and the maximum of each kBlock of them. `count` is a multiple of
-  // kBlock.
+  // Computes out[j] = values[j] scale scales[j], and the maximum of each kBlock of them. `count` is
+  // a multiple of kBlock.
   void (*scale)(const float* values, float scale, const float* scales, int64_t count, float* out,
                 float* maxima);
 
-  // The lowest index of the largest of `count` values; some index where one is NaN.
+  // Returns the lowest index of the largest of `count` values, or some index if a value is NaN.
   int64_t (*argmax)(const float* values, int64_t count);
 
-  // A bit for each of kBlock values that is `bound` or more.
+  // Returns one bit for each of kBlock values, set if the value is at least `bound`.
   uint64_t (*at_least)(const float* values, float bound);
 };
 
@@ -83,12 +85,12 @@ extern const Kernels kAvx512Kernels;
 extern const Kernels kNeonKernels;
 #endif
 
-// The tables this processor runs, fastest first; null where one is not for it.
+// Returns the tables that this processor can run, fastest first; null for those that it cannot.
 constexpr int kTables = 3;
 const Kernels* kernels_by_rank(int rank);
 
-// The fastest table this processor runs, or the one named by ANOCO_EDGE_KERNELS (scalar, avx2,
-// avx512, neon) where it can run that.
+// Returns the fastest table that this processor can run, or the one named by ANOCO_EDGE_KERNELS
+// (scalar, avx2, avx512, neon) if it can run that.
 const Kernels& kernels();
 
 }  // namespace anoco

@@ -1,7 +1,7 @@
 // NEON of AArch64: four numbers at a time.
 #include <arm_neon.h>
 
-#include "generic.hpp"
+#include "kernels/generic.hpp"
 
 namespace anoco {
 namespace {

@@ -1,5 +1,6 @@
-// One number at a time, in groups that a compiler may turn into whatever the processor has.
-#include "generic.hpp"
+// Portable code that works on groups of numbers, which a compiler may turn into vector
+// instructions.
+#include "kernels/generic.hpp"
 
 namespace anoco {
 namespace {

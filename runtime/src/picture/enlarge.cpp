@@ -4,15 +4,21 @@
 
 namespace anoco {
 
-Enlarger::Enlarger(int64_t width, int64_t height, int64_t max_width, int64_t max_height)
-    : across_(width, max_width),
-      down_(height, max_height),
-      rows_(kKept * max_width),
-      sums_(max_width) {}
+template <class Each>
+void Enlarger::each_buffer(int64_t width, int64_t height, int64_t max_width, int64_t max_height,
+                           Each&& each) {
+  each.part(&Enlarger::across_, width, max_width);
+  each.part(&Enlarger::down_, height, max_height);
+  each(&Enlarger::rows_, kKept * max_width);
+  each(&Enlarger::sums_, max_width);
+}
+
+Enlarger::Enlarger(int64_t width, int64_t height, int64_t max_width, int64_t max_height) {
+  each_buffer(width, height, max_width, max_height, BufferAllocator{*this});
+}
 
 int64_t Enlarger::bytes(int64_t width, int64_t height, int64_t max_width, int64_t max_height) {
-  return Taps<double>::bytes(width, max_width) + Taps<double>::bytes(height, max_height) +
-         max_width * int64_t(kKept * sizeof(float) + sizeof(double));
+  return count_bytes([&](auto& each) { each_buffer(width, height, max_width, max_height, each); });
 }
 
 void Enlarger::enlarge(const float* map, int64_t stride, const Placement& p, float* out) {

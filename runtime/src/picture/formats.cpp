@@ -21,7 +21,7 @@ int64_t bytes_of_pixel(uint32_t format) {
 void check_size(int64_t width, int64_t height) {
   const bool fits = std::min(width, height) >= kLeastSide && std::max(width, height) <= kMostSide &&
                     width * height <= kMostPicturePixels;
-  if (!fits) fail(ANOCO_BAD_PICTURE, "the picture is " + odd_size(width, height));
+  if (!fits) fail(ANOCO_BAD_PICTURE, "the picture is " + size_problem(width, height));
 }
 
 void check_stride(int64_t stride, int64_t least, const char* name) {
@@ -33,8 +33,9 @@ void check_stride(int64_t stride, int64_t least, const char* name) {
 
 uint8_t clip8(int32_t value) { return uint8_t(std::min(std::max(value, 0), 255)); }
 
-// BT.601, limited range, in 20 bits after the point: the numbers and the rounding of OpenCV's
-// COLOR_YUV2RGB_NV12, so that a program that goes over to NV12 gets the same pixels.
+// Converts NV12 by BT.601 with limited range, in 20 bits of fixed point. The numbers and the
+// rounding are those of OpenCV's COLOR_YUV2RGB_NV12, so that a program that switches to NV12 gets
+// the same pixels.
 void nv12_row(const uint8_t* luma, const uint8_t* chroma, int64_t width, uint8_t* out) {
   constexpr int32_t kLuma = 1220542, kRedV = 1673527, kGreenV = -852492, kGreenU = -409993,
                     kBlueU = 2116026, kHalf = 1 << 19, kBits = 20;
@@ -80,10 +81,10 @@ void pack_row(const RowLayout& layout, const uint8_t* row, int64_t width, uint8_
     for (int64_t c = 0; c < 3; ++c) out[3 * x + c] = row[4 * x + c];
 }
 
-void colour_row(const RowLayout& layout, uint8_t* row, int64_t width) {
+void color_row(const RowLayout& layout, uint8_t* row, int64_t width) {
   if (layout.swapped)
     for (int64_t x = 0; x < width; ++x) std::swap(row[3 * x], row[3 * x + 2]);
-  if (layout.channels == 1)  // from the end: a pixel's place lies behind all that are still to come
+  if (layout.channels == 1)  // from the end, so that no pixel is overwritten before it is read
     for (int64_t x = width - 1; x >= 0; --x) std::memset(row + 3 * x, row[x], 3);
 }
 
@@ -104,8 +105,10 @@ anoco_image checked_image(const anoco_image* given) {
   check_stride(image.stride, least, "stride");
   if (image.format != ANOCO_NV12) return image;
   if (image.width % 2 != 0 || image.height % 2 != 0)
-    fail(ANOCO_BAD_PICTURE, "an NV12 picture of " + std::to_string(image.width) + "x" +
-                                std::to_string(image.height) + ": both must be even");
+    fail(ANOCO_BAD_PICTURE,
+         "an NV12 picture of " + std::to_string(image.width) + "x" + std::to_string(image.height) +
+             ": both must be even",
+         "cut off a row or a column");
   if (image.chroma == nullptr)
     image.chroma = static_cast<const uint8_t*>(image.data) + image.stride * image.height;
   if (image.chroma_stride == 0) image.chroma_stride = image.stride;
@@ -125,7 +128,7 @@ void to_rgb(const anoco_image& image, uint8_t* out) {
   for (int64_t y = 0; y < image.height; ++y, out += 3 * image.width) {
     const uint8_t* row = picture_row(image, y, out);
     if (row != out) pack_row(layout, row, image.width, out);
-    colour_row(layout, out, image.width);
+    color_row(layout, out, image.width);
   }
 }
 

@@ -1,4 +1,4 @@
-// The caller's pictures, row by row: how their bytes are to be read, and how they become RGB.
+// Reads the caller's pictures row by row and converts them to RGB.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +7,24 @@
 
 namespace anoco {
 
-// Resizing treats every channel alike, so it works on the bytes as they lie, whatever their order;
-// colours are put right in the result, which is mostly smaller. Only NV12 is converted before.
+// Resizing treats all channels alike, so it works on the bytes in their original order; colors are
+// reordered in the result, which is mostly smaller. Only NV12 is converted before.
 struct RowLayout {
-  int64_t step = 3;      // bytes from pixel to pixel
-  int64_t channels = 3;  // of them wanted
+  int64_t step = 3;      // bytes per pixel
+  int64_t channels = 3;  // bytes of a pixel that are used
   bool swapped = false;  // blue comes first
 };
 
 RowLayout row_layout(uint32_t format);
 
-// Row y in its layout: in the picture's own memory, or converted into `scratch` (3 * width bytes).
+// Returns row y in its layout: in the picture's own memory, or converted into `scratch` (3 * width
+// bytes).
 const uint8_t* picture_row(const anoco_image& image, int64_t y, uint8_t* scratch);
 
-// Leaves out the bytes that are not wanted.
+// Copies the wanted bytes of a row.
 void pack_row(const RowLayout& layout, const uint8_t* row, int64_t width, uint8_t* out);
 
-// A packed row to RGB, where it is: 3 * width bytes.
-void colour_row(const RowLayout& layout, uint8_t* row, int64_t width);
+// Converts a packed row to RGB in place: 3 * width bytes.
+void color_row(const RowLayout& layout, uint8_t* row, int64_t width);
 
 }  // namespace anoco

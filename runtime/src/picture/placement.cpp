@@ -6,8 +6,8 @@
 namespace anoco {
 namespace {
 
-// Python's round(): halves go to the even number, which is the rounding that every thread starts
-// with.
+// Rounds as Python's round() does: halves go to the even number, which is the default rounding mode
+// of every thread.
 int64_t rounded(double value) { return int64_t(std::nearbyint(value)); }
 
 double clipped(double value, int64_t most) { return std::min(std::max(value, 0.0), double(most)); }
@@ -15,7 +15,7 @@ double clipped(double value, int64_t most) { return std::min(std::max(value, 0.0
 }  // namespace
 
 bool same_shape(int64_t width, int64_t height, int64_t other_width, int64_t other_height) {
-  constexpr double kTolerance = 0.05;  // as anoco_edge/pipeline/patch_mask.py has it
+  constexpr double kTolerance = 0.05;  // the same as in Python
   const double ratio = double(width * other_height) / double(height * other_width);
   return std::abs(ratio - 1) <= kTolerance;
 }

@@ -1,4 +1,4 @@
-// Where a picture lies in the model's input (or canvas), as anoco_edge/images/preprocess.py places it.
+// Where a picture lies in the model's input, as anoco_edge/images/preprocess.py places it.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ struct Placement {
   int64_t picture_width = 0, picture_height = 0;
   int64_t left = 0, top = 0, width = 0, height = 0;  // in pixels of the input
 
-  // A box of the input, in pixels of the picture, clipped to it.
+  // Converts a box of the input to pixels of the picture and clips it.
   Box to_picture(const Box& box) const;
-  // Picture pixels to one input pixel.
+  // Returns the number of picture pixels per input pixel.
   double area_scale() const;
   bool operator==(const Placement& other) const;
 };
 
-// Whether two pictures have the same aspect ratio, but for what cropping by hand costs: the same
-// camera gives the same shape, 4:3 against 3:2 or 16:9 is another scene.
+// Tells whether two pictures have the same aspect ratio, with some tolerance for cropping by hand.
+// The same camera gives the same shape; 4:3 against 3:2 or 16:9 is another scene.
 bool same_shape(int64_t width, int64_t height, int64_t other_width, int64_t other_height);
 
 Placement place(const InputContract& contract, int64_t width, int64_t height);
 
-// A patch in input pixels.
+// Returns the box of a patch in pixels of the input.
 Box patch_box(const InputContract& contract, int64_t row, int64_t col);
 
 }  // namespace anoco

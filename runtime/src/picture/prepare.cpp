@@ -7,20 +7,21 @@
 namespace anoco {
 namespace {
 
-// The most rows of a picture that one row of the input is made of. Letterboxed, both sides shrink
-// by the larger ratio, and rounding takes away up to a third: 1.49 rows become one.
+// The most rows of a picture that contribute to one row of the input. With a letterbox both sides
+// shrink by the larger ratio, and rounding can remove up to a third of the rows: 1.49 rows become
+// one.
 int64_t most_rows(const InputContract& contract, int64_t max_width, int64_t max_height) {
   const double down = double(max_height) / double(contract.height);
   const double across = double(max_width) / double(contract.width);
   const double scale = contract.fit == Fit::stretch ? down : 1.5 * std::max(down, across);
-  return std::min(max_height, Taps<int32_t>::longest(scale));
+  return std::min(max_height, ResampleWeights<int32_t>::longest(scale));
 }
 
 void fill_pixels(uint8_t* out, int64_t count, const std::array<uint8_t, 3>& fill) {
   for (int64_t i = 0; i < count; ++i, out += 3) std::memcpy(out, fill.data(), 3);
 }
 
-// What lies beside the picture.
+// Fills the area beside the picture.
 void fill_around(const InputContract& contract, const Placement& p, uint8_t* out) {
   const int64_t right = p.left + p.width, bottom = p.top + p.height;
   for (int64_t y = 0; y < contract.height; ++y, out += 3 * contract.width) {
@@ -32,18 +33,21 @@ void fill_around(const InputContract& contract, const Placement& p, uint8_t* out
 
 }  // namespace
 
+template <class Each>
+void Preparer::each_buffer(const InputContract& contract, int64_t max_width, int64_t max_height,
+                           Each&& each) {
+  each.part(&Preparer::resizer_, max_width, max_height, contract.width, contract.height,
+            most_rows(contract, max_width, max_height));
+  each.part(&Preparer::enlarger_, contract.width, contract.height, max_width, max_height);
+}
+
 Preparer::Preparer(const InputContract& contract, int64_t max_width, int64_t max_height)
-    : contract_(contract),
-      max_width_(max_width),
-      max_height_(max_height),
-      resizer_(max_width, max_height, contract.width, contract.height,
-               most_rows(contract, max_width, max_height)),
-      enlarger_(contract.width, contract.height, max_width, max_height) {}
+    : contract_(contract), max_width_(max_width), max_height_(max_height) {
+  each_buffer(contract, max_width, max_height, BufferAllocator{*this});
+}
 
 int64_t Preparer::bytes(const InputContract& contract, int64_t max_width, int64_t max_height) {
-  return Resizer::bytes(max_width, max_height, contract.width, contract.height,
-                        most_rows(contract, max_width, max_height)) +
-         Enlarger::bytes(contract.width, contract.height, max_width, max_height);
+  return count_bytes([&](auto& each) { each_buffer(contract, max_width, max_height, each); });
 }
 
 bool Preparer::fits(int64_t width, int64_t height) const {

@@ -1,10 +1,9 @@
-// From the caller's picture to the model's input: colours, Pillow's resize, letterbox.
+// Preprocesses the caller's picture into the model's input: colors, Pillow's resize, letterbox.
 #pragma once
 
 #include <cstdint>
 
 #include "anoco_edge.h"
-#include "buffer.hpp"
 #include "bundle/schema.hpp"
 #include "picture/enlarge.hpp"
 #include "picture/placement.hpp"
@@ -12,31 +11,39 @@
 
 namespace anoco {
 
-// Checks a picture that came from outside (ANOCO_INVALID_ARGUMENT, ANOCO_BAD_PICTURE).
+// Checks a picture of the caller and fills in its defaults (ANOCO_INVALID_ARGUMENT,
+// ANOCO_BAD_PICTURE).
 anoco_image checked_image(const anoco_image* image);
 
-// The same for what reads pixels on the host.
+// Refuses a picture that is not in memory of the host.
 void check_on_host(const anoco_image& image);
 
-// The picture as RGB without gaps, width x height x 3.
+// Writes the picture as RGB without gaps, width x height x 3 bytes.
 void to_rgb(const anoco_image& image, uint8_t* out);
 
-// Prepares pictures of up to a given size for one contract. Memory is taken when it is made.
+// Preprocesses pictures of up to a given size for one contract. All memory is taken when it is
+// made.
 class Preparer {
  public:
+  Preparer() = default;
   Preparer(const InputContract& contract, int64_t max_width, int64_t max_height);
   static int64_t bytes(const InputContract& contract, int64_t max_width, int64_t max_height);
 
   bool fits(int64_t width, int64_t height) const;
-  // contract.height x contract.width x 3 bytes of RGB, bit for bit what anoco_edge.images.preprocess
-  // gives. The picture must fit.
+  // Writes contract.height x contract.width x 3 bytes of RGB, bit for bit those of the Python
+  // package. The picture must fit.
   Placement prepare(const anoco_image& image, uint8_t* out);
-  // A map of the canvas at the picture's size, as anoco_edge.pipeline.anomaly_map.enlarge gives it.
+  // Enlarges a map of the input to the picture's size, as the Python package does.
   void enlarge(const float* map, const Placement& placement, float* out);
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const InputContract& contract, int64_t max_width, int64_t max_height,
+                          Each&& each);
+
   InputContract contract_;
-  int64_t max_width_, max_height_;
+  int64_t max_width_ = 0, max_height_ = 0;
   Resizer resizer_;
   Enlarger enlarger_;
 };

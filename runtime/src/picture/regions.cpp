@@ -6,32 +6,36 @@
 namespace anoco {
 namespace {
 
-// A region spreads from patches over the threshold to neighbours above this share of it.
+// A region grows from patches above the threshold to neighbors above this share of it.
 constexpr double kGrow = 0.5;
 
-// Regions do not touch, not even at corners.
+// The most regions that there can be: they do not touch each other, not even at corners.
 int64_t most_regions(const InputContract& contract) {
   return (contract.rows + 1) / 2 * ((contract.cols + 1) / 2);
 }
 
 }  // namespace
 
-RegionFinder::RegionFinder(const InputContract& contract)
-    : contract_(contract),
-      seed_(contract.patches()),
-      open_(contract.patches()),
-      members_(contract.patches()),
-      found_(most_regions(contract)),
-      order_(most_regions(contract)) {}
+template <class Each>
+void RegionFinder::each_buffer(const InputContract& contract, Each&& each) {
+  each(&RegionFinder::seed_, contract.patches());
+  each(&RegionFinder::open_, contract.patches());
+  each(&RegionFinder::members_, contract.patches());
+  each(&RegionFinder::found_, most_regions(contract));
+  each(&RegionFinder::order_, most_regions(contract));
+}
+
+RegionFinder::RegionFinder(const InputContract& contract) : contract_(contract) {
+  each_buffer(contract, BufferAllocator{*this});
+}
 
 int64_t RegionFinder::bytes(const InputContract& contract) {
-  return contract.patches() * int64_t(2 + sizeof(int32_t)) +
-         most_regions(contract) * int64_t(sizeof(Region) + sizeof(int32_t));
+  return count_bytes([&](auto& each) { each_buffer(contract, each); });
 }
 
 void RegionFinder::find(const float* energy, const float* map, double threshold,
                         const Placement& placement, double min_area, uint8_t* outline) {
-  // Seeds are compared as the score is, everything else as NumPy compares float32 with a number.
+  // Seeds are compared in float64 as the score is, everything else in float32 as NumPy does.
   const float level = float(kGrow * threshold);
   for (int64_t i = 0; i < contract_.patches(); ++i) {
     seed_[i] = double(energy[i]) > threshold ? 1 : 0;
@@ -42,10 +46,10 @@ void RegionFinder::find(const float* energy, const float* map, double threshold,
   for (int64_t i = 0; i < contract_.patches(); ++i) {
     if (seed_[i] == 0 || open_[i] == 0) continue;
     Pixels pixels{map, level, flood(i)};
-    Extent extent = measure(pixels);
+    Extent extent = extent_of(pixels);
     if (extent.count == 0) {
       pixels.map = nullptr;
-      extent = measure(pixels);
+      extent = extent_of(pixels);
     }
     const double area = double(extent.count) * placement.area_scale();
     if (area < min_area) continue;
@@ -63,7 +67,7 @@ void RegionFinder::find(const float* energy, const float* map, double threshold,
   });
 }
 
-// Takes all patches that hang together with the seed, by their corners too; returns how many.
+// Collects all patches that are connected to the seed, also by corners, and returns how many.
 int64_t RegionFinder::flood(int64_t seed) {
   int64_t count = 0;
   const auto take = [&](int64_t patch) {
@@ -81,7 +85,7 @@ int64_t RegionFinder::flood(int64_t seed) {
   return count;
 }
 
-// The first of them in the grid where several are equal.
+// Returns the strongest patch, the first in the grid if several are equal.
 int64_t RegionFinder::strongest(const float* energy, int64_t patches) const {
   return *std::max_element(members_.data(), members_.data() + patches, [&](int32_t a, int32_t b) {
     return energy[a] != energy[b] ? energy[a] < energy[b] : a > b;
@@ -96,7 +100,7 @@ void RegionFinder::Extent::add(int64_t x, int64_t y) {
   ++count;
 }
 
-RegionFinder::Extent RegionFinder::measure(const Pixels& pixels) const {
+RegionFinder::Extent RegionFinder::extent_of(const Pixels& pixels) const {
   Extent extent;
   each(pixels, [&](int64_t x, int64_t y) { extent.add(x, y); });
   return extent;

@@ -1,9 +1,9 @@
-// Where a part is not good, as anoco_edge/pipeline/regions.py finds it.
+// Finds the anomalous regions of a part, as anoco_edge/pipeline/regions.py does.
 #pragma once
 
 #include <cstdint>
 
-#include "buffer.hpp"
+#include "buffer_list.hpp"
 #include "picture/placement.hpp"
 
 namespace anoco {
@@ -16,40 +16,44 @@ struct Region {
 
 class RegionFinder {
  public:
+  RegionFinder() = default;
   explicit RegionFinder(const InputContract& contract);
   static int64_t bytes(const InputContract& contract);
 
-  // Regions of at least min_area picture pixels, strongest first; `outline` (a byte for each pixel
-  // of the map) is filled in.
+  // Finds the regions of at least min_area picture pixels, strongest first, and fills in `outline`,
+  // which has one byte per pixel of the map.
   void find(const float* energy, const float* map, double threshold, const Placement& placement,
             double min_area, uint8_t* outline);
   int64_t count() const { return count_; }
   const Region& operator[](int64_t number) const { return found_[order_[number]]; }
 
  private:
-  // The pixels of the region that is being looked at: where the map is above `level`; or, where
-  // smoothing pushed a single hot patch below it everywhere (map is NULL), the seeds whole.
+  // The pixels of the current region: those where the map is above `level`. If smoothing has pushed
+  // a single hot patch below it everywhere (map is NULL), they are the whole seed patches.
   struct Pixels {
     const float* map;
     float level;
-    int64_t patches;  // of members_
+    int64_t patches;  // number of members_ in use
   };
   struct Extent {
     int64_t count = 0, left = 0, top = 0, right = 0, bottom = 0;
     void add(int64_t x, int64_t y);
   };
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const InputContract& contract, Each&& each);
   int64_t flood(int64_t seed);
   int64_t strongest(const float* energy, int64_t patches) const;
-  Extent measure(const Pixels& pixels) const;
+  Extent extent_of(const Pixels& pixels) const;
   template <class Work>
   void each(const Pixels& pixels, Work&& work) const;
 
   InputContract contract_;
   Buffer<uint8_t> seed_;     // 1 for a patch over the threshold
   Buffer<uint8_t> open_;     // 1 for a patch that no region has taken yet
-  Buffer<int32_t> members_;  // the patches of the region that is being looked at
+  Buffer<int32_t> members_;  // the patches of the current region
   Buffer<Region> found_;
-  Buffer<int32_t> order_;  // of `found_`, strongest first
+  Buffer<int32_t> order_;  // indices into `found_`, strongest first
   int64_t count_ = 0;
 };
 

@@ -7,17 +7,17 @@ namespace {
 
 constexpr int32_t kHalf = 1 << (kWeightBits - 1);
 
-// Rounded weights may add up to a little more than one. For the sides that we allow it is too
-// little to pass 255, but white that turns black would be too high a price for an error in that.
+// Rounded weights may add up to slightly more than one. For the sizes that are allowed the sum
+// stays below 256, but a mistake there would turn white into black, so it is clipped.
 uint8_t to_byte(int32_t sum) { return uint8_t(std::min(sum >> kWeightBits, 255)); }
 
-// kReach: that of the taps where the compiler may know it, else 0.
+// kReach is the number of inputs per output if it is known at compile time, else 0.
 template <int kStep, int kChannels, int kReach>
-void resize_row(const Taps<int32_t>& taps, const uint8_t* row, uint8_t* out) {
-  const int64_t outputs = taps.outputs(), reach = kReach != 0 ? kReach : taps.reach();
+void resize_row(const ResampleWeights<int32_t>& axis, const uint8_t* row, uint8_t* out) {
+  const int64_t outputs = axis.outputs(), reach = kReach != 0 ? kReach : axis.reach();
   for (int64_t i = 0; i < outputs; ++i, out += kChannels) {
-    const uint8_t* pixel = row + taps.first(i) * kStep;
-    const int32_t* weights = taps.weights(i);
+    const uint8_t* pixel = row + axis.first(i) * kStep;
+    const int32_t* weights = axis.weights(i);
     int32_t sums[kChannels];
     for (int c = 0; c < kChannels; ++c) sums[c] = kHalf;
     for (int64_t k = 0; k < reach; ++k, pixel += kStep)
@@ -27,39 +27,39 @@ void resize_row(const Taps<int32_t>& taps, const uint8_t* row, uint8_t* out) {
 }
 
 template <int kStep, int kChannels>
-void resize_row(const Taps<int32_t>& taps, const uint8_t* row, uint8_t* out) {
-  switch (taps.reach()) {  // to a third of the size and larger
-    case 2: return resize_row<kStep, kChannels, 2>(taps, row, out);
-    case 3: return resize_row<kStep, kChannels, 3>(taps, row, out);
-    case 4: return resize_row<kStep, kChannels, 4>(taps, row, out);
-    case 5: return resize_row<kStep, kChannels, 5>(taps, row, out);
-    case 6: return resize_row<kStep, kChannels, 6>(taps, row, out);
-    default: return resize_row<kStep, kChannels, 0>(taps, row, out);
+void resize_row(const ResampleWeights<int32_t>& axis, const uint8_t* row, uint8_t* out) {
+  switch (axis.reach()) {  // to a third of the size and larger
+    case 2: return resize_row<kStep, kChannels, 2>(axis, row, out);
+    case 3: return resize_row<kStep, kChannels, 3>(axis, row, out);
+    case 4: return resize_row<kStep, kChannels, 4>(axis, row, out);
+    case 5: return resize_row<kStep, kChannels, 5>(axis, row, out);
+    case 6: return resize_row<kStep, kChannels, 6>(axis, row, out);
+    default: return resize_row<kStep, kChannels, 0>(axis, row, out);
   }
 }
 
-int64_t row_bytes(int64_t max_width, int64_t width, int64_t window) {
-  return std::max(4 * max_width, 3 * width * window);
-}
-
-int64_t sum_count(int64_t max_width, int64_t width) { return std::max(4 * max_width, 3 * width); }
-
 }  // namespace
+
+template <class Each>
+void Resizer::each_buffer(int64_t max_width, int64_t max_height, int64_t width, int64_t height,
+                          int64_t window, Each&& each) {
+  each.part(&Resizer::across_, max_width, width);
+  each.part(&Resizer::down_, max_height, height);
+  each(&Resizer::converted_, 3 * max_width);
+  each(&Resizer::rows_, std::max(4 * max_width, 3 * width * window));
+  each(&Resizer::sums_, std::max(4 * max_width, 3 * width));
+}
 
 Resizer::Resizer(int64_t max_width, int64_t max_height, int64_t width, int64_t height,
                  int64_t window)
-    : window_(window),
-      across_(max_width, width),
-      down_(max_height, height),
-      converted_(3 * max_width),
-      rows_(row_bytes(max_width, width, window)),
-      sums_(sum_count(max_width, width)) {}
+    : window_(window) {
+  each_buffer(max_width, max_height, width, height, window, BufferAllocator{*this});
+}
 
 int64_t Resizer::bytes(int64_t max_width, int64_t max_height, int64_t width, int64_t height,
                        int64_t window) {
-  return Taps<int32_t>::bytes(max_width, width) + Taps<int32_t>::bytes(max_height, height) +
-         3 * max_width + row_bytes(max_width, width, window) +
-         sum_count(max_width, width) * int64_t(sizeof(int32_t));
+  return count_bytes(
+      [&](auto& each) { each_buffer(max_width, max_height, width, height, window, each); });
 }
 
 bool Resizer::goes_down_first(const anoco_image& image, int64_t width, int64_t height) {
@@ -75,7 +75,7 @@ void Resizer::resize(const anoco_image& image, int64_t width, int64_t height, ui
     down_first(image, out, stride);
   else
     across_first(image, out, stride);
-  for (int64_t y = 0; y < height; ++y) colour_row(layout_, out + y * stride, width);
+  for (int64_t y = 0; y < height; ++y) color_row(layout_, out + y * stride, width);
 }
 
 void Resizer::across_first(const anoco_image& image, uint8_t* out, int64_t stride) {

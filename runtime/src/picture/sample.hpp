@@ -1,5 +1,5 @@
-// Where a pixel of a view is read from, as Pillow's AFFINE transform with its BILINEAR filter does:
-// between the centres of four pixels, the edge repeated within half a pixel of it.
+// Samples a pixel of a view as Pillow's AFFINE transform with its BILINEAR filter does: between the
+// centers of four pixels, with the edge repeated within half a pixel of it.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct Sample {
   int64_t x0 = 0, x1 = 0, y0 = 0, y1 = 0;
   double across = 0, down = 0;  // shares of x1 and y1
 
-  // Interpolated in the order of Pillow's roundings; `at(x, y)` is a number of the source.
+  // Interpolates in the order of Pillow's roundings; `at(x, y)` returns a value of the source.
   template <class At>
   double between(At&& at) const {
     const auto along = [&](int64_t y) {

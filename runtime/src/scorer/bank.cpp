@@ -9,7 +9,7 @@
 
 namespace anoco {
 
-const char* why_not(double squares) {
+const char* norm_problem(double squares) {
   if (!std::isfinite(squares)) return "contains NaN or infinity";
   if (squares == 0) return "has a zero norm";
   if (squares < kLeastNorm * kLeastNorm) return "has a norm below 1e-10";
@@ -48,7 +48,7 @@ void Bank::check_rows() {
   Buffer<float> scratch{dim_};
   for (int64_t j = 0; j < rows_; ++j) {
     const double squares = k_.squares(row(j, scratch.data()), dim_);
-    if (const char* why = why_not(squares))
+    if (const char* why = norm_problem(squares))
       fail(ANOCO_BAD_FEATURES, "reference patch " + std::to_string(j) + " " + why);
     norms_[j] = float(std::sqrt(squares));
     inverses_[j] = float(1 / std::sqrt(squares));

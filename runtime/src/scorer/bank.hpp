@@ -1,4 +1,4 @@
-// The reference patches: raw features in float32 or float16, read where they are.
+// The reference patches: raw features in float32 or float16, which are read in place.
 #pragma once
 
 #include <atomic>
@@ -12,11 +12,12 @@
 
 namespace anoco {
 
-// Outside this range float32 loses the squares that the method needs. A row of zeros is below it.
+// Outside this range float32 cannot hold the squares that the method needs. A row of zeros is below
+// it.
 constexpr double kLeastNorm = 1e-10, kMostNorm = 1e10;
 
-// Says in words why a row with this sum of squares cannot be scored, or returns nullptr.
-const char* why_not(double squares);
+// Says why a row with this sum of squares cannot be scored, or returns nullptr.
+const char* norm_problem(double squares);
 
 class Bank {
  public:
@@ -27,17 +28,17 @@ class Bank {
   bool half() const { return half_; }  // the type of its numbers
   double norm(int64_t row) const { return norms_[row]; }
   float inverse_norm(int64_t row) const { return inverses_[row]; }
-  // Of every row, and zeros up to a whole number of blocks.
+  // The inverse norm of every row, followed by zeros up to a whole number of blocks.
   const float* inverse_norms() const { return inverses_.data(); }
 
-  // Made when it is first asked for, which preparing a scorer does: a device needs none.
+  // Computed when it is first needed, which is when a scorer is made; a device does not need it.
   const Projection& projection() const;
   bool projected() const { return projected_; }
 
   float dot(const float* x, int64_t row) const {
     return half_ ? k_.dot_half(x, halves(row), dim_) : k_.dot(x, floats(row), dim_);
   }
-  // With each of `count` rows, given by their addresses; the same bits as `dot`.
+  // Computes the products with `count` rows, given by their addresses, with the same bits as `dot`.
   void dots(const float* x, const void* const* rows, int64_t count, float* out) const {
     (half_ ? k_.dots_half : k_.dots)(x, rows, count, dim_, out);
   }
@@ -48,12 +49,12 @@ class Bank {
   const void* address(int64_t row) const {
     return half_ ? static_cast<const void*>(halves(row)) : floats(row);
   }
-  // The row in float32: itself, or written to `scratch`.
+  // Returns the row in float32: in place, or written to `scratch`.
   const float* row(int64_t row, float* scratch) const;
 
-  // Rows [row, row + count) over the whole depth, as the right side of Q R^T.
+  // Packs rows [row, row + count) over the whole depth, as the right side of Q R^T.
   void pack(int64_t row, int64_t count, float* out) const;
-  // Numbers [column, column + count) of rows [row, row + depth), as the right side of W R.
+  // Packs numbers [column, column + count) of rows [row, row + depth), as the right side of W R.
   void slice(int64_t row, int64_t depth, int64_t column, int64_t count, float* out) const;
 
  private:

@@ -1,4 +1,4 @@
-// How much memory a scorer takes, decided before it takes any.
+// Decides how much memory a scorer takes, before it takes any.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,10 @@
 
 namespace anoco {
 
+// Bytes that a scorer on the CPU takes where nobody says how many.
 constexpr int64_t kDefaultMemory = 48'000'000;
 
-// As callers say it: millions of bytes, 0 for the default.
+// Converts millions of bytes as callers give them; 0 stands for the default.
 inline int64_t memory_of(uint32_t megabytes, int64_t otherwise) {
   return megabytes != 0 ? 1'000'000 * int64_t{megabytes} : otherwise;
 }
@@ -20,36 +21,38 @@ struct Settings {
   double lambda = 1.0;
   double floor = 0.05;
   int threads = 1;
-  int64_t memory = 0;  // bytes
+  int64_t memory = kDefaultMemory;  // bytes
   bool pin = false;
 };
 
-// References of one piece of work. Few enough that the packed piece stays in the second cache.
+// References per piece of work. They are few enough that the packed piece stays in the second-level
+// cache.
 constexpr int64_t kColumns = 128;
 
-// Query rows that a packed piece of the bank is multiplied with before their products are kept,
-// and the least that is worth packing for: a number costs as much as a dozen multiplications.
+// Query rows that a packed piece of the bank is multiplied with before their products are stored,
+// and the fewest that are worth packing for: packing a number costs as much as a dozen
+// multiplications.
 constexpr int64_t kGroup = 384, kLeastRows = 192;
 
 // Candidates whose products with the anchor are computed together.
 constexpr int64_t kTogether = 4;
 
-// The tail: rows, depth and width of a piece of W R. Short sums, because they are as long as the
-// bank otherwise; they are added up in float64.
-constexpr int64_t kCrowd = 192, kCrowdDepth = 128;
+// Rows and depth of a piece of W R for dense rows. The sums are kept short, because they would
+// otherwise be as long as the bank; they are added up in float64.
+constexpr int64_t kDenseRows = 192, kDenseDepth = 128;
 
-// More rows at once than this gain nothing.
+// Tiles of more rows are not faster.
 constexpr int64_t kMostTileRows = 3 * kGroup;
 
 struct Layout {
   Layout(const Bank& bank, const Settings& settings);
 
-  int64_t stride;      // of a row of similarities: the bank, up to a whole number of blocks
+  int64_t stride;      // numbers in a row of similarities: the bank, rounded up to whole blocks
   int64_t blocks;      // in such a row
   int64_t tile_rows;   // query rows at once
-  int64_t candidates;  // looked at one by one before a row is called crowded
-  int64_t products;    // computed one by one before bounds are given up for a row
-  int64_t sketch;      // numbers a row is sketched with, 0 without projection
+  int64_t candidates;  // looked at one by one before a row is treated as dense
+  int64_t products;    // computed one by one before a row is treated as unprunable
+  int64_t sketch;      // numbers in the sketch of a row, 0 without projection
   int64_t bytes;       // in all
 };
 

@@ -14,7 +14,7 @@ constexpr int64_t kSample = 2048;         // references that the basis is made f
 constexpr int64_t kLeastDirections = 16;  // of a level
 constexpr int kIterations = 4;  // each takes the basis 10 times closer on clustered features
 
-// The same numbers on every machine: xorshift.
+// Pseudorandom numbers that are the same on every machine (xorshift).
 class Noise {
  public:
   float next() {
@@ -40,12 +40,12 @@ class Vectors {
   float* operator[](int64_t i) { return numbers_.data() + i * dim_; }
   const float* operator[](int64_t i) const { return numbers_.data() + i * dim_; }
 
-  // Row i += weight other.
+  // Computes row i += weight other.
   void add(int64_t i, float weight, const float* other) {
     const void* row = other;
     k_.pull({1, &weight, &row}, 1.0f, (*this)[i], dim_, unused_.data(), (*this)[i]);
   }
-  void orthonormalise(Noise& noise);
+  void orthonormalize(Noise& noise);
 
  private:
   const Kernels& k_ = kernels();
@@ -53,8 +53,9 @@ class Vectors {
   Buffer<float> numbers_, unused_;
 };
 
-// Gram-Schmidt, twice for what cancels. A vector that depends on the others becomes noise.
-void Vectors::orthonormalise(Noise& noise) {
+// Gram-Schmidt, done twice because of cancellation. A vector that depends on the others is replaced
+// by noise.
+void Vectors::orthonormalize(Noise& noise) {
   for (int64_t i = 0; i < count_; ++i) {
     float* v = (*this)[i];
     for (;;) {
@@ -71,7 +72,7 @@ void Vectors::orthonormalise(Noise& noise) {
   }
 }
 
-// The Frobenius norm of V^T V - I, which is no less than the spectral one.
+// Returns the Frobenius norm of V^T V - I, which is not less than the spectral norm.
 double skew(const float* basis, int64_t count, int64_t dim) {
   double squares = 0;
   for (int64_t a = 0; a < count; ++a)
@@ -84,7 +85,8 @@ double skew(const float* basis, int64_t count, int64_t dim) {
   return std::sqrt(squares);
 }
 
-// out = left times a right side that `pack(column, width, into)` packs, nr columns at a time.
+// Computes out = left times a right side that `pack(column, width, into)` packs, nr columns at a
+// time.
 template <class Pack>
 void multiply(const Vectors& left, Pack&& pack, Vectors& out) {
   const Kernels& k = kernels();
@@ -119,7 +121,7 @@ Vectors sample_directions(const Bank& bank) {
   return sample;
 }
 
-// The directions of most length in a sample of the references, by subspace iteration.
+// Finds the directions of largest extent in a sample of the references, by subspace iteration.
 Vectors find_basis(const Bank& bank, int64_t directions) {
   const Kernels& k = kernels();
   const int64_t dim = bank.dim();
@@ -132,11 +134,11 @@ Vectors find_basis(const Bank& bank, int64_t directions) {
   };
   Vectors basis(directions, dim), lengths(directions, sample.count());
   Noise noise;
-  basis.orthonormalise(noise);  // zeros become noise
+  basis.orthonormalize(noise);  // zeros become noise
   for (int iteration = 0; iteration < kIterations; ++iteration) {
     multiply(basis, pack, lengths);
     multiply(lengths, slice, basis);
-    basis.orthonormalise(noise);
+    basis.orthonormalize(noise);
   }
   return basis;
 }
@@ -144,7 +146,7 @@ Vectors find_basis(const Bank& bank, int64_t directions) {
 }  // namespace
 
 int64_t Projection::choose(int64_t rows, int64_t dim) {
-  // Below this the product itself is so cheap that finishing rows takes most of the time.
+  // Below this size the product itself is so cheap that finishing the rows takes most of the time.
   if (dim < 256 || rows < 1024) return 0;
   constexpr int64_t kMostFloats = 4000000;  // 16 MB of sketches, if so few are enough
   int64_t directions = std::min<int64_t>(dim / 4, 256);
@@ -180,8 +182,8 @@ void Projection::set_levels(int64_t directions, double eta) {
     const double delta = std::sqrt(double(k) * (1 + eta)) * chain;
     const double most = std::sqrt(1 + eta) + delta;
     const double slack = 2 * most * delta + most * most * eta;
-    // The allowance is itself a term of the chain, hence the division. The factor is for rounding
-    // it to float32, and for rho, which is rounded up.
+    // The allowance is itself a term of the chain, hence the division. The factor covers rounding
+    // it to float32, and rho, which is rounded up.
     const double sum = off(double(width + 1));
     const double allowance = (slack + chain + sum * (most * most + slack)) / (1 - sum);
     levels_.push_back({k, width, slack, float((1 + 8 * kRoundoff) * allowance)});

@@ -1,5 +1,6 @@
-// Less than one matrix product: bounds for all references from their sketches (projection.hpp),
-// the similarities themselves only where a bound reaches the largest ones that are known already.
+// Computes less than one matrix product: bounds for all references from their sketches
+// (projection.hpp), and similarities only where a bound reaches the largest similarities that are
+// already known.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -13,18 +14,18 @@ namespace {
 // References that are looked at first, and how many of the most similar are wanted.
 constexpr int64_t kProbes = 8, kWanted = 4;
 
-// Rows that are tried before a tile is.
+// Rows that are tried before the whole tile is.
 constexpr int64_t kTrial = 12;
 
-// One product on its own costs about as much as five within a large matrix product; with the
-// search for it, and a reference that is in no cache, as much as thirteen.
+// A single product costs about as much as five within a large matrix product; together with the
+// search for it, and with a reference that is in no cache, as much as thirteen.
 constexpr int64_t kDear = 5, kDearer = 13;
 
-// What the trial promises to leave of the work must be less than this, to be worth the detour.
+// Pruning is worth it if the trial promises to leave less than this share of the work.
 constexpr double kWorth = 0.8;
 
-// One row of each of `count` equal parts, each time at another place of the part: patches come in
-// rows of a grid, and equal steps may meet nothing but its border.
+// Picks one row from each of `count` equal parts, at a different place in each: patches come in
+// rows of a grid, and equal steps could hit nothing but its border.
 int64_t pick(int64_t part, int64_t count, int64_t rows) {
   const double place = 0.618034 * double(part);
   const int64_t first = part * rows / count, end = (part + 1) * rows / count;
@@ -33,9 +34,9 @@ int64_t pick(int64_t part, int64_t count, int64_t rows) {
 
 }  // namespace
 
-// Afterwards every value of a row that reaches its threshold is the similarity itself; others may
-// be upper bounds. Hopeless rows have to wait. False, and nothing done, where all that would hardly
-// be less work.
+// Afterwards every value of a row that reaches its threshold is the similarity itself; other values
+// may be upper bounds. Unprunable rows are left for later. Returns false and does nothing if this
+// would hardly be less work.
 bool Scorer::prune(int64_t rows) {
   const int64_t level = choose_level(rows);
   if (level < 0) return false;
@@ -45,9 +46,9 @@ bool Scorer::prune(int64_t rows) {
   return true;
 }
 
-// The level of the sketches that leaves the least work, or -1 where none leaves so little that it
-// is worth the detour. What a level leaves is known from some rows of the tile: for all levels how
-// many bounds survive, for the best of them how the rows go on.
+// Returns the level of the sketches that leaves the least work, or -1 if none leaves little enough.
+// The work is estimated from some rows of the tile: for all levels by the number of bounds that
+// survive, for the best of them by finishing the rows.
 int64_t Scorer::choose_level(int64_t rows) {
   const int64_t trial = std::min(kTrial, rows);
   for (int64_t i = 0; i < trial; ++i) list_[i] = pick(i, trial, rows);
@@ -64,26 +65,26 @@ int64_t Scorer::choose_level(int64_t rows) {
     multiply_survivors(trial);
     pool_.run(trial, [&](int64_t item, int thread) {
       const Stopwatch watch(scratch_[thread].retrieval_seconds);
-      find_neighbours(list_[item], scratch_[thread]);
+      find_neighbors(list_[item], scratch_[thread]);
     });
     least = work_of_level(best) + work_of_listed(trial);
   }
   for (int64_t i = 0; i < trial; ++i) {
     Row& row = rows_[list_[i]];
-    row.hopeless = row.crowded = row.bounded = false;
+    row.unprunable = row.dense = row.bounded = false;
     row.products = 0;
   }
   return least < kWorth ? best : -1;
 }
 
-// What a row of bounds costs, where all products of a row cost 1.
+// Returns the cost of a row of bounds, where all products of a row cost 1.
 double Scorer::work_of_level(int64_t level) const {
   const Projection& projection = bank_->projection();
   return double(projection.width(level)) / double(bank_->dim()) +
          double(projection.directions(level)) / double(bank_->rows());
 }
 
-// What the listed rows cost beside that, on average, as far as they have come.
+// Returns the average further cost of the listed rows, as far as they have been processed.
 double Scorer::work_of_listed(int64_t count) const {
   double work = 0;
   for (int64_t k = 0; k < count; ++k) {
@@ -91,18 +92,18 @@ double Scorer::work_of_listed(int64_t count) const {
     const int64_t all = bank_->rows();
     if (row.survivors <= all / kDear)
       work += double(row.survivors * kDear + row.products * kDearer) / double(all);
-    if (row.hopeless || row.crowded) work += 1;
+    if (row.unprunable || row.dense) work += 1;
   }
   return work / double(count);
 }
 
-// All similarities of the rows that bounds do not help, and of those that turned out crowded. The
-// former are listed; returns how many.
+// Computes all similarities of the rows that bounds do not help, and of the dense rows. Lists the
+// former and returns how many there are.
 int64_t Scorer::complete(int64_t rows) {
-  const auto list_rows = [&](bool crowded_too) {
+  const auto list_rows = [&](bool dense_too) {
     int64_t count = 0;
     for (int64_t i = 0; i < rows; ++i)
-      if (rows_[i].bounded && (rows_[i].hopeless || (crowded_too && rows_[i].crowded)))
+      if (rows_[i].bounded && (rows_[i].unprunable || (dense_too && rows_[i].dense)))
         list_[count++] = i;
     return count;
   };
@@ -111,11 +112,11 @@ int64_t Scorer::complete(int64_t rows) {
   pack_listed(count);
   multiply_listed(count);
   const int64_t unfinished = list_rows(false);
-  for (int64_t i = 0; i < rows; ++i) rows_[i].bounded = rows_[i].hopeless = false;
+  for (int64_t i = 0; i < rows; ++i) rows_[i].bounded = rows_[i].unprunable = false;
   return unfinished;
 }
 
-// Sketches of the listed rows, packed.
+// Computes the packed sketches of the listed rows.
 void Scorer::sketch_listed(int64_t count, int64_t level) {
   const Projection& projection = bank_->projection();
   pack_listed(count);
@@ -137,7 +138,7 @@ void Scorer::sketch_listed(int64_t count, int64_t level) {
   });
 }
 
-// Bounds of the listed rows for the whole bank, then what each row will do with them.
+// Computes the bounds of the listed rows for the whole bank, then decides how each row proceeds.
 void Scorer::bound_listed(int64_t count, int64_t level) {
   const Projection& projection = bank_->projection();
   const int64_t mr = k_.mr, nr = k_.nr, width = projection.width(level);
@@ -159,10 +160,10 @@ void Scorer::bound_listed(int64_t count, int64_t level) {
   });
 }
 
-// The similarities of the references with the largest bounds are computed. The kWanted-th largest
-// of them is no larger than the kWanted-th largest of all, so whatever is among those has a bound
-// that reaches it: that many neighbours are found without meeting another bound. Where few bounds
-// reach it, only those are worth a product.
+// Computes the similarities of the references with the largest bounds. The kWanted-th largest of
+// them is not larger than the kWanted-th largest of all, so every reference among those has a bound
+// that reaches it, and that many neighbors are found without meeting another bound. If few bounds
+// reach it, only those are computed.
 void Scorer::decide(int64_t i) {
   Row& row = rows_[i];
   row.bounded = true;
@@ -179,11 +180,11 @@ void Scorer::decide(int64_t i) {
     if (maxima(i)[b] >= row.threshold)
       row.survivors +=
           __builtin_popcountll(k_.at_least(similarities(i) + b * kBlock, row.threshold));
-  row.hopeless = row.survivors > most;
+  row.unprunable = row.survivors > most;
 }
 
-// Replaces the largest values of row i, up to the first that is no bound, by their similarities,
-// which may send them further down. Returns how many; those are in `found`.
+// Replaces the largest values of row i, up to the first that is not a bound, by their similarities,
+// which may move them further down. Returns how many, and stores them in `found`.
 int64_t Scorer::replace_bounds(int64_t i, int64_t most, float* found) {
   int64_t references[kProbes] = {}, count = 0;
   while (count < most) {
@@ -203,7 +204,7 @@ int64_t Scorer::replace_bounds(int64_t i, int64_t most, float* found) {
   return count;
 }
 
-// The similarities to at most kBlock references.
+// Computes the similarities to at most kBlock references.
 void Scorer::compute(const Row& row, const int64_t* references, int64_t count, float* out) const {
   const void* addresses[kBlock];
   for (int64_t k = 0; k < count; ++k) addresses[k] = bank_->address(references[k]);
@@ -212,7 +213,7 @@ void Scorer::compute(const Row& row, const int64_t* references, int64_t count, f
     out[k] = out[k] * row.inverse * bank_->inverse_norm(references[k]);
 }
 
-// Piece by piece of the bank, so that its references stay in the cache for all rows.
+// Works piece by piece of the bank, so that its references stay in the cache for all rows.
 void Scorer::multiply_survivors(int64_t count) {
   const int64_t per_piece = kColumns / kBlock;
   pool_.run(pieces(layout_.blocks, per_piece), [&](int64_t piece, int thread) {
@@ -220,7 +221,7 @@ void Scorer::multiply_survivors(int64_t count) {
     const int64_t end = std::min((piece + 1) * per_piece, layout_.blocks);
     for (int64_t item = 0; item < count; ++item) {
       const int64_t i = list_[item];
-      if (rows_[i].hopeless) continue;
+      if (rows_[i].unprunable) continue;
       for (int64_t block = piece * per_piece; block < end; ++block)
         if (maxima(i)[block] >= rows_[i].threshold) multiply_block(i, block);
     }

@@ -1,4 +1,4 @@
-// One row: its anchor, its neighbours by walking down from the anchor, its energy.
+// Finishes one row: its anchor, its neighbors in descending order from the anchor, and its energy.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,10 +11,10 @@ namespace {
 
 constexpr int64_t kRowsToFinish = 8;  // by one thread at a time
 
-// Many rows have no more neighbours than this; they are taken one by one.
+// Many rows have no more neighbors than this; they are taken one by one.
 constexpr int64_t kFew = 4;
 
-// Neighbours that make a row suspect: nine in ten rows of real features have fewer.
+// A row with this many neighbors may be dense: nine in ten rows of real features have fewer.
 constexpr int64_t kMany = 32;
 
 }  // namespace
@@ -30,50 +30,50 @@ void Scorer::finish_row(int64_t i, Scratch& scratch) {
   Row& row = rows_[i];
   {
     const Stopwatch watch(scratch.retrieval_seconds);
-    row.neighbors = find_neighbours(i, scratch);
+    row.neighbors = find_neighbors(i, scratch);
   }
-  if (row.crowded || row.hopeless) return;
+  if (row.dense || row.unprunable) return;
   const Stopwatch watch(scratch.solve_seconds);
   row.energy = solve(row, row.neighbors, scratch);
 }
 
-// Takes the references of row i in descending order of similarity, the lowest index first on a
-// tie, until one is no neighbour of the anchor. They are left in scratch.candidates; returns how
-// many. Where there are too many, the row is called crowded and its similarities are put back.
-int64_t Scorer::find_neighbours(int64_t i, Scratch& scratch) {
+// Takes the references of row i in descending order of similarity, the lowest index first on a tie,
+// until one is not a neighbor of the anchor. They are left in scratch.candidates; returns how many.
+// If there are too many, the row is marked as dense and its similarities are restored.
+int64_t Scorer::find_neighbors(int64_t i, Scratch& scratch) {
   Row& row = rows_[i];
-  if (row.hopeless) return 0;
+  if (row.unprunable) return 0;
   Candidate* found = scratch.candidates.data();
-  // Nothing is found only where the bank's memory was changed; then the energy must not be a
-  // number.
+  // Nothing is found only if the bank's memory was changed; then the energy must not be a number.
   found[0] = {0, std::numeric_limits<float>::quiet_NaN()};
-  take_neighbours(i, 1, found);
-  if (row.hopeless) return 0;
+  take_neighbors(i, 1, found);
+  if (row.unprunable) return 0;
   row.anchor = found[0].reference;
   row.similarity = found[0].similarity;
   const float* anchor = bank_->row(row.anchor, scratch.anchor.data());
 
   int64_t count = 1;
   for (;;) {
-    const int64_t taken = take_neighbours(i, count < kFew ? 1 : kTogether, found + count);
-    if (row.hopeless) return 0;
+    const int64_t taken = take_neighbors(i, count < kFew ? 1 : kTogether, found + count);
+    if (row.unprunable) return 0;
     if (taken == 0) return count;  // the whole bank
     const int64_t good = count_consistent(row, anchor, found + count, taken);
     count += good;
     if (good < taken) {
-      // What ties with the first violator is no neighbour either.
+      // References that tie with the first violator are not neighbors either.
       const float violator = found[count].similarity;
       while (count > 1 && found[count - 1].similarity == violator) --count;
       return count;
     }
-    if (count > layout_.candidates || (count == kMany && looks_crowded(row, anchor))) break;
+    if (count > layout_.candidates || (count == kMany && looks_dense(row, anchor))) break;
   }
-  row.crowded = true;
+  row.dense = true;
   for (int64_t k = 0; k < count; ++k) similarities(i)[found[k].reference] = found[k].similarity;
   return count;
 }
 
-// How many of the candidates, up to the first that is not, are neighbours of the anchor: a_ij > s*.
+// Returns how many of the candidates, up to the first that is not, are neighbors of the anchor:
+// a_ij > s*.
 int64_t Scorer::count_consistent(const Row& row, const float* anchor, const Candidate* candidates,
                                  int64_t count) const {
   const void* addresses[kTogether];
@@ -89,9 +89,9 @@ int64_t Scorer::count_consistent(const Row& row, const float* anchor, const Cand
   return good;
 }
 
-// Whether references picked from everywhere are neighbours of the anchor too: then the first
-// violator is far away, and walking there is wasted.
-bool Scorer::looks_crowded(const Row& row, const float* anchor) const {
+// Tells whether references from all parts of the bank are neighbors of the anchor too. Then the
+// first violator is far away, and searching for it step by step is a waste.
+bool Scorer::looks_dense(const Row& row, const float* anchor) const {
   constexpr int64_t kPicks = 32;
   for (int64_t k = 0; k < kPicks; k += kTogether) {
     Candidate picked[kTogether];
@@ -102,9 +102,9 @@ bool Scorer::looks_crowded(const Row& row, const float* anchor) const {
   return true;
 }
 
-// Up to `count` references of the largest similarities that were not taken yet; fewer at the end of
-// the bank, or where the row turns out hopeless.
-int64_t Scorer::take_neighbours(int64_t i, int64_t count, Candidate* out) {
+// Takes up to `count` references with the largest similarities that were not taken yet; fewer at
+// the end of the bank, or if the row turns out to be unprunable.
+int64_t Scorer::take_neighbors(int64_t i, int64_t count, Candidate* out) {
   Row& row = rows_[i];
   int64_t taken = 0;
   while (taken < count) {
@@ -117,13 +117,13 @@ int64_t Scorer::take_neighbours(int64_t i, int64_t count, Candidate* out) {
     put_back(i, found.reference, found.similarity);
     float unused[kTogether];
     row.products += replace_bounds(i, kTogether, unused);
-    row.hopeless = row.products > layout_.products;
-    if (row.hopeless) break;
+    row.unprunable = row.products > layout_.products;
+    if (row.unprunable) break;
   }
   return taken;
 }
 
-// The largest value of row i that was not taken yet, the lowest index on a tie.
+// Takes the largest value of row i that was not taken yet, the lowest index on a tie.
 Candidate Scorer::take_largest(int64_t i) {
   float* most = maxima(i);
   const int64_t block = k_.argmax(most, layout_.blocks);
@@ -141,8 +141,8 @@ void Scorer::put_back(int64_t i, int64_t reference, float similarity) {
   most = std::max(most, similarity);
 }
 
-// Eq. 2 to 10 for few neighbours. Weights are divided by lambda + d first, so that nothing
-// overflows. Written as differences the drift does not cancel; written as a mean, f~ does not.
+// Solves Eq. 2 to 10 for few neighbors. Weights are divided by lambda + d first, so that nothing
+// overflows. The drift is computed from differences and f~ as a mean, so that neither cancels.
 float Scorer::solve(const Row& row, int64_t count, Scratch& scratch) const {
   const int64_t dim = bank_->dim();
   const Candidate* near = scratch.candidates.data();

@@ -12,16 +12,14 @@ namespace {
 
 constexpr int64_t kRowsToCheck = 64;
 
-// Of a row of the tile, beside its numbers.
-constexpr int64_t kRowBytes = sizeof(Row) + 2 * sizeof(int64_t);
-
-// Packed references, or a piece of them for the crowd, or products of a panel with the basis.
+// The size of packed references, of a piece of them for dense rows, or of the products of a panel
+// with the basis, whichever is largest.
 int64_t right_floats(const Bank& bank) {
   const int64_t products = bank.projection() ? bank.projection().products() : 0;
-  return std::max(kColumns * std::max(bank.dim(), kCrowdDepth), kMostPanelRows * products);
+  return std::max(kColumns * std::max(bank.dim(), kDenseDepth), kMostPanelRows * products);
 }
 
-// Products of a group, or sketches of a panel.
+// The size of the products of a group, or of the sketches of a panel.
 int64_t block_floats(const Bank& bank) {
   const int64_t sketch = bank.projection() ? bank.projection().width() : 0;
   return std::max(kGroup * kColumns, kMostPanelRows * sketch);
@@ -32,62 +30,77 @@ int64_t block_floats(const Bank& bank) {
 Layout::Layout(const Bank& bank, const Settings& settings) {
   stride = pieces(bank.rows(), kBlock) * kBlock;
   blocks = stride / kBlock;
-  // A neighbour found and pulled on its own costs as much as 8 to 12 products of a large matrix
-  // product; the crowd needs two of them for every reference.
+  // A neighbor that is found and added on its own costs as much as 8 to 12 products of a large
+  // matrix product; dense rows need two of them for every reference.
   candidates = 16 + bank.rows() / 6;
-  // Each costs as much as a dozen; what is given up then costs as many as the bank has rows.
+  // Each of them costs as much as a dozen; giving up costs as many as the bank has rows.
   products = 16 + bank.rows() / 24;
   const int64_t scratch = Scratch::bytes(bank, candidates);
   sketch = bank.projection() ? bank.projection().width() : 0;
-  const int64_t row =
-      int64_t(sizeof(float)) * (stride + 3 * blocks + bank.dim() + sketch) + kRowBytes;
+  const int64_t row = Scorer::tile_bytes(bank, *this, 1) - Scorer::tile_bytes(bank, *this, 0);
   const int64_t mr = kernels().mr;
-  // The scratch of so many threads is part of the budget, whatever the number of threads: what a
+  // The scratch of this many threads is part of the budget, whatever the number of threads: what a
   // tile prunes depends on its rows, so they must not depend on the threads.
   constexpr int64_t kThreads = 4;
   const int64_t room = std::max(settings.memory - kThreads * scratch, settings.memory / 2);
   const int64_t fit = std::min(room / row, kMostTileRows);
   tile_rows = std::max(fit / mr, int64_t{1}) * mr;
-  bytes = settings.threads * scratch + tile_rows * row;
+  bytes = settings.threads * scratch + Scorer::tile_bytes(bank, *this, tile_rows);
+}
+
+template <class Each>
+void Scratch::each_buffer(const Bank& bank, int64_t candidates, Each&& each) {
+  each(&Scratch::right, right_floats(bank));
+  each(&Scratch::block, block_floats(bank));
+  each(&Scratch::left, kMostPanelRows * kDenseDepth);
+  each(&Scratch::panel, kMostPanelRows * bank.dim());
+  each(&Scratch::sums, kDenseRows * kColumns);
+  each(&Scratch::anchor, bank.dim());
+  each(&Scratch::drift, bank.dim());
+  each(&Scratch::moved, bank.dim());
+  each(&Scratch::candidates, candidates + kTogether);
+  each(&Scratch::weights, candidates + kTogether);
+  each(&Scratch::addresses, candidates + kTogether);
 }
 
 int64_t Scratch::bytes(const Bank& bank, int64_t candidates) {
-  const int64_t floats = right_floats(bank) + block_floats(bank) +
-                         kMostPanelRows * (kCrowdDepth + bank.dim()) + 3 * bank.dim();
-  const int64_t candidate = sizeof(Candidate) + sizeof(float) + sizeof(void*);
-  return 4 * floats + 8 * kCrowd * kColumns + candidate * (candidates + kTogether);
+  return count_bytes([&](auto& each) { each_buffer(bank, candidates, each); });
 }
 
-Scratch::Scratch(const Layout& layout, const Bank& bank)
-    : right(right_floats(bank)),
-      block(block_floats(bank)),
-      left(kMostPanelRows * kCrowdDepth),
-      panel(kMostPanelRows * bank.dim()),
-      sums(kCrowd * kColumns),
-      anchor(bank.dim()),
-      drift(bank.dim()),
-      moved(bank.dim()),
-      candidates(layout.candidates + kTogether),
-      weights(layout.candidates + kTogether),
-      addresses(layout.candidates + kTogether) {}
+Scratch::Scratch(const Bank& bank, int64_t candidates) {
+  each_buffer(bank, candidates, BufferAllocator{*this});
+}
+
+template <class Each>
+void Scorer::each_buffer(const Bank& bank, const Layout& layout, int64_t rows, Each&& each) {
+  each(&Scorer::similarities_, rows * layout.stride);
+  each(&Scorer::maxima_, rows * layout.blocks);
+  each(&Scorer::known_, rows * layout.blocks);
+  each(&Scorer::left_, rows * bank.dim());
+  each(&Scorer::rows_, rows);
+  each(&Scorer::dense_rows_, rows);
+  each(&Scorer::list_, rows);
+  each(&Scorer::sketches_, rows * layout.sketch);
+  each(&Scorer::ones_, kColumns);
+}
+
+int64_t Scorer::tile_bytes(const Bank& bank, const Layout& layout, int64_t rows) {
+  return count_bytes([&](auto& each) { each_buffer(bank, layout, rows, each); });
+}
+
+int64_t Scorer::bytes(const std::shared_ptr<const Bank>& bank, const Settings& settings) {
+  return Layout(*bank, settings).bytes;
+}
 
 Scorer::Scorer(std::shared_ptr<const Bank> bank, const Settings& settings)
     : bank_(std::move(bank)),
       settings_(settings),
       layout_(*bank_, settings),
-      pool_(settings.threads, settings.pin),
-      similarities_(layout_.tile_rows * layout_.stride),
-      maxima_(layout_.tile_rows * layout_.blocks),
-      known_(layout_.tile_rows * layout_.blocks),
-      left_(layout_.tile_rows * bank_->dim()),
-      rows_(layout_.tile_rows),
-      crowd_(layout_.tile_rows),
-      list_(layout_.tile_rows),
-      sketches_(layout_.tile_rows * layout_.sketch),
-      ones_(kColumns) {
+      pool_(settings.threads, settings.pin) {
+  each_buffer(*bank_, layout_, layout_.tile_rows, BufferAllocator{*this});
   std::fill(ones_.data(), ones_.data() + kColumns, 1.0f);
   scratch_.reserve(size_t(settings.threads));
-  for (int k = 0; k < settings.threads; ++k) scratch_.emplace_back(layout_, *bank_);
+  for (int k = 0; k < settings.threads; ++k) scratch_.emplace_back(*bank_, layout_.candidates);
 }
 
 void Scorer::score(const float* query, int64_t rows, const Outputs& out) {
@@ -101,13 +114,14 @@ void Scorer::score(const float* query, int64_t rows, const Outputs& out) {
   sum_up_times();
 }
 
-// Before anything is written: a bad row in the last tile must leave the outputs alone too.
+// The check comes before anything is written, because a bad row in the last tile must leave the
+// outputs unchanged too.
 void Scorer::check(const float* query, int64_t rows) {
   std::atomic<int64_t> first_bad{rows};
   pool_.run(pieces(rows, kRowsToCheck), [&](int64_t item, int) {
     const int64_t end = std::min((item + 1) * kRowsToCheck, rows);
     for (int64_t i = item * kRowsToCheck; i < end; ++i) {
-      if (why_not(k_.squares(query + i * bank_->dim(), bank_->dim())) == nullptr) continue;
+      if (norm_problem(k_.squares(query + i * bank_->dim(), bank_->dim())) == nullptr) continue;
       int64_t known = first_bad.load();
       while (i < known && !first_bad.compare_exchange_weak(known, i)) {
       }
@@ -116,8 +130,9 @@ void Scorer::check(const float* query, int64_t rows) {
   });
   const int64_t bad = first_bad.load();
   if (bad < rows)
-    fail(ANOCO_BAD_FEATURES, "query patch " + std::to_string(bad) + " " +
-                                 why_not(k_.squares(query + bad * bank_->dim(), bank_->dim())));
+    fail(ANOCO_BAD_FEATURES,
+         "query patch " + std::to_string(bad) + " " +
+             norm_problem(k_.squares(query + bad * bank_->dim(), bank_->dim())));
 }
 
 void Scorer::score_tile(const float* query, int64_t rows) {
@@ -129,18 +144,20 @@ void Scorer::score_tile(const float* query, int64_t rows) {
   for (int64_t i = 0; i < rows; ++i) list_[i] = i;
   finish_listed(rows);
   finish_listed(complete(rows));
-  crowd_size_ = 0;
+  dense_count_ = 0;
   for (int64_t i = 0; i < rows; ++i)
-    if (rows_[i].crowded) crowd_[crowd_size_++] = i;
-  if (crowd_size_ > 0) finish_crowd();
+    if (rows_[i].dense) dense_rows_[dense_count_++] = i;
+  if (dense_count_ > 0) finish_dense_rows();
 }
 
 void Scorer::write(int64_t first, int64_t rows, const Outputs& out) const {
   for (int64_t i = 0; i < rows; ++i) {
     const Row& row = rows_[i];
     if (!std::isfinite(row.energy))
-      fail(ANOCO_CORRUPT, "the energy of query patch " + std::to_string(first + i) +
-                              " is not a number: the bank's memory was changed");
+      fail(ANOCO_CORRUPT,
+           "the energy of query patch " + std::to_string(first + i) +
+               " is not a number: the bank's memory was changed",
+           "keep the features as they are while a scorer uses them, or let the bank copy them");
     if (out.energy != nullptr) out.energy[first + i] = row.energy;
     if (out.anchor != nullptr) out.anchor[first + i] = row.anchor;
     if (out.similarity != nullptr) out.similarity[first + i] = row.similarity;

@@ -1,14 +1,15 @@
-// Section 3 of the design on a CPU: exact, in tiles of query rows, without an N_q x N_r matrix.
+// Scores patches on a CPU (section 3 of DESIGN.md): exactly, in tiles of query rows, without an N_q
+// x N_r matrix.
 //
-// Of a tile, first all similarities are computed (similarities.cpp), then each row is finished on
-// its own (rows.cpp): references are looked at in descending order of similarity until the first
-// violator, which for most rows is a handful. Rows with very many neighbours are left to the end
-// of the tile and finished together by two more matrix products (crowd.cpp).
+// For each tile all similarities are computed first (similarities.cpp), then each row is finished
+// on its own (rows.cpp): references are visited in descending order of similarity until the first
+// violator, which for most rows is a handful. Rows with very many neighbors are left to the end of
+// the tile and finished together by two more matrix products (dense_rows.cpp).
 //
-// Where bounds rule most references out, a tile takes less than one matrix product (pruning.cpp).
+// If bounds rule most references out, a tile takes less than one matrix product (pruning.cpp).
 //
-// What is computed how depends on the rows of a tile and on the bank, never on the threads or on
-// how work is cut into pieces, so results are the same bits whatever the number of threads.
+// How a value is computed depends on the rows of a tile and on the bank, never on the threads or on
+// how work is cut into pieces, so the results have the same bits whatever the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <mutex>
 #include <vector>
 
+#include "buffer_list.hpp"
 #include "scorer/layout.hpp"
 #include "scorer/stopwatch.hpp"
 #include "threads/pool.hpp"
@@ -31,7 +33,7 @@ struct Outputs {
   int64_t* neighbors;
 };
 
-// In the place of a similarity whose reference was taken.
+// Replaces a similarity whose reference was taken.
 constexpr float kTaken = -std::numeric_limits<float>::infinity();
 
 inline int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
@@ -41,25 +43,30 @@ struct Candidate {
   float similarity;
 };
 
-// What one thread writes to.
+// The memory that one thread writes to.
 struct Scratch {
-  Scratch(const Layout& layout, const Bank& bank);
+  Scratch(const Bank& bank, int64_t candidates);
   static int64_t bytes(const Bank& bank, int64_t candidates);
 
   Buffer<float> right;   // packed references
   Buffer<float> block;   // kGroup x kColumns products
-  Buffer<float> left;    // packed weights of a panel of the crowd
-  Buffer<float> panel;   // its anchors in float32
-  Buffer<double> sums;   // kCrowd x kColumns of its sums
+  Buffer<float> left;    // packed weights of a panel of dense rows
+  Buffer<float> panel;   // anchors of the panel in float32
+  Buffer<double> sums;   // kDenseRows x kColumns sums
   Buffer<float> anchor;  // one reference in float32
   Buffer<float> drift, moved;
   Buffer<Candidate> candidates;
   Buffer<float> weights;          // of the candidates
   Buffer<const void*> addresses;  // of their features
   double retrieval_seconds = 0, solve_seconds = 0;
+
+ private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const Bank& bank, int64_t candidates, Each&& each);
 };
 
-// What is known of a query patch.
+// What is known about a query patch.
 struct Row {
   const float* query;
   double norm;
@@ -68,31 +75,38 @@ struct Row {
   float similarity;
   int64_t neighbors;
   float energy;
-  bool crowded;       // has too many neighbours to take them one by one
-  double weights;     // d_i, of a crowded row
+  bool dense;         // has too many neighbors to take them one by one
+  double weights;     // d_i of a dense row
   bool bounded;       // values that known_ does not name are bounds on similarities
-  bool hopeless;      // bounds do not help: it needs all similarities before it is finished
+  bool unprunable;    // bounds do not help, so it needs all similarities
   float threshold;    // bounds that reach it are replaced before the row is finished
-  int64_t survivors;  // how many do
+  int64_t survivors;  // number of bounds that reach it
   int64_t products;   // computed one by one, because a bound below the threshold was reached
 };
 
 class Scorer {
  public:
   Scorer(std::shared_ptr<const Bank> bank, const Settings& settings);
+  static int64_t bytes(const std::shared_ptr<const Bank>& bank, const Settings& settings);
+  // What a tile of so many rows takes, beside the scratch of the threads.
+  static int64_t tile_bytes(const Bank& bank, const Layout& layout, int64_t rows);
 
-  // Throws Failure; nothing is written in that case, unless its status is ANOCO_CORRUPT.
+  // Throws a Failure; nothing is written then, unless its status is ANOCO_CORRUPT.
   void score(const float* query, int64_t rows, const Outputs& out);
   double retrieval_share() const { return retrieval_share_.load(); }
 
  private:
+  // The one list of its memory, see buffer_list.hpp.
+  template <class Each>
+  static void each_buffer(const Bank& bank, const Layout& layout, int64_t rows, Each&& each);
   void check(const float* query, int64_t rows);
   void score_tile(const float* query, int64_t rows);
   void write(int64_t first, int64_t rows, const Outputs& out) const;
   void sum_up_times();
 
-  // work(column, first, end, scratch) for pieces of `rows` rows and kColumns of the bank. As many
-  // rows at once as leave each thread some pieces: the bank is packed less often then.
+  // Calls work(column, first, end, scratch) for pieces of `rows` rows and kColumns of the bank. A
+  // piece has as many rows as leave each thread some pieces, because the bank is packed less often
+  // then.
   template <class Work>
   void for_each_piece(int64_t rows, Work&& work) {
     constexpr int64_t kPiecesPerThread = 16;
@@ -132,24 +146,24 @@ class Scorer {
   // rows.cpp
   void finish_listed(int64_t count);
   void finish_row(int64_t i, Scratch& scratch);
-  int64_t find_neighbours(int64_t i, Scratch& scratch);
+  int64_t find_neighbors(int64_t i, Scratch& scratch);
   int64_t count_consistent(const Row& row, const float* anchor, const Candidate* candidates,
                            int64_t count) const;
-  bool looks_crowded(const Row& row, const float* anchor) const;
-  int64_t take_neighbours(int64_t i, int64_t count, Candidate* out);
+  bool looks_dense(const Row& row, const float* anchor) const;
+  int64_t take_neighbors(int64_t i, int64_t count, Candidate* out);
   Candidate take_largest(int64_t i);
   void put_back(int64_t i, int64_t reference, float similarity);
   float solve(const Row& row, int64_t count, Scratch& scratch) const;
 
-  // crowd.cpp
-  void finish_crowd();
+  // dense_rows.cpp
+  void finish_dense_rows();
   void pack_anchors();
   void find_violators(int64_t first, int64_t end, int64_t column, Scratch& scratch);
   void weigh(int64_t i);
-  void pull_crowd(int64_t first, int64_t column, Scratch& scratch);
-  float solve_crowded(const Row& row, const float* pull) const;
+  void pull_dense_rows(int64_t first, int64_t column, Scratch& scratch);
+  float solve_dense_row(const Row& row, const float* pull) const;
 
-  // Whether the value is the similarity itself, not a bound on it.
+  // Tells whether the value is the similarity itself and not a bound on it.
   bool is_exact(int64_t i, int64_t reference) {
     return !rows_[i].bounded ||
            (known(i)[reference / kBlock] >> reference % kBlock & uint64_t{1}) != 0;
@@ -171,14 +185,14 @@ class Scorer {
   std::vector<Scratch> scratch_;  // of each thread
   Buffer<float> similarities_;    // tile_rows x stride
   Buffer<float> maxima_;          // of each block of each row
-  Buffer<uint64_t> known_;        // a bit for each of them that is no bound, of bounded rows
-  Buffer<float> left_;            // packed rows: queries, then anchors of the crowd
+  Buffer<uint64_t> known_;        // a bit for each value of a bounded row that is not a bound
+  Buffer<float> left_;            // packed rows: queries, then anchors of the dense rows
   Buffer<Row> rows_;              // of the tile
-  Buffer<int64_t> crowd_;         // which of them are crowded
-  Buffer<int64_t> list_;          // which of them are worked on
+  Buffer<int64_t> dense_rows_;    // indices of the dense rows
+  Buffer<int64_t> list_;          // indices of the rows that are worked on
   Buffer<float> sketches_;        // of the listed rows, packed
   Buffer<float> ones_;            // kColumns of them
-  int64_t crowd_size_ = 0;
+  int64_t dense_count_ = 0;
 };
 
 }  // namespace anoco

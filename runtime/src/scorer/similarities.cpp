@@ -1,5 +1,5 @@
-// s_ij of a tile: a matrix product in pieces of kGroup rows and kColumns references, the largest
-// value of each block taken while the piece is in the cache.
+// Computes s_ij of a tile: a matrix product in pieces of kGroup rows and kColumns references. The
+// largest value of each block is taken while the piece is in the cache.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -23,7 +23,8 @@ void Scorer::compute_similarities(int64_t rows) {
   multiply_listed(rows);
 }
 
-// Similarities of the first `count` rows of list_ to the whole bank, from their packed queries.
+// Computes the similarities of the first `count` rows of list_ to the whole bank, from their packed
+// queries.
 void Scorer::multiply_listed(int64_t count) {
   for_each_piece(count, [&](int64_t column, int64_t first, int64_t end, Scratch& scratch) {
     bank_->pack(column, columns_from(column), scratch.right.data());
@@ -49,7 +50,7 @@ void Scorer::pack_listed(int64_t count) {
   });
 }
 
-// scratch.block = left times the packed references from `column` on.
+// Computes scratch.block = left times the packed references from `column` on.
 void Scorer::multiply(const float* left, int64_t rows, int64_t column, Scratch& scratch) {
   const int64_t mr = k_.mr, nr = k_.nr, dim = bank_->dim(), count = columns_from(column);
   for (int64_t depth = 0; depth < dim; depth += kDepth)
@@ -60,7 +61,8 @@ void Scorer::multiply(const float* left, int64_t rows, int64_t column, Scratch& 
                     scratch.block.data() + i * kColumns + j, kColumns, depth > 0);
 }
 
-// Row i of the similarities from `column` on: products times both scales, and their maxima.
+// Stores row i of the similarities from `column` on, which are products times both scales, and
+// their maxima.
 void Scorer::keep(int64_t i, int64_t column, const float* products, float scale,
                   const float* scales) {
   const int64_t count = columns_from(column);
@@ -69,7 +71,7 @@ void Scorer::keep(int64_t i, int64_t column, const float* products, float scale,
   float* most = maxima(i) + column / kBlock;
   k_.scale(products, scale, scales, whole, s, most);
   if (count == whole) return;
-  // What fills the last block up must never be taken for a reference.
+  // The padding of the last block must never be taken for a reference.
   std::fill(s + count, s + whole, -std::numeric_limits<float>::infinity());
   const float* last = s + whole - kBlock;
   most[whole / kBlock - 1] = last[k_.argmax(last, kBlock)];

@@ -1,4 +1,4 @@
-// Adds the time until it goes out of scope to a sum.
+// Adds the seconds from its construction to its destruction to a sum.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// product.json while it is changed: what is not touched is written back as it was.
+// Edits product.json; members that are not changed are written back as they were.
 #pragma once
 
 #include <string>
@@ -9,14 +9,15 @@
 
 namespace anoco {
 
-// A product that has been taught nothing, with the defaults of anoco_edge/bundle/schema.py.
+// Returns the document of a product without references, with the defaults of
+// anoco_edge/bundle/schema.py.
 Json new_document(const std::string& product);
 
-// An object with path, sha256 and size.
+// Returns an object with path, sha256 and size.
 Json as_json(const FileRecord& record);
 Json as_json(const Reference& reference);
 
-// The time in UTC, to the second, ISO 8601.
+// Returns the time in UTC to the second, in ISO 8601.
 std::string now();
 
 }  // namespace anoco

@@ -1,5 +1,5 @@
-// float32 to float16 (IEEE binary16), as NumPy rounds: to the nearest, ties to even. What is too
-// large becomes infinity.
+// Converts float32 to float16 (IEEE binary16) as NumPy rounds: to the nearest, ties to even.
+// Numbers that are too large become infinity.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ inline uint16_t to_half(float value) {
   } else if (size >= kTooLarge) {
     half = 0x7c00;
   } else if (size >= kLeastNormal) {
-    // The exponent counts from another number; 13 bits are rounded away, and may carry into it.
+    // The exponent has another bias; 13 bits are rounded away and may carry into it.
     half = (size - (kLeastNormal - (1u << 23)) + 0xfff + (size >> 13 & 1)) >> 13;
   } else {
-    // The least float16 is 2^-24, which is what float32 rounds numbers between 0.5 and 1 to.
+    // The smallest float16 is 2^-24, which is also the spacing of float32 between 0.5 and 1.
     float magnitude;
     std::memcpy(&magnitude, &size, sizeof magnitude);
     half = bits_of(magnitude + 0.5f) - bits_of(0.5f);

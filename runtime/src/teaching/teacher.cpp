@@ -9,7 +9,7 @@
 #include "bundle/json.hpp"
 #include "failure.hpp"
 #include "teaching/document.hpp"
-#include "teaching/enrolment.hpp"
+#include "teaching/enrollment.hpp"
 
 namespace anoco {
 namespace {
@@ -17,13 +17,13 @@ namespace {
 constexpr char kDefaultProduct[] = "default", kProductFile[] = "product.json";
 constexpr double kWait = 60;  // seconds, for another process that changes the product
 
-struct Known {
+struct StoredProduct {
   Product product;
   Json document;
 };
 
-// As it is on disk now, or one that has been taught nothing.
-Known read_known(const Bundle& bundle, const std::string& name) {
+// Returns the product as it is on disk now, or a new one.
+StoredProduct read_stored_product(const Bundle& bundle, const std::string& name) {
   const std::vector<std::string> names = bundle.products();
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     Product fresh;
@@ -36,7 +36,7 @@ Known read_known(const Bundle& bundle, const std::string& name) {
   return {std::move(product), parse_json(view(text), path.string())};
 }
 
-// Python asks Unicode what a letter is; names made here are plain.
+// Python accepts letters of any alphabet; names that are created here are ASCII.
 void check_new_name(const std::string& name) {
   const bool plain = std::all_of(name.begin(), name.end(), [](char c) { return c > 0; });
   if (!plain || !is_product_name(name))
@@ -48,11 +48,12 @@ void check_picture_name(const std::string& name) {
   try {
     parse_json(write_json(name), "name");
   } catch (const Failure&) {
-    fail(ANOCO_INVALID_ARGUMENT, "the name " + anoco::quoted(name) + " of a picture is not UTF-8");
+    fail(ANOCO_INVALID_ARGUMENT, "the name " + anoco::quoted(name) + " of a picture is not UTF-8",
+         "give names in UTF-8");
   }
 }
 
-// What only Python does as Python would.
+// Refuses what only the Python package can do.
 void refuse_unsupported(const Product& product) {
   const char* why = nullptr;
   if (product.tta != Tta::none) why = "has views (test-time augmentation)";
@@ -88,9 +89,9 @@ void check_shapes(const Product& product, const std::vector<NamedPicture>& pictu
     check(picture.name, picture.image.width, picture.image.height);
 }
 
-Patches known_patches(const Bundle& bundle, const Product& product) {
-  if (product.bank) return Patches(bundle.bank(product));
-  return Patches(bundle.manifest().input.dim, product.bank_half);
+BankBuilder read_bank_builder(const Bundle& bundle, const Product& product) {
+  if (product.bank) return BankBuilder(bundle.bank(product));
+  return BankBuilder(bundle.manifest().input.dim, product.bank_half);
 }
 
 }  // namespace
@@ -98,8 +99,8 @@ Patches known_patches(const Bundle& bundle, const Product& product) {
 Teacher::Teacher(std::shared_ptr<const Bundle> bundle, std::shared_ptr<const Engine> engine)
     : bundle_(std::move(bundle)), engine_(std::move(engine)) {}
 
-Taught Teacher::enroll(const std::vector<NamedPicture>& pictures,
-                       const std::optional<std::string>& product) const {
+EnrollmentSummary Teacher::enroll(const std::vector<NamedPicture>& pictures,
+                                  const std::optional<std::string>& product) const {
   if (pictures.empty())
     fail(ANOCO_INVALID_ARGUMENT, "there are no reference pictures; give pictures of good parts");
   int64_t width = 0, height = 0;
@@ -113,22 +114,23 @@ Taught Teacher::enroll(const std::vector<NamedPicture>& pictures,
   const ProductLock lock(place, kWait);
   bundle_->check_not_replaced();
 
-  Known known = read_known(*bundle_, name);
+  StoredProduct known = read_stored_product(*bundle_, name);
   refuse_unsupported(known.product);
   const std::optional<Mask> ignore = bundle_->mask(known.product);
   check_shapes(known.product, pictures, ignore);
 
-  PictureReader reader(bundle_->manifest().input, known.product, ignore, engine_, width, height);
-  Patches patches = known_patches(*bundle_, known.product);
-  Enrolment enrolment(std::move(known.product), std::move(known.document), std::move(patches),
-                      reader);
-  for (const NamedPicture& picture : pictures) enrolment.add(picture);
-  const Generation generation = enrolment.finish(next_generation(place));
-  // What could not be read again is not written.
+  FeatureExtractor extractor(bundle_->manifest().input, known.product, ignore, engine_, width,
+                             height);
+  BankBuilder patches = read_bank_builder(*bundle_, known.product);
+  Enrollment enrollment(std::move(known.product), std::move(known.document), std::move(patches),
+                        extractor);
+  for (const NamedPicture& picture : pictures) enrollment.add(picture);
+  const Generation generation = enrollment.finish(next_generation(place));
+  // A document that could not be read again must not be written.
   read_product(generation.document, (place.folder() / kProductFile).string());
   commit(place, generation);
   bundle_->check_not_replaced();
-  return enrolment.taught();
+  return enrollment.summary();
 }
 
 std::string Teacher::choose_product(const std::optional<std::string>& asked) const {
@@ -140,7 +142,7 @@ std::string Teacher::choose_product(const std::optional<std::string>& asked) con
          bundle_->path().string() + " has several products: " + known + "; say which");
   }
   const std::string name = asked ? *asked : names.empty() ? kDefaultProduct : names[0];
-  // Before the lock, which makes the folder.
+  // Check the name before the lock is taken, because that creates the folder.
   if (std::find(names.begin(), names.end(), name) == names.end()) check_new_name(name);
   return name;
 }

@@ -1,8 +1,8 @@
-// Teaching without Python: pictures of good parts become references of a product, as
-// anoco_edge/teaching/teacher.py enrols them.
+// Enrolls without Python: pictures of good parts become references of a product, as in
+// anoco_edge/teaching/teacher.py.
 //
-// One enrolment is one generation: features, bank and threshold are computed first and committed
-// together, under the product's lock. Whatever goes wrong before the commit changes nothing.
+// One enrollment is one generation: features, bank and threshold are computed first and committed
+// together, under the product's lock. If anything fails before the commit, nothing changes.
 #pragma once
 
 #include <memory>
@@ -21,19 +21,20 @@ struct NamedPicture {
   anoco_image image;  // checked
 };
 
-struct Taught {
+struct EnrollmentSummary {
   int64_t added = 0, duplicates = 0;  // pictures
   int64_t references = 0, patches = 0, generation = 0;
-  double threshold = 0;  // 0: none
+  double threshold = 0;  // 0 if there is none
 };
 
 class Teacher {
  public:
   Teacher(std::shared_ptr<const Bundle> bundle, std::shared_ptr<const Engine> engine);
 
-  // Adds references to a product, which is made if need be; without a name, to the only one.
-  Taught enroll(const std::vector<NamedPicture>& pictures,
-                const std::optional<std::string>& product) const;
+  // Adds references to a product, which is created if needed. Without a name it is the only
+  // product.
+  EnrollmentSummary enroll(const std::vector<NamedPicture>& pictures,
+                           const std::optional<std::string>& product) const;
 
  private:
   std::string choose_product(const std::optional<std::string>& asked) const;

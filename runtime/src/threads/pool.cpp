@@ -9,7 +9,7 @@
 namespace anoco {
 namespace {
 
-// Where the system does not say, one processor is assumed.
+// If the system does not say, one processor is assumed.
 std::vector<int> processors() {
   std::vector<int> found;
   cpu_set_t set;
@@ -25,7 +25,7 @@ void stay_on(std::thread& thread, int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  // A container may forbid it; then the thread roams, which costs time and nothing else.
+  // A container may forbid this; then the thread is not pinned, which only costs time.
   pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
 }
 
@@ -43,7 +43,8 @@ Pool::Pool(int threads, bool pin) {
     }
   } catch (const std::system_error&) {
     stop();
-    fail(ANOCO_NO_THREADS, "the system refuses to start " + std::to_string(threads) + " threads");
+    fail(ANOCO_NO_THREADS, "the system refuses to start " + std::to_string(threads) + " threads",
+         "use fewer, or raise the limit of processes (ulimit -u)");
   }
 }
 

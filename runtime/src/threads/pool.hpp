@@ -1,4 +1,4 @@
-// Threads of our own: as many as asked for, started once, asleep between jobs.
+// A pool with a fixed number of threads, which are started once and sleep between jobs.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace anoco {
 
-// Processors this process may use.
+// Returns the number of processors that this process may use.
 int available_processors();
 
 class Pool {
@@ -23,8 +23,8 @@ class Pool {
 
   int threads() const { return 1 + static_cast<int>(workers_.size()); }
 
-  // work(item, thread) for every item below `items`, in no particular order. Returns when all are
-  // done. `work` must not throw. What an item computes must not depend on its thread.
+  // Calls work(item, thread) for every item below `items`, in no particular order, and returns when
+  // all are done. `work` must not throw. What an item computes must not depend on its thread.
   template <class Work>
   void run(int64_t items, Work&& work) {
     call_ = [](void* self, int64_t item, int thread) {

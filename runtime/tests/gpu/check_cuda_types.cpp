@@ -1,4 +1,4 @@
-// src/gpu/cuda_types.hpp against the headers of CUDA: compiles where both say the same.
+// Compares src/gpu/cuda_types.hpp with the headers of CUDA: it compiles if both agree.
 #include <cuda.h>
 
 #include <type_traits>
@@ -10,8 +10,8 @@
 
 namespace {
 
-// Handles are pointers to other things and enumerations are numbers: what counts is how they are
-// passed.
+// Handles are pointers to other types and enumerations are numbers; only how they are passed
+// matters.
 template <class Ours, class Theirs>
 constexpr bool alike =
     sizeof(Ours) == sizeof(Theirs) &&

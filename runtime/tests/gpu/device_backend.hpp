@@ -1,65 +1,57 @@
-// The backbone of fake_backend.hpp on the simulated device: pixels and features stay there, and its
-// work is enqueued, as that of a real engine is.
+// The backbone of fake_backend.hpp on the simulated device: pixels and features stay on it, and its
+// work is enqueued as that of a real engine is.
 #pragma once
 
 #include <memory>
 
-#include "fake_backend.hpp"
 #include "gpu/memory.hpp"
 #include "simcuda.h"
+#include "status_guard.hpp"
 #include "teaching/half.hpp"
+#include "tests/fake_backend.hpp"
 
 extern "C" int cuStreamIsCapturing(void* stream, int* status);  // of CUDA's driver
 
 namespace fake {
 
-// How it behaves; one for the whole program.
-struct DeviceHabits {
+// How it behaves, for the whole program.
+struct DeviceBehavior {
   uint32_t type = ANOCO_FLOAT32;
   bool refuses_capture = false;
   int runs = 0;  // calls of run_device
 };
 
-inline DeviceHabits& habits() {
-  static DeviceHabits only;
+inline DeviceBehavior& behavior() {
+  static DeviceBehavior only;
   return only;
 }
 
 struct DeviceRequest {
   explicit DeviceRequest(const Engine* from)
       : host{from, std::vector<float>(from->selftest.features.size())},
-        there(anoco::gpu::Device::open(0), int64_t(host.features.size()) * 4) {}
+        device_features(anoco::gpu::Device::open(0), int64_t(host.features.size()) * 4) {}
 
   Request host;  // for `run`
-  anoco::gpu::DeviceBuffer<uint8_t> there;
+  anoco::gpu::DeviceBuffer<uint8_t> device_features;
   const uint8_t* pixels = nullptr;
   uint32_t type = ANOCO_FLOAT32;
 };
 
-// In the order of the stream, where the memory of the device can be read and written.
+// Runs in the order of the stream, where the memory of the device can be read and written.
 inline void compute(void* given) {
   auto* request = static_cast<DeviceRequest*>(given);
   std::vector<float>& features = request->host.features;
-  measure(*request->host.engine, request->pixels, features.data());
+  compute_features(*request->host.engine, request->pixels, features.data());
   for (size_t k = 0; k < features.size(); ++k)
     if (request->type == ANOCO_FLOAT16)
-      reinterpret_cast<uint16_t*>(request->there.data())[k] = anoco::to_half(features[k]);
+      reinterpret_cast<uint16_t*>(request->device_features.data())[k] = anoco::to_half(features[k]);
     else
-      reinterpret_cast<float*>(request->there.data())[k] = features[k];
-}
-
-inline anoco_status told(const anoco::Failure& failure, char* error, size_t size) {
-  std::strncpy(error, failure.text.c_str(), size - 1);
-  return failure.status;
+      reinterpret_cast<float*>(request->device_features.data())[k] = features[k];
 }
 
 inline anoco_status create_device_request(void* engine, void** request, char* error, size_t size) {
-  try {
-    *request = new DeviceRequest(static_cast<const Engine*>(engine));
-    return ANOCO_OK;
-  } catch (const anoco::Failure& failure) {
-    return told(failure, error, size);
-  }
+  return anoco::status_guard(
+      error, size, [&] { *request = new DeviceRequest(static_cast<const Engine*>(engine)); });
 }
 
 inline void destroy_device_request(void* request) { delete static_cast<DeviceRequest*>(request); }
@@ -74,25 +66,25 @@ inline int32_t cuda_device(void*) { return 0; }
 inline anoco_status run_device(void* given, const void* pixels, void* stream, const void** features,
                                uint32_t* type, char* error, size_t size) {
   auto* request = static_cast<DeviceRequest*>(given);
-  ++habits().runs;
+  ++behavior().runs;
   int capturing = 0;
   if (cuStreamIsCapturing(stream, &capturing) != 0) capturing = 0;
-  if (capturing != 0 && habits().refuses_capture) {
-    std::strncpy(error, "no capture today", size - 1);
+  if (capturing != 0 && behavior().refuses_capture) {
+    std::strncpy(error, "capturing is refused", size - 1);
     return ANOCO_ENGINE;
   }
   request->pixels = static_cast<const uint8_t*>(pixels);
-  request->type = habits().type;
+  request->type = behavior().type;
   if (const int code = simcuda_enqueue(stream, compute, request)) {
     std::snprintf(error, size, "simcuda_enqueue: error %d", code);
     return ANOCO_ENGINE;
   }
-  *features = request->there.data();
+  *features = request->device_features.data();
   *type = request->type;
   return ANOCO_OK;
 }
 
-// Registers it as "device"; `path` is the bundle's and must stay.
+// Registers it as "device"; `path` is the bundle and must stay valid.
 inline anoco_status add_device(const char* path) {
   anoco_backend backend = describe("device", path);
   backend.create_request = create_device_request;

@@ -1,4 +1,5 @@
-// The C interface for tests that also know the library's rooms, whose names anoco_edge.hpp takes.
+// Owning wrappers of the C interface for tests that also use the library's internals, whose class
+// names anoco_edge.hpp uses as well.
 #pragma once
 
 #include <memory>

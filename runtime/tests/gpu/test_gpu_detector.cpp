@@ -1,17 +1,17 @@
-// The road through a device finds what the road on the CPU finds, on the simulated driver: every
-// product of a bundle, engines on the host and on the device, pictures here and there in every
-// format, and while products change. argv[1] is the bundle.
+// A device finds what the CPU finds, with the simulated driver: for every product of a bundle,
+// engines on the host and on the device, pictures on the host and on the device in every format,
+// and while products change. argv[1] is the bundle.
 #include <cmath>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "anoco_cuda.h"
-#include "check.h"
 #include "detector/detector.hpp"
-#include "device_backend.hpp"
 #include "gpu/stream.hpp"
-#include "owners.hpp"
+#include "tests/check.h"
+#include "tests/gpu/device_backend.hpp"
+#include "tests/gpu/owners.hpp"
 
 extern "C" int cuMemAllocManaged(anoco::gpu::CUdeviceptr*, size_t, unsigned);  // of the driver
 
@@ -46,7 +46,8 @@ Found copy(const anoco_result& r) {
           {r.outline, r.outline + pixels}};
 }
 
-// Energies that cancel to nothing, as those of a patch that is in the bank, have no digits.
+// Energies that cancel almost completely, as those of a patch that is in the bank, have no
+// significant digits.
 void close(float got, float expected, float largest) {
   if (!(std::fabs(got - expected) <= 1e-4f * expected + 1e-6f * largest + 1e-9f))
     std::fprintf(stderr, "%g is not %g\n", double(got), double(expected));
@@ -98,16 +99,16 @@ class Picture {
 
   anoco_image on_device() {
     const auto device = Device::open(0);
-    const anoco::gpu::Current current(*device);
+    const anoco::gpu::CurrentDevice current(*device);
     const int64_t bytes = int64_t(pixels_.size());
     PinnedBuffer<uint8_t> staging(device, bytes);
-    there_ = DeviceBuffer<uint8_t>(device, bytes);
+    device_pixels_ = DeviceBuffer<uint8_t>(device, bytes);
     std::copy(pixels_.begin(), pixels_.end(), staging.data());
     const anoco::gpu::Stream stream(device);
-    upload(staging, there_, bytes, stream.get());
+    upload(staging, device_pixels_, bytes, stream.get());
     stream.wait();
     anoco_image image = here;
-    image.data = there_.data();
+    image.data = device_pixels_.data();
     image.memory = ANOCO_DEVICE;
     return image;
   }
@@ -118,14 +119,14 @@ class Picture {
   class Shared {
    public:
     Shared(bool managed, size_t bytes) : managed_(managed) {
-      const anoco::gpu::Current current(*device_);
+      const anoco::gpu::CurrentDevice current(*device_);
       CUdeviceptr address = 0;
       if (managed) CHECK(cuMemAllocManaged(&address, bytes, 1) == 0);
       data_ = reinterpret_cast<void*>(address);
       if (!managed) anoco::gpu::driver().cuMemHostAlloc(&data_, bytes, 2);
     }
     ~Shared() {
-      anoco::gpu::freeing(*device_, [&] {
+      anoco::gpu::release_on_device(*device_, [&] {
         if (managed_)
           anoco::gpu::driver().cuMemFree_v2(anoco::gpu::address_of(data_));
         else
@@ -141,7 +142,7 @@ class Picture {
   };
 
   std::vector<uint8_t> pixels_;
-  DeviceBuffer<uint8_t> there_;
+  DeviceBuffer<uint8_t> device_pixels_;
   std::unique_ptr<Shared> shared_;
 };
 
@@ -212,7 +213,7 @@ void one_product(const char* path, const Bundle& bundle, const std::string& prod
   }
 }
 
-// In steady state a picture is two graphs and some copies, and takes no memory of CUDA's.
+// In steady state a picture is two graphs and some copies, and allocates no memory of CUDA's.
 void two_graphs_a_picture(const char* path, const Bundle& bundle, const std::string& product) {
   if (has_views(path, product) || has_tiles(path, product)) return;
   const Detector gpu = open(bundle, product.c_str(), "device", nullptr);
@@ -221,10 +222,10 @@ void two_graphs_a_picture(const char* path, const Bundle& bundle, const std::str
   const Picture picture(size.width, size.height, ANOCO_RGB, 3);
   inspect(context, picture.here);
   const int64_t made = objects(), launched = graph_launches();
-  const int runs = fake::habits().runs;
+  const int runs = fake::behavior().runs;
   for (int k = 0; k < 3; ++k) inspect(context, picture.here);
   CHECK(objects() == made && graph_launches() == launched + 6);
-  CHECK(fake::habits().runs == runs);  // the graph runs in its place
+  CHECK(fake::behavior().runs == runs);  // the graph runs in its place
 }
 
 // An engine that cannot be captured, and one that gives half precision.
@@ -236,22 +237,22 @@ void engines_of_all_kinds(const char* path, const Bundle& bundle, const std::str
   const Found expected = copy(inspect(first, picture.here));
 
   logged.clear();
-  fake::habits().refuses_capture = true;
+  fake::behavior().refuses_capture = true;
   const Detector plain = open(bundle, product.c_str(), "device", nullptr);
   const Context second = make_context(plain);
   CHECK(logged.find("not captured into a CUDA graph") != std::string::npos);
-  CHECK(logged.find("no capture today") != std::string::npos);
+  CHECK(logged.find("capturing is refused") != std::string::npos);
   const Found found = copy(inspect(second, picture.here));
   CHECK(found.energy == expected.energy && found.map == expected.map);
-  fake::habits().refuses_capture = false;
+  fake::behavior().refuses_capture = false;
 
-  fake::habits().type = ANOCO_FLOAT16;
+  fake::behavior().type = ANOCO_FLOAT16;
   const Detector half = open(bundle, product.c_str(), "device", nullptr);
   const Context third = make_context(half);
   const Found rounded = copy(inspect(third, picture.here));
   CHECK(rounded.energy != expected.energy);
   CHECK(std::fabs(rounded.score - expected.score) <= 0.05 * expected.score + 1e-3);
-  fake::habits().type = ANOCO_FLOAT32;
+  fake::behavior().type = ANOCO_FLOAT32;
 }
 
 // A change of product replaces what follows the engine, not the engine.
@@ -259,7 +260,7 @@ void products_change(const char* path, const Bundle& bundle) {
   const std::vector<std::string> names = products(bundle);
   const Detector gpu = open(bundle, names[0].c_str(), "device", nullptr);
   const Context context = make_context(gpu);
-  const int runs = fake::habits().runs;
+  const int runs = fake::behavior().runs;
   for (int round = 0; round < 2; ++round)
     for (const std::string& product : names) {
       owners::check(anoco_detector_select(gpu.get(), product.c_str()));
@@ -269,7 +270,7 @@ void products_change(const char* path, const Bundle& bundle) {
       const Picture picture(size.width, size.height, ANOCO_BGR, 7 + round);
       compare(copy(inspect(context, picture.here)), copy(inspect(on_cpu, picture.here)));
     }
-  CHECK(fake::habits().runs == runs);
+  CHECK(fake::behavior().runs == runs);
 }
 
 template <class Work>
@@ -295,21 +296,21 @@ void memory_is_told(const Bundle& bundle, const std::string& product) {
   simcuda_count(&after);
   const uint64_t taken =
       after.device_bytes + after.host_bytes - before.device_bytes - before.host_bytes;
-  uint64_t told = 0;
-  owners::check(anoco_query_memory(gpu.get(), nullptr, &told));
-  if (!(taken <= told && told <= 2 * taken))
-    std::fprintf(stderr, "%llu taken, %llu told\n", (unsigned long long)taken,
-                 (unsigned long long)told);
-  CHECK(taken <= told && told <= 2 * taken);
+  uint64_t said = 0;
+  owners::check(anoco_query_memory(gpu.get(), nullptr, &said));
+  if (!(taken <= said && said <= 2 * taken))
+    std::fprintf(stderr, "%llu taken, %llu said\n", (unsigned long long)taken,
+                 (unsigned long long)said);
+  CHECK(taken <= said && said <= 2 * taken);
 }
 
-// What prunes on the CPU is not made for a device.
+// The projection, which prunes on the CPU, is not computed for a device.
 void only_the_cpu_projects(const char* path, const std::string& product) {
   for (const char* scorer : {"cpu", "cuda"}) {
     anoco::DetectorSettings settings;
     settings.engine.backend = "fake";
     settings.product = product;
-    settings.scorer = scorer;
+    settings.provider = scorer;
     const auto detector = std::make_shared<anoco::Detector>(
         std::make_shared<const anoco::Bundle>(anoco::Bundle::open(path)), settings);
     const anoco::Context context(detector, anoco::ContextSettings());

@@ -1,7 +1,7 @@
 // Every call to the driver and to cuBLAS fails in turn, and the device is lost at every one of
-// them: the error names the call, nothing is left behind, and what can go on goes on. argv[1] is a
-// bundle with two products that take pictures of one size; argv[2] 5: every fifth call is enough;
-// argv[3] the same for losing the device.
+// them: the error names the call, nothing is left behind, and what can continue does. argv[1] is a
+// bundle with two products that take pictures of one size; argv[2] = 5 means that every fifth call
+// is enough; argv[3] is the same for losing the device.
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "anoco_cuda.h"
-#include "check.h"
-#include "device_backend.hpp"
-#include "owners.hpp"
+#include "tests/check.h"
+#include "tests/gpu/device_backend.hpp"
+#include "tests/gpu/owners.hpp"
 
 namespace {
 
@@ -40,8 +40,8 @@ struct Outcome {
 
 std::string logged;
 
-// Tries a step; where it fails it is tried once more, which must succeed unless the error says that
-// nothing will any more.
+// Tries a step. If it fails it is tried once more, which must succeed unless the error says that
+// nothing will.
 template <class Step>
 bool attempt(Outcome& outcome, Step&& step) {
   if (outcome.scored_since) return false;
@@ -69,7 +69,7 @@ class DetectorScenario {
     picture_ = image(pixels_.data(), made.width, made.height, ANOCO_RGB);
   }
 
-  // Opens, inspects, changes the product, inspects.
+  // Opens a detector, inspects, changes the product, and inspects again.
   Outcome operator()() const {
     Outcome outcome;
     Detector detector;
@@ -105,7 +105,7 @@ class DetectorScenario {
   anoco_image picture_;
 };
 
-// A scorer of its own: created, used with two numbers of rows, destroyed.
+// Creates a scorer, uses it with two numbers of rows, and destroys it.
 class ScorerScenario {
  public:
   ScorerScenario(uint32_t operands, int64_t refs)
@@ -166,7 +166,7 @@ int64_t objects() {
   return numbers.objects;
 }
 
-// Calls whose failure nobody needs to hear of: what they give back is given back.
+// Calls whose failure is not reported, because they only give something back.
 bool is_quiet(const std::string& call) {
   static const std::set<std::string> quiet = {
       "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",  "cuMemFree_v2",
@@ -183,7 +183,8 @@ bool is_named(const std::string& call, const Outcome& outcome) {
   return logged.find(call) != std::string::npos;  // an engine that is not captured says why
 }
 
-// One call after the other fails, until the scenario has no more of them. Returns how many did.
+// Lets one call after the other fail, until the scenario has no more of them. Returns how many
+// failed.
 int64_t fail_each(const Scenario& scenario, const Outcome& expected, int64_t step) {
   for (int64_t k = 1, count = 0;; k += step, ++count) {
     logged.clear();
@@ -193,16 +194,16 @@ int64_t fail_each(const Scenario& scenario, const Outcome& expected, int64_t ste
     simcuda_fail("any", 0, 0);
     CHECK(objects() == 0);
     if (call == nullptr) return count;
-    const bool told = is_named(call, outcome);
-    if (!told && !is_quiet(call))
+    const bool reported = is_named(call, outcome);
+    if (!reported && !is_quiet(call))
       std::fprintf(stderr, "call %lld, %s: %s\n", (long long)k, call,
                    outcome.errors.empty() ? "no error" : outcome.errors[0].c_str());
-    CHECK(told || is_quiet(call));
+    CHECK(reported || is_quiet(call));
     CHECK(outcome.agrees(expected));
   }
 }
 
-// The same with the device lost from a call on: all that follows fails, and says why.
+// Does the same with the device lost from a call on: everything after it fails and says why.
 int64_t lose_at_each(const Scenario& scenario, const Outcome& expected, int64_t calls,
                      int64_t step) {
   int64_t lost = 0;

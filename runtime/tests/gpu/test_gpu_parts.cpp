@@ -1,13 +1,13 @@
-// The parts of src/gpu that need no device: which code is chosen, how memory is divided, and
-// whether our kernels take what we give them.
+// Tests the parts of src/gpu that need no device: which code is chosen, how memory is divided, and
+// whether the kernels take the arguments that they are given.
 #include <cmath>
 #include <cstring>
 
-#include "check.h"
 #include "gpu/device.hpp"
 #include "gpu/driver.hpp"
 #include "gpu/scorer.hpp"
 #include "simt.hpp"
+#include "tests/check.h"
 
 namespace {
 
@@ -49,7 +49,7 @@ void cublas_goes_with_the_driver() {
 }
 
 void layout(int64_t refs, int64_t dim, Operands type, int64_t rows, int64_t memory, bool gram) {
-  const TileLayout found(refs, dim, type, rows, memory);
+  const TileLayout found({refs, dim, type}, rows, memory);
   CHECK(found.gram == gram);
   CHECK(found.most_rows >= 1 && found.most_rows <= rows);
   const bool least = found.most_rows == 1;
@@ -68,7 +68,7 @@ void memory_stays_in_its_budget() {
   for (int64_t refs = 1; refs < 300000; refs = refs * 3 / 2 + 1)
     for (int64_t rows : {1, 17, 576, 2304, 40000})
       for (int64_t memory : {kMegabyte, 48 * kMegabyte, kDeviceMemory}) {
-        const TileLayout found(refs, 384, Operands::float16, rows, memory);
+        const TileLayout found({refs, 384, Operands::float16}, rows, memory);
         layout(refs, 384, Operands::float16, rows, memory, found.gram);
       }
 }
@@ -85,7 +85,7 @@ void no_energy_is_nan() {
   }
 }
 
-// What cuLaunchKernel reads through a pointer must be as large as what the kernel declares.
+// What cuLaunchKernel reads through a pointer must be as large as the parameter of the kernel.
 void kernels_take_what_they_are_given() {
   anoco::gpu::Kernels all;
   size_t seen = 0;

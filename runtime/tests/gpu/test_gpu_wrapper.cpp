@@ -1,5 +1,5 @@
-// anoco_cuda.hpp as a program of C++ uses it, and anoco_cuda.h with it: the shared library, and the
-// simulated driver by the calls that such a program makes itself.
+// Uses anoco_cuda.hpp and anoco_cuda.h as a C++ program does: with the shared library, and with the
+// simulated driver through the calls that such a program makes itself.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "anoco_cuda.hpp"
-#include "check.h"
 #include "simcuda.h"
+#include "tests/check.h"
 
 extern "C" {  // CUDA's driver
 int cuInit(unsigned);

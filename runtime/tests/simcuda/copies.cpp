@@ -12,8 +12,8 @@ World& world() { return World::get(); }
 
 uintptr_t number(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
-// Where the host's side of a copy is page-locked it is used when the copy is done, and until then
-// nobody may touch it; where it is not, CUDA copies it aside.
+// If the host's side of a copy is page-locked, it is used when the copy runs, and nobody may touch
+// it until then; otherwise CUDA makes a copy of it first.
 bool page_locked(const void* host) {
   const Allocation* found = world().find(number(host));
   return found != nullptr && found->host;

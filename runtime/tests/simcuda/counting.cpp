@@ -1,9 +1,9 @@
-// What a program has of the device, and what it forgot to give back.
+// Counts what a program holds of the device, and what it has not given back.
 #include "world.hpp"
 
 namespace simcuda {
 
-// Functions go with their module, a default stream with its context.
+// Functions belong to their module, and a default stream to its context.
 bool World::belongs_to_caller(const Handle& handle) const {
   if (handle.kind == Kind::function) return false;
   for (const auto& [context, stream] : default_streams_)

@@ -37,7 +37,7 @@ std::vector<float> row_of(uintptr_t matrix, int64_t row, int64_t stride, int64_t
   return found;
 }
 
-// In a few sums side by side, as fast implementations do.
+// Adds in a few parallel sums, as fast implementations do.
 float dot(const std::vector<float>& x, const std::vector<float>& y) {
   constexpr size_t kLanes = 8;
   float sums[kLanes] = {};
@@ -136,7 +136,7 @@ int cublasGemmEx(CublasHandle handle, int transpose_a, int transpose_b, int m, i
       type_c != kFloat32 || *static_cast<const float*>(alpha) != 1 ||
       *static_cast<const float*>(beta) != 0)
     misuse("cublasGemmEx: simulated for C = A^T B with float32 results alone");
-  // What changes which references are neighbours: TF32, and sums in half precision.
+  // Refuses what changes which references are neighbors: TF32, and sums in half precision.
   if (type_a == kFloat32 && (compute != kCompute32Pedantic || blas->math != kMathPedantic))
     misuse("cublasGemmEx: float32 operands without pedantic arithmetic");
   if (type_a == kFloat16 && (compute != kCompute32 || blas->math != kMathFullSums))

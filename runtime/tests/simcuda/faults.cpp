@@ -1,4 +1,4 @@
-// Calls that fail because a test wants it.
+// Makes calls fail on request of a test.
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -36,7 +36,7 @@ Faults& faults() {
   return *only;
 }
 
-// What a call is likely to fail with.
+// Returns a likely error of a call.
 CUresult likely(const std::string& call) {
   static const std::map<std::string, CUresult> known = {
       {"cuInit", kNoDevice},

@@ -1,5 +1,5 @@
-// Memory of the simulated device and page-locked memory: pages that are closed to whoever must not
-// touch them now.
+// Memory of the simulated device and page-locked memory: pages that are protected from everybody
+// who must not touch them at the moment.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,8 +14,8 @@ namespace {
 constexpr size_t kDeviceAlignment = 256, kHostAlignment = 64;
 constexpr size_t kMostFreed = 4000;
 constexpr size_t kMostFresh = 64 << 10;
-constexpr int kFresh = 0xff;   // of memory that nothing was written to: NaN
-constexpr int kBeyond = 0xa5;  // of what lies behind an allocation of the device
+constexpr int kFresh = 0xff;   // fills new memory, so that it reads as NaN
+constexpr int kBeyond = 0xa5;  // fills the bytes behind an allocation of the device
 
 size_t page() { return size_t(sysconf(_SC_PAGESIZE)); }
 
@@ -23,7 +23,7 @@ size_t rounded(size_t size, size_t to) { return (size + to - 1) / to * to; }
 
 }  // namespace
 
-// Address space, with a page on either side that nobody may touch.
+// Reserves address space with a guard page on either side.
 Allocation World::reserve(Context* context, size_t bytes, Place place) {
   Allocation made{};
   made.host = place == Place::host || place == Place::mapped;
@@ -36,7 +36,7 @@ Allocation World::reserve(Context* context, size_t bytes, Place place) {
   made.map = mmap(nullptr, made.map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (made.map == MAP_FAILED) return made;
   made.pages = reinterpret_cast<uintptr_t>(made.map) + page();
-  // At the end of its pages: what runs over it is found at once.
+  // Places the memory at the end of its pages, so that an overrun is found at once.
   made.address = made.pages + made.pages_size - whole;
   return made;
 }
@@ -75,7 +75,7 @@ uintptr_t World::allocate(Context* context, size_t bytes, Place place) {
     made.there = add(there);
   }
   mprotect(body, made.pages_size, PROT_READ | PROT_WRITE);
-  // Of a large one only the beginning, to be quick.
+  // Fills only the beginning of a large allocation, to be quick.
   std::memset(reinterpret_cast<void*>(made.address), kFresh, std::min(bytes, kMostFresh));
   const uintptr_t end = made.address + bytes;
   std::memset(reinterpret_cast<void*>(end), kBeyond, made.pages + made.pages_size - end);
@@ -100,7 +100,7 @@ void World::free(uintptr_t address, bool host, const char* call) {
   unmap(gone);
 }
 
-// The addresses stay taken for a long while, so that whoever still has one is found.
+// The addresses stay reserved for a long time, so that a use after free is found.
 void World::unmap(const Allocation& allocation) {
   const Allocation gone = allocation;
   mmap(gone.map, gone.map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -159,7 +159,7 @@ Allocation* World::owner(const Use& use) {
   return found != nullptr && found->number == use.allocation ? found : nullptr;
 }
 
-// Nothing may write behind an allocation, also where that is no page of its own.
+// Nothing may write behind an allocation, even within its last page.
 void World::check_ends(const Work& work) {
   for (const Use& use : work.uses) {
     const Allocation* used = owner(use);

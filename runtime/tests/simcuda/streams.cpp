@@ -10,8 +10,8 @@ namespace {
 
 World& world() { return World::get(); }
 
-// Arguments that lead into an allocation are pointers; those into one that was freed are mistakes.
-// How much of it a kernel touches is known when it runs.
+// Arguments that lead into an allocation are pointers; those that lead into a freed one are
+// mistakes. How much of it a kernel touches is known when it runs.
 std::vector<Use> find_uses(const std::string& name, const std::vector<size_t>& sizes,
                            void* const* values) {
   std::vector<Use> found;
@@ -174,7 +174,7 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, uns
            " threads");
   if (shared != 0 || extra != nullptr) misuse(name + ": no kernel takes shared memory or extras");
   const simt::Kernel* kernel = simt::find(name.c_str());
-  // Values are read now, whatever becomes of them until the kernel runs.
+  // The values are read now, whatever happens to them before the kernel runs.
   std::vector<std::vector<char>> kept;
   for (size_t k = 0; k < kernel->parameters.size(); ++k) {
     const char* value = static_cast<const char*>(values[k]);

@@ -1,4 +1,4 @@
-// The state of the simulated device: memory, handles, work that waits.
+// The state of the simulated device: memory, handles and pending work.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ namespace simcuda {
 
 using namespace anoco::gpu;
 
-// The program does what CUDA does not allow: says so and ends it.
+// Reports that the program does something that CUDA does not allow, and ends it.
 [[noreturn]] void misuse(const std::string& what);
 
-// A primary context. A new one for a device once all users of the last have given it back.
+// A primary context. A device gets a new one after all users of the last have given it back.
 struct Context {
   int device;
   int users = 0;
@@ -50,7 +50,7 @@ struct Allocation {
   }
 };
 
-// What a piece of work touches.
+// The memory that a piece of work touches.
 struct Use {
   uint64_t allocation;
   uintptr_t address;  // any in it
@@ -134,7 +134,7 @@ class World {
   void free(uintptr_t address, bool host, const char* call);
   const Allocation* find(uintptr_t address) const;
   bool was_freed(uintptr_t address) const;
-  // Checks that bytes from there on lie in one allocation of that kind.
+  // Checks that the bytes from this address on lie in one allocation of that kind.
   Use use(const char* call, uintptr_t address, size_t bytes, bool host, bool write) const;
 
   // Handles.
@@ -146,7 +146,7 @@ class World {
     handles_.emplace(made.get(), made);
     return made.get();
   }
-  // Checks that it is one of ours, of that kind, and alive.
+  // Checks that a handle is one of ours, of that kind, and alive.
   template <class T>
   T* check(const char* call, const void* handle, Kind kind) {
     return static_cast<T*>(checked(call, handle, kind));
@@ -197,7 +197,7 @@ class World {
   std::map<uintptr_t, Allocation> live_;  // by address
   std::map<uintptr_t, size_t> freed_;
   std::deque<Allocation> graveyard_;  // the same in order
-  // Those that were destroyed stay, so that they are known when they come again.
+  // Destroyed handles are kept, so that a later use of them is recognized.
   std::map<const void*, std::shared_ptr<Handle>> handles_, gone_;
   std::map<Context*, Stream*> default_streams_;
   uint64_t next_number_ = 1, device_bytes_ = 0, host_bytes_ = 0, peak_ = 0;
@@ -205,7 +205,7 @@ class World {
   std::set<uintptr_t> open_;  // allocations of the device that can be used now
 };
 
-// Every call begins with one: takes the lock, and says whether it is to fail.
+// Every call begins with one of these: it takes the lock and says whether the call has to fail.
 class Entry {
  public:
   // `needs_context`: one must be current.

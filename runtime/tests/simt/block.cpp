@@ -1,4 +1,4 @@
-// Threads run until they end or have to wait for others; then the next one does. Where none can run
+// Each thread runs until it ends or has to wait for others; then the next one runs. If none can run
 // and some have not ended, the kernel is wrong.
 #include "block.hpp"
 
@@ -28,8 +28,8 @@ struct Thread {
   int line = 0;
 };
 
-// Threads that meet. Values of the meeting before stay until the next is complete: by then all have
-// read them.
+// A meeting of threads. The values of the previous meeting stay until the next is complete; by then
+// all threads have read them.
 struct Meeting {
   const char* what = "";
   int line = 0;
@@ -121,7 +121,7 @@ void resume(int t) {
   switch_fiber(scheduler, thread.fiber->context);
 }
 
-// The order in which threads are asked.
+// The order in which threads are tried.
 void arrange(std::vector<int>& order) {
   static std::mt19937 generator(1);
   order.resize(size_t(thread_count));
@@ -130,7 +130,7 @@ void arrange(std::vector<int>& order) {
   if (work->order == Order::shuffled) std::shuffle(order.begin(), order.end(), generator);
 }
 
-// A warp is asked until it waits for others as a whole; it often meets.
+// A warp runs until all of its lanes wait for others, because its lanes meet often.
 bool run_some(const std::vector<int>& order) {
   bool any = false;
   for (size_t first = 0; first < order.size(); first += kWarp) {
@@ -148,7 +148,7 @@ bool run_some(const std::vector<int>& order) {
   return any;
 }
 
-// The lanes of this warp that there are.
+// The lanes that exist in this warp.
 unsigned lanes_of(int warp) {
   const int lanes = std::min(thread_count - warp * kWarp, kWarp);
   return lanes == kWarp ? 0xffffffffu : (1u << lanes) - 1;
@@ -201,7 +201,7 @@ int meet_block(const char* what, bool vote, int line) {
   result = all.votes;
   all.came = 0;
   ++all.number;
-  // Lanes that wait for their warp cannot be here: all threads came.
+  // No lane can be waiting for its warp here, because all threads have arrived.
   for (int t = 0; t < thread_count; ++t) wake(t);
   return result;
 }

@@ -27,7 +27,8 @@ struct Place {
 
 constexpr int kWarp = 32;
 
-// The lanes of `mask` meet; each gives a value and sees those of all. Good until the next meeting.
+// The lanes of `mask` meet: each gives a value and sees those of all. The values are valid until
+// the next meeting.
 const uint64_t* meet(const char* what, unsigned mask, uint64_t value, int line);
 
 // All threads of the block meet; returns for how many `vote` holds.

@@ -15,7 +15,8 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// What a function must leave as it found it goes onto the stack, and the stack pointer into *from.
+// Pushes the registers that a function must preserve onto the stack, and stores the stack pointer
+// in *from.
 extern "C" void simt_switch(void** from, void* to);
 
 #if defined(__x86_64__)
@@ -85,7 +86,7 @@ namespace {
 
 constexpr size_t kStack = 256 * 1024;  // AddressSanitizer makes frames large
 
-// A frame as simt_switch leaves it, whose return address is `entry`.
+// Builds a frame as simt_switch leaves it, with `entry` as its return address.
 void* first_frame(char* top, void (*entry)()) {
 #if defined(__x86_64__)
   void** frame = reinterpret_cast<void**>(top) - 8;  // six registers, the address, one to align
@@ -108,7 +109,7 @@ Context make_fiber(void (*entry)()) {
     std::abort();
   }
   char* bottom = static_cast<char*>(memory) + page;
-  // Tops at the same place of every page would all fall into the same few lines of the cache.
+  // Stack tops at the same offset of every page would all fall into the same few cache lines.
   static size_t made = 0;
   const size_t apart = made++ % 64 * 320;
   Context fiber;

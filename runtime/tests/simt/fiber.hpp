@@ -1,5 +1,5 @@
-// Stacks of our own and the switch between them. ucontext asks the kernel at every switch, which is
-// a hundred times slower.
+// Fibers with their own stacks, and the switch between them. ucontext calls the kernel at every
+// switch, which is a hundred times slower.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "../../cuda/all.cu"
+#include "all.cu"
 #include "block.hpp"
 
 #ifndef __SANITIZE_ADDRESS__

@@ -1,9 +1,9 @@
-// Kernels called as functions, with what launching them needs.
+// Calls kernels as functions, with the launch parameters that they need.
 #pragma once
 
-#include "../../cuda/kernels.h"
-#include "../check.h"
+#include "gpu_kernels.h"
 #include "simt.hpp"
+#include "tests/check.h"
 
 namespace simt {
 
@@ -18,19 +18,19 @@ void run_in(const char* name, Size grid, Size block, Values... values) {
   launch(*kernel, grid, block, 0, places);
 }
 
-// One block a row.
+// One block per row.
 template <class... Values>
 void run_rows(const char* name, int rows, Values... values) {
   run_in(name, {unsigned(rows)}, {ANOCO_GPU_BLOCK}, values...);
 }
 
-// One thread an entry.
+// One thread per entry.
 template <class... Values>
 void run_each(const char* name, int64_t count, Values... values) {
   run_in(name, {blocks(count, ANOCO_GPU_BLOCK)}, {ANOCO_GPU_BLOCK}, values...);
 }
 
-// One thread a pixel.
+// One thread per pixel.
 template <class... Values>
 void run_pixels(const char* name, int64_t width, int64_t height, Values... values) {
   run_in(name, {blocks(width, ANOCO_GPU_TILE), blocks(height, ANOCO_GPU_TILE)},

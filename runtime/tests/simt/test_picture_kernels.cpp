@@ -1,20 +1,20 @@
-// The kernels before and after the scoring against the CPU's own rooms: resizing and the map bit
-// for bit; pooling and what is usual by their definition.
+// Compares the kernels before and after scoring with the CPU's code: resizing and the anomaly map
+// bit for bit, pooling and the baseline by their definition.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
 
-#include "picture/map.hpp"
+#include "picture/anomaly_map.hpp"
 #include "picture/prepare.hpp"
 #include "run.hpp"
 
 namespace {
 
+using anoco::AnomalyMapBuilder;
 using anoco::InputContract;
-using anoco::MapMaker;
+using anoco::ResampleWeights;
 using anoco::Resizer;
-using anoco::Taps;
 using simt::run_each;
 using simt::run_pixels;
 using simt::run_rows;
@@ -34,7 +34,7 @@ struct Picture {
   Bytes pixels, chroma;
 };
 
-// No byte more than the picture has, and rows with a gap between them.
+// A picture without a byte to spare, and one with gaps between its rows.
 Picture make_picture(uint32_t format, int64_t width, int64_t height, int64_t gap) {
   const int64_t channels[] = {0, 3, 3, 4, 4, 1, 1};
   Picture p;
@@ -58,18 +58,18 @@ struct Source {
   long long stride, chroma_stride;
 };
 
-void pass(bool down, const Source& from, int64_t width, int64_t height, const Taps<int32_t>& taps,
-          int channels, uint8_t* out, int64_t stride) {
-  const int64_t count = taps.outputs();
-  const std::vector<int> first(taps.firsts(), taps.firsts() + count);
-  const std::vector<int> weights(taps.weights(0), taps.weights(0) + count * taps.reach());
+void pass(bool down, const Source& from, int64_t width, int64_t height,
+          const ResampleWeights<int32_t>& axis, int channels, uint8_t* out, int64_t stride) {
+  const int64_t count = axis.outputs();
+  const std::vector<int> first(axis.firsts(), axis.firsts() + count);
+  const std::vector<int> weights(axis.weights(0), axis.weights(0) + count * axis.reach());
   run_pixels(down ? "anoco_resize_down" : "anoco_resize_across", width, height, from.image,
              from.chroma, from.format, from.stride, from.chroma_stride, int(width), int(height),
-             first.data(), weights.data(), int(taps.reach()), channels, out, (long long)stride);
+             first.data(), weights.data(), int(axis.reach()), channels, out, (long long)stride);
 }
 
 Bytes resize_by_kernels(const anoco_image& image, int64_t width, int64_t height) {
-  Taps<int32_t> across(image.width, width), down(image.height, height);
+  ResampleWeights<int32_t> across(image.width, width), down(image.height, height);
   across.set(image.width, width);
   down.set(image.height, height);
   const bool down_first = Resizer::goes_down_first(image, width, height);
@@ -104,7 +104,7 @@ void resizing() {
     }
 }
 
-// Enough pixels to see a colour constant that is off by one.
+// Enough pixels to detect a color constant that is off by one.
 void many_colours() {
   const Picture p = make_picture(ANOCO_NV12, 512, 512, 0);
   Bytes expected(size_t(3 * 512 * 512));
@@ -137,43 +137,43 @@ void filling() {
   }
 }
 
-std::vector<float> map_by_kernels(const MapMaker& maker, int rows, int cols, int stride,
-                                  const float* grid, const uint8_t* counted) {
-  const MapMaker::Axis &across = maker.across_axis(), &down = maker.down_axis();
+std::vector<float> map_by_kernels(const AnomalyMapBuilder& maker, int rows, int cols, int stride,
+                                  const float* grid, const uint8_t* scored) {
+  const AnomalyMapBuilder::Axis &across = maker.across_axis(), &down = maker.down_axis();
   const int width = cols * stride, height = rows * stride;
   std::vector<float> energy(size_t(rows * width)), weight(energy), out(size_t(height * width));
   const auto first_pass = [&](const float* from, std::vector<float>& to) {
-    run_pixels("anoco_map_across", width, rows, from, counted, across.first.data(),
+    run_pixels("anoco_map_across", width, rows, from, scored, across.first.data(),
                across.weights.data(), int(across.reach), rows, cols, width, to.data());
   };
   first_pass(grid, energy);
-  if (counted != nullptr) first_pass(nullptr, weight);
+  if (scored != nullptr) first_pass(nullptr, weight);
   run_pixels("anoco_map_down", width, height, (const float*)energy.data(),
-             (const float*)(counted != nullptr ? weight.data() : nullptr), counted,
-             down.first.data(), down.weights.data(), int(down.reach), cols, width, height, stride,
-             out.data());
+             (const float*)(scored != nullptr ? weight.data() : nullptr), scored, down.first.data(),
+             down.weights.data(), int(down.reach), cols, width, height, stride, out.data());
   return out;
 }
 
-void maps() {
+void anomaly_maps() {
   const int shapes[][3] = {{1, 1, 1}, {1, 1, 14}, {1, 5, 3}, {6, 1, 2}, {7, 9, 1}, {5, 6, 16}};
   for (const auto& shape : shapes) {
     const int rows = shape[0], cols = shape[1], stride = shape[2];
     const auto patches = size_t(rows * cols);
-    MapMaker maker(rows, cols, stride);
+    AnomalyMapBuilder maker(rows, cols, stride);
     std::vector<float> energy(patches), expected(patches * size_t(stride * stride));
     for (float& e : energy) e = float(generator() % 1000) / 100;
-    Bytes counted(patches, 1), some(patches);
+    Bytes scored(patches, 1), some(patches);
     for (uint8_t& c : some) c = generator() % 3 != 0;
     some[0] = 1;
     if (patches > 1) some[1] = 0;
-    const uint8_t* choices[] = {nullptr, counted.data(), some.data()};
+    const uint8_t* choices[] = {nullptr, scored.data(), some.data()};
     for (const uint8_t* choice : choices) {
       maker.make(energy.data(), choice, expected.data());
       const auto got = map_by_kernels(maker, rows, cols, stride, energy.data(), choice);
-      for (size_t i = 0; i < got.size(); ++i)  // where all count, one divides by weights near one
-        CHECK(choice == counted.data() ? std::abs(got[i] - expected[i]) <= 1e-5f * 10
-                                       : got[i] == expected[i]);
+      for (size_t i = 0; i < got.size();
+           ++i)  // if all are scored, the mask divides by weights near one
+        CHECK(choice == scored.data() ? std::abs(got[i] - expected[i]) <= 1e-5f * 10
+                                      : got[i] == expected[i]);
     }
   }
 }
@@ -183,9 +183,9 @@ struct Pooled {
   int peak;
 };
 
-Pooled pool(const std::vector<float>& energy, const Bytes& counted, int top) {
+Pooled pool(const std::vector<float>& energy, const Bytes& scored, int top) {
   Pooled out{-1, -1};
-  run_rows("anoco_pool", 1, energy.data(), counted.data(), int(energy.size()), top, &out.score,
+  run_rows("anoco_pool", 1, energy.data(), scored.data(), int(energy.size()), top, &out.score,
            &out.peak);
   return out;
 }
@@ -194,41 +194,41 @@ void pooling() {
   for (const int patches : {1, 4, 5, 255, 700}) {
     std::vector<float> energy(static_cast<size_t>(patches));
     for (float& e : energy) e = float(generator() % 50);  // many ties
-    Bytes counted(energy.size());
-    for (uint8_t& c : counted) c = generator() % 2 == 0;
-    counted.back() = 1;
+    Bytes scored(energy.size());
+    for (uint8_t& c : scored) c = generator() % 2 == 0;
+    scored.back() = 1;
     std::vector<float> sorted;
     for (size_t p = 0; p < energy.size(); ++p)
-      if (counted[p] != 0) sorted.push_back(energy[p]);
+      if (scored[p] != 0) sorted.push_back(energy[p]);
     std::sort(sorted.rbegin(), sorted.rend());
     size_t first = 0;
-    while (counted[first] == 0 || energy[first] != sorted[0]) ++first;
+    while (scored[first] == 0 || energy[first] != sorted[0]) ++first;
     for (const int top : {1, int(ANOCO_GPU_LARGEST)}) {
       const size_t count = std::min(size_t(top), sorted.size());
       double sum = 0;
       for (size_t k = 0; k < count; ++k) sum += sorted[k];
-      const Pooled got = pool(energy, counted, top);
+      const Pooled got = pool(energy, scored, top);
       CHECK(got.score == float(sum / double(count)) && got.peak == int(first));
     }
     energy[first] = NAN;
-    CHECK(std::isnan(pool(energy, counted, 5).score));
-    counted[first] = 0;  // a patch that does not count may be anything
-    if (sorted.size() > 1) CHECK(!std::isnan(pool(energy, counted, 5).score));
+    CHECK(std::isnan(pool(energy, scored, 5).score));
+    scored[first] = 0;  // the energy of a patch that is not scored may be anything
+    if (sorted.size() > 1) CHECK(!std::isnan(pool(energy, scored, 5).score));
     CHECK(std::isnan(pool(energy, Bytes(energy.size(), 0), 5).score));
   }
 }
 
-void usual() {
-  std::vector<float> energy(300, 2.0f), usual(300, 0.5f);
-  Bytes counted(300, 1);
-  usual[1] = 3;
+void baseline() {
+  std::vector<float> energy(300, 2.0f), baseline(300, 0.5f);
+  Bytes scored(300, 1);
+  baseline[1] = 3;
   energy[2] = NAN;
-  counted[299] = 0;
+  scored[299] = 0;
   auto plain = energy;
-  run_each("anoco_take_off", 300, energy.data(), (const uint8_t*)counted.data(),
-           (const float*)usual.data(), 300);
+  run_each("anoco_subtract_baseline", 300, energy.data(), (const uint8_t*)scored.data(),
+           (const float*)baseline.data(), 300);
   CHECK(energy[0] == 1.5f && energy[1] == 0 && std::isnan(energy[2]) && energy[299] == 0);
-  run_each("anoco_take_off", 300, plain.data(), (const uint8_t*)counted.data(),
+  run_each("anoco_subtract_baseline", 300, plain.data(), (const uint8_t*)scored.data(),
            (const float*)nullptr, 300);
   CHECK(plain[0] == 2 && std::isnan(plain[2]) && plain[298] == 2 && plain[299] == 0);
 }
@@ -240,8 +240,8 @@ int main() {
   many_colours();
   white();
   filling();
-  maps();
+  anomaly_maps();
   pooling();
-  usual();
+  baseline();
   return 0;
 }

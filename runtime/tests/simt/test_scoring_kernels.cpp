@@ -1,6 +1,5 @@
-// The scoring kernels, one after the other as the host launches them, against the method in
-// float64; every case
-// in two orders of threads, which must give the same bits.
+// Compares the scoring kernels, launched one after the other as the host does, with the method in
+// float64. Every case runs in two orders of threads, which must give the same bits.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -41,7 +40,7 @@ Problem empty(int rows, int refs, int dim) {
   return p;
 }
 
-// References around a few centres, queries near them or far away: as features of pictures are.
+// References around a few centers, with queries near them or far away, as features of pictures are.
 Problem clustered(int rows, int refs, int dim) {
   Problem p = empty(rows, refs, dim);
   constexpr int kCentres = 5;
@@ -70,7 +69,7 @@ void round_to_half(std::vector<float>& numbers) {
            numbers.data());
 }
 
-// What the GEMM gives, nearly: it adds in float32, many sums side by side.
+// Approximates the result of the GEMM, which adds in float32 in many parallel sums.
 std::vector<float> products_of(const std::vector<float>& a, const std::vector<float>& b, int dim) {
   std::vector<float> out;
   for (size_t i = 0; i < a.size(); i += size_t(dim))
@@ -124,7 +123,7 @@ Result emulate(const Problem& p, const Number* query, const Number* bank, bool g
   const int* anchor = out.anchor.data();
   std::vector<float> anchors(p.query.size());
   run_rows("anoco_gather_f32", p.rows, p.bank.data(), anchor, p.rows, p.dim, anchors.data());
-  // The second product: anchors times bank, or the bank's Gram matrix. Both give the same.
+  // The second product: anchors times bank, or the bank's Gram matrix. Both give the same result.
   const std::vector<float> others = products_of(gram ? p.bank : anchors, p.bank, p.dim);
   run_rows("anoco_violator", p.rows, s, others.data(), int(gram), qn, rn, anchor,
            (const float*)out.best.data(), p.rows, p.refs, out.limit.data());
@@ -160,8 +159,8 @@ void compare(const char* name, const Problem& p, const Result& got, double most_
     if (got.anchor[at] == want.anchor && got.neighbors[at] == want.neighbors &&
         off <= 1e-4 * want.energy + 1e-9 * want.norm * want.norm)
       continue;
-    std::fprintf(stderr, "%s, row %d: anchor %d (%d), neighbours %d (%d), energy %g (%g)\n", name,
-                 i, got.anchor[at], want.anchor, got.neighbors[at], want.neighbors,
+    std::fprintf(stderr, "%s, row %d: anchor %d (%d), neighbors %d (%d), energy %g (%g)\n", name, i,
+                 got.anchor[at], want.anchor, got.neighbors[at], want.neighbors,
                  double(got.energy[at]), want.energy);
     std::exit(1);
   }
@@ -202,13 +201,14 @@ void metrics() {
       }
 }
 
-// A patch far from references that are all alike has them all: more than the list holds.
-void all_neighbours(int refs, int dim) {
+// A patch that is far from references which are all alike has all of them as neighbors: more than
+// the list holds.
+void all_neighbors(int refs, int dim) {
   Problem p = empty(1, refs, dim);
   const auto base = normals(size_t(dim));
   for (size_t i = 0; i < p.bank.size(); ++i) p.bank[i] = base[i % size_t(dim)] + 0.05f * normal();
   for (size_t i = 0; i < p.query.size(); ++i) p.query[i] = 0.3f * base[i % size_t(dim)] + normal();
-  agree("all neighbours", p, 0);
+  agree("all neighbors", p, 0);
   CHECK(reference::solve(p, 0).neighbors == refs);
 }
 
@@ -224,8 +224,8 @@ void opposed() {
   }
 }
 
-// Whole numbers, so that products are exact and ties are ties: the lowest index wins, references
-// that tie with the first violator are left out, and copies change nothing but counts.
+// Whole numbers make products exact and ties real: the lowest index wins, references that tie with
+// the first violator are left out, and copies change nothing but counts.
 void ties() {
   Problem p = empty(3, 8, 2);
   p.bank = {4, 3, 3, 4, 4, 3, 3, 4, -3, 4, 4, -3, 0, 5, 5, 0};
@@ -455,8 +455,8 @@ int main() {
   metrics();
   extreme_norms();
   cancelling_sums();
-  for (const int refs : {700, 1024, 1025, 2500}) all_neighbours(refs, 24);
-  all_neighbours(1100, 1030);
+  for (const int refs : {700, 1024, 1025, 2500}) all_neighbors(refs, 24);
+  all_neighbors(1100, 1030);
   sizes();
   return 0;
 }

@@ -1,4 +1,4 @@
-// The emulation itself: what a right kernel may rely on, and that wrong ones are found.
+// Tests the emulation itself: what a correct kernel may rely on, and that incorrect ones are found.
 #include <sys/wait.h>
 #include <unistd.h>
 
