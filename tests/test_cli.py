@@ -370,10 +370,7 @@ def test_one_file_and_a_repository_of_a_bundle(
         pixels, _ = prepare(read_picture(picture), detector.bundle.manifest.input)
         (score,) = session.run(["score"], {"pixels": pixels[None]})
         assert float(score[0]) == pytest.approx(detector.inspect(picture).score, rel=1e-3)
-    assert (
-        "anoco_edge.teaching.provisional_threshold"
-        in (models / "washer" / "config.pbtxt").read_text()
-    )
+    assert "anoco_edge.threshold" in (models / "washer" / "config.pbtxt").read_text()
     before = tree(exported[0])
     for options, words in (
         (("--single-file", exported[0] / "backbone.onnx"), "inside a bundle"),

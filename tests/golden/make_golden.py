@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from anoco_edge.selftest import _stored
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import SCHEMA_VERSION
+from anoco_edge.engines.selftest import _stored
 from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings
