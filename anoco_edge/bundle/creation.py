@@ -7,7 +7,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from pydantic import JsonValue
 
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.schema import Backbone, FileRecord, Manifest, Plan
@@ -25,7 +26,7 @@ def create_bundle(
     *,
     backbone: Backbone,
     contract: InputContract,
-    parity: Mapping[str, Any],
+    parity: Mapping[str, JsonValue],
     tools: Mapping[str, str],
     files: Mapping[str, bytes | Path],
     plans: Sequence[Plan] = (),

@@ -83,11 +83,22 @@ def read_document(raw: bytes, model: type[Model], name: str) -> Model:
         found = model.model_validate_json(raw, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = place_of(first["loc"])
         raise BundleError(f"{name} is invalid at {where or 'the top'}: {first['msg']}") from None
     if not is_sealed(raw):
         raise changed(name)
     return found
+
+
+def place_of(location: tuple[str | int, ...]) -> str:
+    """The place in a document where pydantic found an error, written as a path of keys.
+
+    Evidence may be of several types. There pydantic adds the name of a type, which is no key.
+
+    >>> place_of(("threshold", "evidence", "HeldOutEvidence")), place_of(("views", 0))
+    ('threshold.evidence', 'views.0')
+    """
+    return ".".join(str(part) for part in location if not str(part).endswith("Evidence"))
 
 
 def sealed_document(model: BaseModel) -> bytes:

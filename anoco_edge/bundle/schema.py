@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from anoco_edge.bundle.evidence import Evidence, NoEvidence
 from anoco_edge.images.contract import InputContract, Length, Tiles
 
 SCHEMA_VERSION = 1
@@ -100,7 +101,7 @@ class Manifest(_Model):
     tools: dict[str, str]
     backbone: Backbone
     input: InputContract
-    parity: dict[str, Any]
+    parity: dict[str, JsonValue]  # the report of export, which this package does not interpret
     files: tuple[FileRecord, ...]
     plans: tuple[Plan, ...] = ()
 
@@ -168,7 +169,7 @@ class Threshold(_Model):
 
     kind: Literal["none", "provisional", "conformal", "manual"] = "none"
     value: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    evidence: dict[str, Any] = Field(default_factory=dict)
+    evidence: Evidence = NoEvidence()
 
     @model_validator(mode="after")
     def _value_fits_kind(self) -> Threshold:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from anoco_edge.bundle.evidence import ConformalEvidence
 from anoco_edge.bundle.schema import Product
 from anoco_edge.conformal import percent
 from anoco_edge.drift.limits import (
@@ -199,7 +200,8 @@ def why_off(product: Product, threshold: float | None) -> str | None:
 def promise(product: Product) -> str:
     """The false-alarm rate in words."""
     rate = f"at most {percent(FALSE_ALARMS)} of undisturbed runs of {HORIZON:,} good parts warn"
-    if product.threshold.evidence.get("exact") is False:
+    evidence = product.threshold.evidence
+    if isinstance(evidence, ConformalEvidence) and not evidence.exact:
         return f"{rate}, if the parts that calibrated were still a fair sample"
     return rate
 

@@ -14,6 +14,12 @@ import numpy as np
 
 from anoco_edge.bundle import Product, Threshold
 from anoco_edge.bundle.baseline import LEAST_PICTURES, BaselineGrid
+from anoco_edge.bundle.evidence import (
+    HeldOutEvidence,
+    LeaveOneOutEvidence,
+    LostCalibrationEvidence,
+    ProvisionalEvidence,
+)
 from anoco_edge.bundle.schema import Baseline, Calibration, CalibrationPicture, FileRecord
 from anoco_edge.conformal import (
     Conformal,
@@ -104,8 +110,9 @@ def settle(
     if draft.calibration is None:
         if manual:
             return ThresholdUpdate(draft.threshold, notes=(_by_hand(draft),))
-        if (why := draft.threshold.evidence.get("lost")) is not None:
-            return _lost(draft, why)  # until `calibrate`, or --threshold 0
+        if isinstance(draft.threshold.evidence, LostCalibrationEvidence):
+            # It stays lost until `calibrate`, or until the threshold is computed on request.
+            return _lost(draft, draft.threshold.evidence.lost)
         return _doubt_references(draft, provisional_threshold(draft_scorer, load), matcher)
     if not _kept(draft.calibration):
         return _lost(draft, "its calibration pictures were not kept, so they cannot be scored anew")
@@ -217,10 +224,24 @@ def threshold_of(
     )
     alike = len(pictures) if found_by_likeness(pictures) else 0
     grouped = len(parts) < len(scored)
-    threshold = _threshold(draft_scorer, found, "held-out pictures", findings, grouped, alike)
-    threshold.evidence["pictures"] = len(pictures)
-    aside = _set_aside(draft_scorer.draft, calibration)
-    return _chosen_from(threshold, len(aside)) if aside else threshold
+    exact, doubts = not findings.doubts, findings.doubts
+    words = describe(found, exact=True, groups=grouped, alike=alike, doubts=doubts)
+    if aside := _set_aside(draft_scorer.draft, calibration):
+        exact, words = False, f"{words} {_chosen_from(len(aside))}"
+    evidence = HeldOutEvidence(
+        method="held-out pictures",
+        exact=exact,
+        asked=found.asked,
+        false_reject=found.false_reject,
+        interval=found.interval,
+        parts=found.parts,
+        order=found.order,
+        words=words,
+        doubts=doubts,
+        parts_found=findings.parts_found,
+        pictures=len(pictures),
+    )
+    return _threshold(draft_scorer, found, evidence)
 
 
 def provisional_threshold(draft_scorer: DraftScorer, load: Load) -> Threshold:
@@ -238,47 +259,38 @@ def _from_references(
 ) -> ThresholdUpdate:
     scores = list(draft_scorer.leave_one_out(range(len(draft_scorer.draft.references))))
     found = conformal_threshold(scores, asked.false_reject, accept_fewer=asked.accept_fewer)
-    threshold = _threshold(draft_scorer, found, "leave-one-picture-out", findings)
-    threshold.evidence["scores"] = scores
+    evidence = LeaveOneOutEvidence(
+        method="leave-one-picture-out",
+        exact=False,
+        asked=found.asked,
+        false_reject=found.false_reject,
+        interval=found.interval,
+        parts=found.parts,
+        order=found.order,
+        words=describe(found, exact=False, doubts=findings.doubts),
+        doubts=findings.doubts,
+        scores=tuple(scores),
+    )
+    threshold = _threshold(draft_scorer, found, evidence)
     return ThresholdUpdate(threshold, asked, notes=_doubt_notes(findings))
 
 
 def _threshold(
-    draft_scorer: DraftScorer,
-    found: Conformal,
-    method: str,
-    findings: Findings,
-    groups: bool = False,
-    alike: int = 0,
+    draft_scorer: DraftScorer, found: Conformal, evidence: HeldOutEvidence | LeaveOneOutEvidence
 ) -> Threshold:
-    from_pictures = method == "held-out pictures"
-    doubts = findings.doubts
     # Good parts may have no score at all: with a baseline, or where they are alike to the pixel.
     least = rounding(draft_scorer.bank, draft_scorer.draft)
-    evidence: dict[str, Any] = {
-        "method": method,
-        "exact": from_pictures and not doubts,
-        "asked": found.asked,
-        "false_reject": found.false_reject,
-        "interval": list(found.interval),
-        "parts": found.parts,
-        "order": found.order,
-        "words": describe(found, exact=from_pictures, groups=groups, alike=alike, doubts=doubts),
-        **findings.evidence(),
-    }
     return Threshold(kind="conformal", value=max(found.threshold, least), evidence=evidence)
 
 
-def _chosen_from(threshold: Threshold, taken: int) -> Threshold:
+def _chosen_from(taken: int) -> str:
     """Which parts became references was a choice, and often of the worst: those left are no longer
     a fair sample."""
-    words = (
-        f"{threshold.evidence['words']} But {taken} of the parts that calibrated became "
+    return (
+        f"But {taken} of the parts that calibrated became "
         f"reference{'s' if taken > 1 else ''} since, so this no longer holds exactly: calibrate "
         "again with other parts."
     )
-    evidence = {**threshold.evidence, "exact": False, "words": words}
-    return threshold.model_copy(update={"evidence": evidence})
 
 
 def _energies(
@@ -336,7 +348,8 @@ def _doubt_references(
     draft: Product, threshold: Threshold, matcher: Callable[[], PartMatcher]
 ) -> ThresholdUpdate:
     """A provisional threshold from frames of one part knows nothing about other good parts."""
-    if len(draft.references) < 2 or threshold.value is None:
+    evidence = threshold.evidence
+    if len(draft.references) < 2 or not isinstance(evidence, ProvisionalEvidence):
         return ThresholdUpdate(threshold)
     if not matcher().references_are_one_part():
         return ThresholdUpdate(threshold)
@@ -344,8 +357,8 @@ def _doubt_references(
         f"{references_in_doubt(draft)}: the provisional threshold rests on how its pictures differ "
         "and is far too low for other good parts; teach other parts, or run: anoco-edge calibrate"
     )
-    evidence = {**threshold.evidence, "words": words, "doubts": [references_in_doubt(draft)]}
-    return ThresholdUpdate(threshold.model_copy(update={"evidence": evidence}), notes=(words,))
+    doubted = evidence.model_copy(update={"words": words, "doubts": (references_in_doubt(draft),)})
+    return ThresholdUpdate(threshold.model_copy(update={"evidence": doubted}), notes=(words,))
 
 
 def _low_scores(draft_scorer: DraftScorer, scores: Mapping[str, float]) -> tuple[str, ...]:
@@ -409,4 +422,5 @@ def _lost(draft: Product, why: str, waiting: Calibration | None = None) -> Thres
         note = f"the calibration cannot be repeated: {why}"
         return ThresholdUpdate(draft.threshold, waiting, notes=(note, _by_hand(draft)))
     note = f"verdicts will be 'uncalibrated': {why}; run: anoco-edge calibrate"
-    return ThresholdUpdate(Threshold(evidence={"lost": why}), waiting, notes=(note,))
+    uncalibrated = Threshold(evidence=LostCalibrationEvidence(lost=why))
+    return ThresholdUpdate(uncalibrated, waiting, notes=(note,))

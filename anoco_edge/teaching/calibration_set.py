@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from anoco_edge.bundle import Product
+from anoco_edge.bundle.evidence import (
+    ConformalEvidence,
+    HeldOutEvidence,
+    ManualEvidence,
+    NoEvidence,
+    ProvisionalEvidence,
+    ThresholdEvidence,
+)
 from anoco_edge.bundle.schema import Calibration, CalibrationPicture
 from anoco_edge.conformal import parts_needed
 from anoco_edge.errors import PictureError, UsageError
@@ -26,19 +33,20 @@ class Findings:
     """Why the parts may be fewer than they seem: no rate is promised then."""
     notes: tuple[str, ...] = ()
 
-    def evidence(self) -> dict[str, Any]:
-        """As a threshold keeps it."""
-        kept: dict[str, Any] = {"doubts": list(self.doubts)} if self.doubts else {}
-        if self.parts_found is not None:
-            kept["parts_found"] = self.parts_found
-        return kept
+    def manual_evidence(self) -> ManualEvidence | NoEvidence:
+        """The findings as a threshold that a person sets keeps them."""
+        if not self.doubts and self.parts_found is None:
+            return NoEvidence()
+        return ManualEvidence(doubts=self.doubts, parts_found=self.parts_found)
 
     @staticmethod
-    def kept(evidence: Mapping[str, Any]) -> Findings:
-        """From the evidence of a threshold that rests on the same pictures."""
-        return Findings(
-            parts_found=evidence.get("parts_found"), doubts=tuple(evidence.get("doubts", ()))
-        )
+    def from_evidence(evidence: ThresholdEvidence) -> Findings:
+        """The findings that a threshold keeps, which rests on the same pictures."""
+        if isinstance(evidence, (HeldOutEvidence, ManualEvidence)):
+            return Findings(parts_found=evidence.parts_found, doubts=evidence.doubts)
+        if isinstance(evidence, (ConformalEvidence, ProvisionalEvidence)):
+            return Findings(doubts=evidence.doubts)
+        return Findings()
 
 
 def ask_calibration(

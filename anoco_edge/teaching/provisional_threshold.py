@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anoco_edge.bundle.bank import Bank
+from anoco_edge.bundle.evidence import EqualReferencesEvidence, ProvisionalEvidence
 from anoco_edge.bundle.schema import Product, Threshold
 
 # A held-out picture meets one reference less than a part on the line will, so its score is already
@@ -66,12 +67,9 @@ def provisional(method: str, scores: Sequence[float], bank: Bank, product: Produ
     worst = max(scores)
     # Pictures without a difference that the backbone sees: nothing was learnt about spread.
     if worst <= rounding(bank, product):
-        return Threshold(kind="none", evidence={"method": method, "scores": list(scores)})
-    return Threshold(
-        kind="provisional",
-        value=worst * MARGIN,
-        evidence={"method": method, "scores": list(scores), "margin": MARGIN},
-    )
+        return Threshold(evidence=EqualReferencesEvidence(method=method, scores=tuple(scores)))
+    evidence = ProvisionalEvidence(method=method, scores=tuple(scores), margin=MARGIN)
+    return Threshold(kind="provisional", value=worst * MARGIN, evidence=evidence)
 
 
 def rounding(bank: Bank, product: Product) -> float:

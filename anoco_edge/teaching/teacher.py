@@ -341,10 +341,12 @@ class Teacher:
         if settings.threshold:
             # The value was checked by the draft. What was found about the calibration pictures
             # must outlive a threshold by hand: the calibrated one may come back.
-            found = {}
+            known = Findings()
             if draft.calibration is not None:
-                found = Findings.kept(draft.threshold.evidence).evidence()
-            manual = Threshold(kind="manual", value=settings.threshold, evidence=found)
+                known = Findings.from_evidence(draft.threshold.evidence)
+            manual = Threshold(
+                kind="manual", value=settings.threshold, evidence=known.manual_evidence()
+            )
             draft = draft.model_copy(update={"threshold": manual})
         elif settings.threshold == 0:
             draft = draft.model_copy(update={"threshold": Threshold()})
@@ -359,7 +361,7 @@ class Teacher:
             if settings.threshold != 0:
                 return ThresholdUpdate(draft.threshold, calibration, draft.baseline, grid)
             if calibration is not None and calibration.pictures:
-                findings = Findings.kept(old.threshold.evidence)
+                findings = Findings.from_evidence(old.threshold.evidence)
                 threshold = threshold_of(draft_scorer, calibration, findings)
                 return ThresholdUpdate(threshold, calibration, draft.baseline, grid)
         self._progress("threshold")

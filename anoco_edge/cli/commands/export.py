@@ -377,9 +377,11 @@ def _show(exported: ExportedBundle) -> None:
     if exported.exported.variant:
         note(exported.exported.variant)
     warn_if_random(bundle)
-    half = bundle.manifest.parity.get("half", {}).get("islands", {})
-    for island in (name for name, found in half.items() if not found):
-        note(f"island {island}: this backbone has none")
+    half = bundle.manifest.parity.get("half")
+    islands = half.get("islands") if isinstance(half, dict) else None
+    for island, found in islands.items() if isinstance(islands, dict) else ():
+        if not found:
+            note(f"island {island}: this backbone has none")
     if exported.exported.terms:
         if not any(file.path.startswith("LICENSES/beside") for file in bundle.manifest.files):
             warn("no copy of the licence lay beside the weights: put LICENSE there, export again")
