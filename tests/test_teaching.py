@@ -550,9 +550,9 @@ def test_leave_one_picture_out_is_what_it_says(teacher: Teacher, metric: str, po
         scores.append(pool(found.energy, pooling))
     threshold = product.threshold
     assert threshold.kind == "provisional"
-    assert threshold.evidence["method"] == "leave-one-picture-out"
-    np.testing.assert_allclose(threshold.evidence["scores"], scores, rtol=1e-3, atol=1e-9)
-    assert threshold.value == pytest.approx(MARGIN * max(threshold.evidence["scores"]))
+    assert threshold.evidence.method == "leave-one-picture-out"
+    np.testing.assert_allclose(threshold.evidence.scores, scores, rtol=1e-3, atol=1e-9)
+    assert threshold.value == pytest.approx(MARGIN * max(threshold.evidence.scores))
     assert len({round(s, 9) for s in scores}) == 3
 
 
@@ -561,7 +561,7 @@ def test_leaving_out_covers_first_and_last_of_many_pictures(teacher: Teacher) ->
     odd[20:60, 24:72] = 255
     pictures = [*frames(*range(1, MOST_HELD_OUT + 8)), NewPicture.from_array("odd", odd)]
     threshold = teacher.enroll(pictures).product.threshold
-    scores = threshold.evidence["scores"]
+    scores = threshold.evidence.scores
     assert len(scores) == MOST_HELD_OUT and scores[-1] > 10 * scores[0]
     assert threshold.value == MARGIN * scores[-1]
 
@@ -578,7 +578,7 @@ def test_one_reference_is_compared_with_its_gentle_variations(
     assert threshold.kind == "provisional" and threshold.value == pytest.approx(
         MARGIN * max(scores), rel=1e-3
     )
-    assert "only reference" in threshold.evidence["method"]
+    assert "only reference" in threshold.evidence.method
     again = Teacher.open(make_tiny_bundle(tmp_path / "again.anoco").path).enroll(frames(1))
     assert again.product.threshold == threshold
     # Reading the picture back from the bundle gives the same threshold as the fresh pixels.
@@ -625,6 +625,6 @@ def test_pictures_without_any_spread_give_no_threshold(
     settings = Settings({"metric": metric}, region=[(16, 16), (64, 64)])  # without that pixel
     product = teacher.enroll(pictures, settings=settings).product
     assert product.threshold.kind == "none" and product.threshold.value is None
-    assert len(product.threshold.evidence["scores"]) == 2
+    assert len(product.threshold.evidence.scores) == 2
     result = Detector.open(tiny_bundle.path).inspect(textured_picture(5, 64, 64))
     assert result.verdict == "uncalibrated" and result.ratio is None and result.regions == ()
