@@ -10,6 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, mo
 
 from anoco_edge.bundle.evidence import Evidence, NoEvidence
 from anoco_edge.images.contract import InputContract, Length, Tiles
+from anoco_edge.scoring.pooling import Pooling
+from anoco_edge.scoring.types import Metric
 
 SCHEMA_VERSION = 1
 
@@ -22,8 +24,18 @@ def _inside(path: str) -> str:
     return path
 
 
+def is_product_name(name: str) -> bool:
+    """Whether a product may have this name, which is also the name of its folder.
+
+    >>> is_product_name("größe-2.b"), is_product_name(".hidden"), is_product_name("a/b")
+    (True, False, False)
+    """
+    allowed = all(c.isalnum() or c in "-_." for c in name)
+    return bool(name) and not name.startswith(".") and allowed
+
+
 def _product_name(name: str) -> str:
-    if not name or name.startswith(".") or not all(c.isalnum() or c in "-_." for c in name):
+    if not is_product_name(name):
         raise ValueError(f"{name!r} is not a product name: letters, digits, '-', '_', '.'")
     return name
 
@@ -40,9 +52,8 @@ ProductName = Annotated[str, AfterValidator(_product_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # No Literal: that takes true and 1.0 for 1.
 SchemaVersion = Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]
-Metric = Literal["product", "l2", "cosine"]
-Pooling = Literal["max", "top5"]
 Tta = Literal["none", "references", "paper"]
+BankDtype = Literal["float16", "float32"]
 # Where a pixel of a view comes from: x' = a x + b y + c, y' = d x + e y + f, in pixels of the
 # canvas, whose first pixel reaches from 0 to 1.
 Affine = Annotated[tuple[float, float, float, float, float, float], AfterValidator(_invertible)]
@@ -206,5 +217,5 @@ class Product(_Model):
     coreset: Coreset | None = None
     references: tuple[Reference, ...] = ()
     bank: FileRecord | None = None
-    bank_dtype: Literal["float16", "float32"] = "float16"
+    bank_dtype: BankDtype = "float16"
     dropped_patches: int = Field(default=0, ge=0)
