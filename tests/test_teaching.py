@@ -21,7 +21,7 @@ from anoco_edge.errors import BundleError, PictureError, ScoringError, UsageErro
 from anoco_edge.images.preprocess import prepare
 from anoco_edge.scoring import pool, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-from anoco_edge.teaching.provisional_threshold import MARGIN, MOST_HELD_OUT, gentle_views
+from anoco_edge.teaching.provisional_threshold import MARGIN, MOST_HELD_OUT, mild_augmentations
 
 Pictures = Callable[[int], list[Path]]
 
@@ -571,7 +571,9 @@ def test_one_reference_is_compared_with_its_gentle_variations(
 ) -> None:
     product = teacher.enroll(frames(1)).product
     bank = features_of(teacher.bundle, textured_picture(1))
-    pixels = [prepare(v, teacher.bundle.manifest.input)[0] for v in gentle_views(frame(1).rgb)]
+    pixels = [
+        prepare(v, teacher.bundle.manifest.input)[0] for v in mild_augmentations(frame(1).rgb)
+    ]
     views = open_engine("auto", teacher.bundle).features(np.stack(pixels))
     scores = [score_patches(view, bank, scorer="reference").energy.max() for view in views]
     threshold = product.threshold
@@ -586,21 +588,21 @@ def test_one_reference_is_compared_with_its_gentle_variations(
     assert teacher.remove(["frame2"]).product.threshold == threshold
 
 
-def test_gentle_views_are_gentle_seeded_and_all_different() -> None:
+def test_mild_augmentations_are_gentle_seeded_and_all_different() -> None:
     picture = textured_picture(1)
-    views, again = gentle_views(picture), gentle_views(picture)
+    views, again = mild_augmentations(picture), mild_augmentations(picture)
     assert len({v.tobytes() for v in views} | {picture.tobytes()}) == len(views) + 1
     for view, same in zip(views, again, strict=True):
         np.testing.assert_array_equal(view, same)
         assert view.shape == picture.shape and view.dtype == np.uint8
 
 
-def test_gentle_views_move_a_corner_by_pixels_and_the_light_by_percents() -> None:
+def test_mild_augmentations_move_a_corner_by_pixels_and_the_light_by_percents() -> None:
     picture = np.zeros((80, 96, 3), np.uint8)
     picture[8:14, 8:14] = 200
     y, x = np.mgrid[0:80, 0:96]
     moved, light = [], []
-    for view in gentle_views(picture):
+    for view in mild_augmentations(picture):
         weight = view[..., 0].astype(float)
         centre = (weight * x).sum() / weight.sum(), (weight * y).sum() / weight.sum()
         moved.append(np.hypot(centre[0] - 10.5, centre[1] - 10.5))

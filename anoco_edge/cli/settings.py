@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -15,7 +15,7 @@ from anoco_edge.errors import UsageError
 from anoco_edge.scoring.pooling import Pooling
 from anoco_edge.scoring.types import Metric
 from anoco_edge.storage.regular_file import read_regular
-from anoco_edge.teaching import Settings, TileSettings
+from anoco_edge.teaching import ProductFields, Settings, TileSettings
 
 RoiOption = Annotated[
     str | None,
@@ -110,7 +110,7 @@ def read_settings(
             raise UsageError(f"{name.replace('_', '-')} is {value}", hint="give a finite number")
     given = {k: v for k, v in fields.items() if v is not None}
     return Settings(
-        given,
+        cast(ProductFields, given),
         region=parse_region(roi),
         mask=data,
         threshold=threshold,
