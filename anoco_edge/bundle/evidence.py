@@ -24,8 +24,8 @@ from pydantic import (
 class ThresholdEvidence(BaseModel):
     """The base of every kind of evidence.
 
-    A field that has a default and holds nothing is not written: the native library writes and
-    reads the same files, and older versions did not know some of these fields.
+    A field that has a default and holds nothing is not written, because older versions and the
+    native library write files without it. Dumps hold lists, as JSON does.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -43,7 +43,7 @@ class ThresholdEvidence(BaseModel):
         fields: dict[str, object] = serialize(self)
         known = type(self).model_fields
         return {
-            name: value
+            name: list(value) if isinstance(value, tuple) else value
             for name, value in fields.items()
             if name not in known or known[name].is_required() or value not in (None, (), [])
         }

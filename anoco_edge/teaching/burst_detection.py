@@ -42,9 +42,7 @@ SHIFTED = 1.3
 MOST_ALIKE = 0.6
 NOISE = 4.0  # gray levels: a bright industrial camera has 1 to 2, with high gain up to 8
 QUALITY = 60  # of JPEG; cameras are not set lower
-LARGEST = (
-    512  # longer side, in pixels, of the picture that gets noise; the figures above hold for it
-)
+LARGEST = 512  # longer side in pixels of a picture that gets noise; the figures above hold for it
 MOST_PERTURBED = 4  # references that get noise; one camera has much the same noise in all pictures
 FLATTEST = 0.25  # gray levels of contrast; less is rounding, which cannot be compared
 # The median distance between pictures over the median distance to the references: 0.68 to 1.02
@@ -181,7 +179,7 @@ class PartMatcher:
         return float(np.median(among) / np.median(across))
 
     def _connected(self, rows: Rows, codes: NDArray[np.intp]) -> list[int]:
-        """Find for every row the first row that a chain of near rows, or of equal codes, reaches."""
+        """Find for every row the first row that a chain of near rows or equal codes reaches."""
         part = np.full(len(rows), -1)
         for first in range(len(rows)):
             waiting = [first] if part[first] < 0 else []

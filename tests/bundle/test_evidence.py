@@ -80,6 +80,7 @@ def test_every_kind_that_is_written_has_a_type_and_stays_the_same_to_the_byte(
     product = read(evidence)
     assert type(product.threshold.evidence) is kind
     assert sealed_document(product) == document(evidence)
+    assert product.threshold.evidence.model_dump() == evidence
     again = Product.model_validate(product.model_dump(by_alias=True))
     assert again == product and sealed_document(again) == document(evidence)
 
