@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from golden.make_golden import GOLDEN, contents
+from make_golden import CURRENT, contents
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.commands.info import info
@@ -47,7 +47,7 @@ def cases(plan: Plan) -> Iterator[Case]:
         native = NativeReader()
     except NativeMissingError as why:
         yield Case("the native reader", not_executed=str(why))
-    bundles = [Path(shutil.copytree(GOLDEN / t, plan.folder / t)) for t in _TEMPLATES]
+    bundles = [Path(shutil.copytree(CURRENT / t, plan.folder / t)) for t in _TEMPLATES]
     rng = plan.rng()
     try:
         for path in bundles:

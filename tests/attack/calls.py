@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 from contextlib import suppress
-from ctypes import c_int32, c_size_t, c_void_p
+from ctypes import c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def export_tiny(*options: str) -> None:
 
 
 def _tiny_backbone(_name: str, workspace: Path, **_: Any) -> Any:
-    from tiny_bundle import _selftest
+    from tiny_bundle import selftest_content
 
     from anoco_edge.bundle import InputContract
     from anoco_edge.bundle.schema import Backbone, Weights
@@ -50,7 +50,7 @@ def _tiny_backbone(_name: str, workspace: Path, **_: Any) -> Any:
         parity=_parity(),
         files={
             "backbone.onnx": graph,
-            "selftest.safetensors": _selftest(model, 64, 64),
+            "selftest.safetensors": selftest_content(model, 64, 64),
             "LICENSES/NOTICE": NEW_NOTICE,
         },
         tools={},
@@ -107,10 +107,6 @@ class _one_line:
 # ---- a C program
 
 
-_OPEN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
-_CLOSE = ctypes.CFUNCTYPE(None, c_void_p)
-_REQUEST = ctypes.CFUNCTYPE(c_int32, c_void_p, ctypes.POINTER(c_void_p), c_void_p, c_size_t)
-_RUN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, ctypes.POINTER(c_void_p), c_void_p, c_size_t)
 _kept: list[Any] = []  # a backend is registered for good
 
 
@@ -129,7 +125,7 @@ def native_enroll(*seeds: str) -> None:
 def register_backend(model: bytes) -> None:
     """ONNX Runtime as the native library's backend: quick to open, unlike OpenVINO."""
     import onnxruntime
-    from test_native_enroll_faults import Backend
+    from native_backend import CLOSE, OPEN, REQUEST, RUN, Backend
 
     from anoco_edge.native.library import check, load_library
 
@@ -149,11 +145,11 @@ def register_backend(model: bytes) -> None:
 
     struct = Backend(
         name=b"onnx-callback",
-        open=_OPEN(lambda _u, _m, out, _t, _s: made(ctypes.cast(out, ctypes.POINTER(c_void_p)))),
-        close=_CLOSE(lambda _: None),
-        create_request=_REQUEST(lambda _e, out, _t, _s: made(out)),
-        destroy_request=_CLOSE(lambda _: None),
-        run=_RUN(run),
+        open=OPEN(lambda _u, _m, out, _t, _s: made(ctypes.cast(out, ctypes.POINTER(c_void_p)))),
+        close=CLOSE(lambda _: None),
+        create_request=REQUEST(lambda _e, out, _t, _s: made(out)),
+        destroy_request=CLOSE(lambda _: None),
+        run=RUN(run),
     )
     _kept.append(struct)
     library = load_library()

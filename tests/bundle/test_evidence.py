@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import GOLDEN
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.checksum import seal
@@ -25,9 +25,6 @@ from anoco_edge.bundle.evidence import (
 )
 from anoco_edge.errors import BundleError
 
-GOLDEN = next(
-    folder / "golden" for folder in Path(__file__).parents if (folder / "golden").is_dir()
-)
 CONFORMAL = {
     "exact": True,
     "asked": 0.4,
