@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
 
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.schema import Backbone, FileRecord, Manifest, Plan
@@ -26,7 +26,7 @@ def create_bundle(
     *,
     backbone: Backbone,
     contract: InputContract,
-    parity: Mapping[str, JsonValue],
+    parity: Mapping[str, object],
     tools: Mapping[str, str],
     files: Mapping[str, bytes | Path],
     plans: Sequence[Plan] = (),
@@ -48,7 +48,7 @@ def create_bundle(
         tools=dict(tools),
         backbone=backbone,
         input=contract,
-        parity=dict(parity),
+        parity=to_jsonable_python(dict(parity)),  # the report may hold tuples
         files=tuple(_record(name, data) for name, data in sorted(files.items())),
         plans=tuple(plans),
     )
