@@ -100,9 +100,9 @@ class Bank:
         try:
             references, kept = References.of(features)
         except ScoringError as error:
-            raise BundleError(f"{name}: {error.what}", hint="enrol the references again") from None
+            raise BundleError(f"{name}: {error.what}", hint="enroll the references again") from None
         if len(kept) < len(features):
-            raise BundleError(f"{name} contains patches of zero norm", hint="enrol again")
+            raise BundleError(f"{name} contains patches of zero norm", hint="enroll the references again")
         return Bank(references, index.reference, index.view, index.row, index.col)
 
 
