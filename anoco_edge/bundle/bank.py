@@ -102,7 +102,9 @@ class Bank:
         except ScoringError as error:
             raise BundleError(f"{name}: {error.what}", hint="enroll the references again") from None
         if len(kept) < len(features):
-            raise BundleError(f"{name} contains patches of zero norm", hint="enroll the references again")
+            raise BundleError(
+                f"{name} contains patches of zero norm", hint="enroll the references again"
+            )
         return Bank(references, index.reference, index.view, index.row, index.col)
 
 

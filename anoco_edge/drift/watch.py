@@ -24,7 +24,6 @@ import numpy as np
 
 from anoco_edge.bundle.evidence import ConformalEvidence
 from anoco_edge.bundle.schema import Product
-from anoco_edge.conformal import percent
 from anoco_edge.drift.limits import (
     FALSE_ALARMS,
     HORIZON,
@@ -34,6 +33,7 @@ from anoco_edge.drift.limits import (
     rank_scores,
 )
 from anoco_edge.errors import UsageError
+from anoco_edge.scoring.conformal import percent
 
 State = Literal["steady", "higher", "lower", "blind"]
 BLIND = 50  # parts in a row of which none was good: there is nothing to compare any more

@@ -21,9 +21,9 @@ from anoco_edge.bundle.evidence import (
     ProvisionalEvidence,
 )
 from anoco_edge.bundle.schema import Baseline, Calibration, CalibrationPicture, FileRecord
-from anoco_edge.conformal import Conformal, conformal_threshold, describe, group_maxima
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.pipeline.energy import PictureEnergy
+from anoco_edge.scoring.conformal import Conformal, conformal_threshold, describe, group_maxima
 from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching.bank_builder import Load, Pixels
 from anoco_edge.teaching.burst_detection import PartMatcher

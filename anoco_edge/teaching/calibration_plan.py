@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from anoco_edge.bundle import Product
 from anoco_edge.bundle.baseline import LEAST_PICTURES
 from anoco_edge.bundle.schema import Calibration, CalibrationPicture
-from anoco_edge.conformal import best_rate, conformal_threshold, parts_needed, percent
 from anoco_edge.errors import UsageError
 from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.scoring.conformal import best_rate, conformal_threshold, parts_needed, percent
 from anoco_edge.teaching.calibration_set import groups_were_detected
 
 

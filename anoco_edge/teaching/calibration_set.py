@@ -16,8 +16,8 @@ from anoco_edge.bundle.evidence import (
     ThresholdEvidence,
 )
 from anoco_edge.bundle.schema import Calibration, CalibrationPicture
-from anoco_edge.conformal import parts_needed
 from anoco_edge.errors import PictureError, UsageError
+from anoco_edge.scoring.conformal import parts_needed
 from anoco_edge.teaching.burst_detection import NARROW, PartMatcher, Thumbnail
 from anoco_edge.teaching.new_pictures import NewPicture, separate_duplicates
 

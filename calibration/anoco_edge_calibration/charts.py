@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from anoco_edge.conformal import checked_scores
 from anoco_edge.errors import UsageError
+from anoco_edge.scoring.conformal import checked_scores
 from anoco_edge.text.plain_text import html_text
 from anoco_edge_calibration.tradeoff import Tradeoff
 
@@ -330,7 +330,7 @@ def histogram(
     """How the scores are spread, and where the threshold lies.
 
     `between` is shaded: the range within which the threshold is known to lie, as
-    `anoco_edge.conformal.score_range` gives it; an infinite end reaches the chart's edge.
+    `anoco_edge.scoring.conformal.score_range` gives it; an infinite end reaches the chart's edge.
 
     >>> "threshold 3" in histogram([1, 2, 3, 4], threshold=3, between=(2, 4)).svg()
     True

@@ -18,9 +18,9 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle, noisy_frame
 
 from anoco_edge.bundle import Threshold
-from anoco_edge.conformal import best_rate
 from anoco_edge.demo.render import MATERIALS, render
 from anoco_edge.errors import AnocoError, PictureError, UsageError
+from anoco_edge.scoring.conformal import best_rate
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from tests.attack.campaign import Case, Plan
 

@@ -22,13 +22,13 @@ from tiny_bundle import make_tiny_bundle, noisy_frame, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.generations import prune, undo
-from anoco_edge.conformal import conformal_threshold
 from anoco_edge.demo.render import render
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import BundleError, PictureError, ScoringError, StorageError, UsageError
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.scoring import pool, score_patches
+from anoco_edge.scoring.conformal import conformal_threshold
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 
 GOOD = tuple(range(100, 109))  # nine held-out parts; with a rate of 0.2 the 8th score is taken

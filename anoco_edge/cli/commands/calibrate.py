@@ -25,7 +25,6 @@ from anoco_edge.cli.options import (
 )
 from anoco_edge.cli.views.defects import Scored, read_defects, refuse_glob, score_defects
 from anoco_edge.cli.views.randomness import warn_if_random
-from anoco_edge.conformal import Conformal, group_maxima, parts_needed, percent
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import (
     BundleError,
@@ -33,6 +32,7 @@ from anoco_edge.errors import (
     StorageError,
     UsageError,
 )
+from anoco_edge.scoring.conformal import Conformal, group_maxima, parts_needed, percent
 from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.teaching import NewPicture, ProductChange, Teacher
 from anoco_edge.text.plain_text import utf8_text
