@@ -27,6 +27,8 @@ from anoco_edge.storage.hashes import sha256_bytes
 
 Points = Sequence[tuple[float, float]]
 
+_ENROL_FIRST = "enrol a picture of a good part first: anoco-edge enroll BUNDLE PICTURES"
+
 # The syntax of a call, because `lambda` cannot be the name of a class attribute.
 ProductFields = TypedDict(
     "ProductFields",
@@ -106,7 +108,7 @@ def draft_product(
         if not 0 <= threshold < float("inf"):
             raise UsageError(f"threshold is {threshold}", hint="give 0 or more; 0 computes it")
         if not references:
-            raise UsageError("a threshold needs a reference picture", hint="enrol first")
+            raise UsageError("a threshold needs a reference picture", hint=_ENROL_FIRST)
     fields: dict[str, object] = old.model_dump(by_alias=True) if old else {"name": name}
     fields.update(settings.fields)
     fields.update(
@@ -139,7 +141,8 @@ def draft_product(
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{where}: {first['msg']}") from None
+        hint = "give a value that this setting allows"
+        raise UsageError(f"{where}: {first['msg']}", hint=hint) from None
 
 
 def _plain_mask(data: bytes) -> bytes:
@@ -177,7 +180,7 @@ def tiles_for(
             raise UsageError("an overlap without tiles", hint="give --tiles or --tile-size too")
         return None
     if picture is None:
-        raise UsageError("tiles need a reference picture", hint="enrol first")
+        raise UsageError("tiles need a reference picture", hint=_ENROL_FIRST)
     return plan_tiles(window, picture, grid=asked.grid, size=asked.size, overlap=asked.overlap)
 
 
@@ -213,7 +216,7 @@ def _region(points: Points, references: Sequence[Reference]) -> Region | None:
     if not points:
         return None
     if not references:
-        raise UsageError("a region of interest needs a reference picture", hint="enrol first")
+        raise UsageError("a region of interest needs a reference picture", hint=_ENROL_FIRST)
     return region_from_pixels(points, references[0].width, references[0].height)
 
 

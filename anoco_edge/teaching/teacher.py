@@ -47,6 +47,15 @@ class ProductChange:
         """The change that a draft makes, or has made."""
         return ProductChange(draft.product, before, added, duplicates, draft.notes, draft)
 
+    def require_draft(self) -> Draft:
+        """Return the draft that makes the change. A change that only went back has none."""
+        if self.draft is None:
+            raise UsageError(
+                f"this change of product {self.product.name!r} has no draft to inspect with",
+                hint="ask the teacher for the change again with commit=False",
+            )
+        return self.draft
+
 
 class Teacher:
     """Changes the products of a bundle.
@@ -76,7 +85,7 @@ class Teacher:
 
     @staticmethod
     def open(
-        path: str | Path,
+        path: str | Path | Bundle,
         engine: str = "auto",
         scorer: str = "auto",
         *,
@@ -86,8 +95,9 @@ class Teacher:
         on_wait: Progress = lambda _: None,
         thinning: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> Teacher:
-        """Open a bundle to change its products; the engine must pass the self-test."""
-        bundle = Bundle.open(path)
+        """Open a bundle, by its path unless it is open already, and an engine that must pass the
+        bundle's self-test."""
+        bundle = path if isinstance(path, Bundle) else Bundle.open(path)
         opened = open_engine(engine, bundle, settings)
         check_engine(bundle, opened)
         return Teacher(
@@ -119,7 +129,8 @@ class Teacher:
             fresh, duplicates = separate_duplicates(pictures, old.references if old else ())
             if not fresh:
                 raise PictureError(
-                    f"nothing new: {', '.join(duplicates)}", hint="every picture is known already"
+                    f"nothing new: {', '.join(duplicates)}",
+                    hint="every picture is known already; give pictures of other parts",
                 )
             references = [*(old.references if old else ()), *(p.reference for p in fresh)]
             change = f"enroll {len(fresh)}"
@@ -222,7 +233,7 @@ class Teacher:
         if draft.bank is None:
             raise UsageError(
                 f"product {draft.product.name!r} would have no references",
-                hint="enrol pictures of good parts first",
+                hint="enrol pictures of good parts first, then judge others by them",
             )
         scorer = DraftScorer(
             self.engine,
