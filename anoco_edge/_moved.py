@@ -24,6 +24,7 @@ MODULES = {
     "anoco_edge.bench.rivals": "anoco_edge.diagnostics.bench.baselines",
     "anoco_edge.bundle.disk": "anoco_edge.storage.atomic_files",
     "anoco_edge.canvas": "anoco_edge.pipeline.tiling",
+    "anoco_edge.conformal": "anoco_edge.scoring.conformal",
     "anoco_edge.coreset": "anoco_edge.teaching.coreset",
     "anoco_edge.device_array": "anoco_edge.scoring.device_array",
     "anoco_edge.device_report": "anoco_edge.diagnostics.device_report",
@@ -82,6 +83,7 @@ NAMES = {
         for name in ("Fit", "MOST_LENGTH", "MOST_PATCHES", "MOST_PIXELS", "MOST_TILES")
     },
     "anoco_edge.canvas": {"Canvas": "anoco_edge.pipeline.tiling:Tiling"},
+    "anoco_edge.coreset": {"Chosen": "anoco_edge.teaching.coreset:CoresetSelection"},
     "anoco_edge.detector": {"Opening": "anoco_edge.detector:DetectorConfig"},
     "anoco_edge.energy": {"Seen": "anoco_edge.pipeline.energy:PatchFeatures"},
     "anoco_edge.geometry": {"Geometry": "anoco_edge.pipeline.patch_mask:PatchMask"},
@@ -103,6 +105,11 @@ NAMES = {
     },
     "anoco_edge.teaching": {"Taught": "anoco_edge.teaching.teacher:ProductChange"},
     "anoco_edge.teaching.teacher": {"Taught": "anoco_edge.teaching.teacher:ProductChange"},
+    "anoco_edge.threshold": {
+        "gentle_views": "anoco_edge.teaching.provisional_threshold:mild_augmentations",
+        "provisional": "anoco_edge.teaching.provisional_threshold:threshold_from_scores",
+        "rounding": "anoco_edge.teaching.provisional_threshold:rounding_limit",
+    },
     "anoco_edge.views": {"seen_patches": "anoco_edge.pipeline.augmentation:visible_patches"},
     "anoco_edge.witness": {"BankWitness": "anoco_edge.pipeline.evidence:EvidenceLookup"},
 }

@@ -1,4 +1,4 @@
-"""The bundle: one directory in which export, enrolment, calibration and inspection meet."""
+"""The bundle: the directory that export writes, teaching changes and inspection reads."""
 
 from anoco_edge.bundle.bank import Bank, BankIndex
 from anoco_edge.bundle.creation import create_bundle

@@ -1,4 +1,4 @@
-"""The reference bank: patch features of the good parts, and where each patch came from."""
+"""The reference bank: patch features of good parts, and the place that each patch comes from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ class BankIndex:
 
 @dataclass(frozen=True)
 class Bank:
-    """Rows of features; `reference`, `view`, `row`, `col` say which patch of which picture."""
+    """The features of all reference patches, one row for each patch.
+
+    `reference`, `view`, `row` and `col` say of which picture, of which view of it, and of which
+    row and column of the patch grid each patch is.
+    """
 
     references: References
     reference: NDArray[np.int32]
@@ -60,7 +64,7 @@ class Bank:
         return BankIndex(self.reference, self.view, self.row, self.col)
 
     def only(self, pictures: list[int]) -> Bank:
-        """The patches of these pictures, renumbered in this order."""
+        """The bank of these pictures alone, numbered in this order."""
         rows = [np.flatnonzero(self.reference == k) for k in pictures]
         take = np.concatenate(rows) if rows else np.empty(0, np.int64)
         counts = [len(r) for r in rows]
@@ -73,7 +77,7 @@ class Bank:
         )
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file."""
+        """The bank as the bytes of a safetensors file."""
         from safetensors.numpy import save
 
         tensors = {"features": self.references.features, "norms": self.references.norms}
@@ -83,7 +87,10 @@ class Bank:
 
     @staticmethod
     def from_bytes(data: bytes, name: str) -> Bank:
-        """Read a safetensors file; anything that could turn into a wrong score is refused."""
+        """Read a bank from the bytes of a safetensors file; `name` is the file's name in errors.
+
+        A bank that could lead to a wrong score is refused.
+        """
         tensors = read_tensors(data, f"{name} is not a reference bank")
         _check_names(set(tensors), name)
         features: Floats = tensors["features"]
@@ -93,9 +100,11 @@ class Bank:
         try:
             references, kept = References.of(features)
         except ScoringError as error:
-            raise BundleError(f"{name}: {error.what}", hint="enrol the references again") from None
+            raise BundleError(f"{name}: {error.what}", hint="enroll the references again") from None
         if len(kept) < len(features):
-            raise BundleError(f"{name} contains patches of zero norm", hint="enrol again")
+            raise BundleError(
+                f"{name} contains patches of zero norm", hint="enroll the references again"
+            )
         return Bank(references, index.reference, index.view, index.row, index.col)
 
 
@@ -106,7 +115,7 @@ def _check_names(names: set[str], bank: str) -> None:
 
 
 def join(banks: list[Bank]) -> Bank:
-    """One bank from several, the pictures numbered in sequence."""
+    """Join banks into one, in which the pictures are numbered in sequence."""
     starts = np.cumsum([0, *(int(b.reference.max()) + 1 for b in banks[:-1])])
     return Bank(
         References(

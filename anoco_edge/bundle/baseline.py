@@ -1,7 +1,8 @@
-"""What energy good parts have at each place, for parts that always lie in the same place.
+"""The energy that good parts usually have at each place, for parts that lie in a fixed place.
 
-An edge that never looks the same twice costs energy on every good part; taking that off leaves
-what is unusual *there*. Only the excess over mean + sigmas x spread counts.
+An edge that looks different in every picture has energy on every good part. Subtracting the usual
+energy of the place leaves what is unusual there: only the excess over mean + sigmas x spread
+counts.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from anoco_edge.errors import BundleError, ScoringError, UsageError
 
 Map = NDArray[np.float32]
 
-LEAST_PICTURES = 2  # for a spread; it is a rough one up to about ten
+LEAST_PICTURES = 2  # a spread needs two, and is only rough up to about ten
 
 
 @dataclass(frozen=True)
 class BaselineGrid:
-    """Mean and spread of the energy at every patch of the canvas."""
+    """The mean and the spread of the energy of good parts, for every patch of the grid."""
 
     mean: NDArray[np.float32]
     spread: NDArray[np.float32]
@@ -31,7 +32,7 @@ class BaselineGrid:
 
     @staticmethod
     def fit(grids: Iterable[Map], sigmas: float) -> BaselineGrid:
-        """From the energies of good parts (sample standard deviation).
+        """Compute the mean and the sample standard deviation of the energies of good parts.
 
         >>> grids = [np.full((1, 1), v, np.float32) for v in (1.0, 3.0)]
         >>> found = BaselineGrid.fit(grids, 3.0)
@@ -53,7 +54,7 @@ class BaselineGrid:
         return BaselineGrid(mean.astype(np.float32), spread.astype(np.float32), sigmas)
 
     def excess(self, energy: Map) -> Map:
-        """What is left of a grid of energies.
+        """Subtract the usual energy from a grid of energies; what would be negative becomes 0.
 
         >>> one = np.ones((1, 2), np.float32)
         >>> BaselineGrid(one, one, 3.0).excess(np.array([[3.0, 9.0]], np.float32)).tolist()
@@ -72,7 +73,7 @@ class BaselineGrid:
         return self.mean + np.float32(self.sigmas) * self.spread
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file."""
+        """The baseline as the bytes of a safetensors file."""
         from safetensors.numpy import save
 
         data: bytes = save({"mean": self.mean, "spread": self.spread})
@@ -80,7 +81,10 @@ class BaselineGrid:
 
     @staticmethod
     def from_bytes(data: bytes, sigmas: float, shape: tuple[int, int], name: str) -> BaselineGrid:
-        """Read a safetensors file; what could turn into a wrong score is refused."""
+        """Read a baseline from the bytes of a safetensors file; `name` is its name in errors.
+
+        A baseline that could lead to a wrong score is refused.
+        """
         tensors = read_tensors(data, f"{name} is not a baseline")
         good = set(tensors) == {"mean", "spread"} and all(
             t.dtype == np.float32 and t.shape == shape and np.isfinite(t).all() and (t >= 0).all()
@@ -92,8 +96,8 @@ class BaselineGrid:
 
 
 def _usable(mean: NDArray[np.floating], spread: NDArray[np.floating], sigmas: float) -> bool:
-    """Whether what is usual is a number everywhere: nothing exceeds infinity, so a defect there
-    would pass for good."""
+    """Whether the usual energy is a finite float32 number everywhere. Nothing exceeds infinity, so
+    a defect at such a place would go unnoticed."""
     with np.errstate(over="ignore"):
         usual = mean.astype(np.float64) + sigmas * spread.astype(np.float64)
     return bool((usual <= np.finfo(np.float32).max).all())

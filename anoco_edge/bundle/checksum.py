@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Mapping
 
 from anoco_edge.storage.hashes import sha256_bytes
 
@@ -16,8 +16,8 @@ _ZEROS = b"0" * 64
 _FIELD = re.compile(rb'"checksum": "([0-9a-f]{64})"')
 
 
-def seal(document: dict[str, Any]) -> bytes:
-    """Serialise `document`, whose checksum is filled in.
+def seal(document: Mapping[str, object]) -> bytes:
+    """Serialize `document` as JSON and fill in its checksum.
 
     >>> is_sealed(seal({"checksum": "", "a": 1}))
     True

@@ -1,4 +1,4 @@
-"""Writing a new bundle: whole, with what is taught to it at once, in its place by one rename."""
+"""Writing a new bundle: it is built beside its place and moved there by one rename."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.parity_report import ParityReport
@@ -26,7 +27,7 @@ def create_bundle(
     *,
     backbone: Backbone,
     contract: InputContract,
-    parity: ParityReport | Mapping[str, Any],
+    parity: ParityReport | Mapping[str, object],
     tools: Mapping[str, str],
     files: Mapping[str, bytes | Path],
     plans: Sequence[Plan] = (),
@@ -34,11 +35,12 @@ def create_bundle(
     prepare: Callable[[Bundle], object] | None = None,
     stage: Staging | None = None,
 ) -> Bundle:
-    """Write a new bundle: built beside its place, moved there by one rename.
+    """Write a new bundle, and return it opened.
 
-    `files` are contents, or paths of files to move in: those too large to hold in memory.
-    `prepare` is given the new bundle before it is moved, to teach it products. `stage` is where it
-    is built, for callers that have a staging folder already.
+    The bundle is built beside its place and moved there by one rename, so that there is never half
+    a bundle. `files` maps names to contents, or to paths of files to move into the bundle where
+    they are too large for memory. `prepare` gets the new bundle before it is moved, to add products
+    to it. `stage` is the folder to build it in, for callers that have a staging folder already.
     """
     if path.exists() and not overwrite:
         raise _exists(path)
@@ -47,7 +49,10 @@ def create_bundle(
         tools=dict(tools),
         backbone=backbone,
         input=contract,
-        parity=parity.to_json() if isinstance(parity, ParityReport) else dict(parity),
+        # A plain mapping may hold tuples, which JSON has no word for.
+        parity=parity.to_json()
+        if isinstance(parity, ParityReport)
+        else to_jsonable_python(dict(parity)),
         files=tuple(_record(name, data) for name, data in sorted(files.items())),
         plans=tuple(plans),
     )
@@ -58,13 +63,13 @@ def create_bundle(
             for name, data in contents.items():
                 _write_durably(stage.building / name, data)
         if prepare is not None:
-            with _named_as(stage.building, path):
+            with _errors_naming(stage.building, path):
                 prepare(Bundle.open(stage.building))
         _check_replaceable(path)
         with writing(str(path)):
             try:
                 stage.publish(replace=overwrite)
-            except FileExistsError:  # another process was quicker
+            except FileExistsError:  # another process wrote it first
                 raise _exists(path) from None
     return Bundle.open(path)
 
@@ -85,9 +90,12 @@ def _write_durably(target: Path, data: bytes | Path) -> None:
 
 
 @contextlib.contextmanager
-def _named_as(building: Path, path: Path) -> Iterator[None]:
-    """Errors name the place that the user gave, not the one where the bundle is built; and what was
-    committed there is gone with it."""
+def _errors_naming(building: Path, path: Path) -> Iterator[None]:
+    """Let errors name the place that the user gave in place of the one where the bundle is built.
+
+    What was committed in the bundle goes with it when an error removes the staging folder, so the
+    hint says that nothing was changed.
+    """
     try:
         yield
     except AnocoError as error:

@@ -1,16 +1,17 @@
-"""A bundle's JSON, from bytes to what it says: one strict definition for every reader.
+"""Reading and writing the JSON documents of a bundle, by one strict definition of JSON.
 
-The native reader (runtime/src/bundle/json_read.cpp) has the same: UTF-8 without a byte order mark,
-no key twice, integers of 64 bits, numbers that a double holds, whole surrogate pairs, at most 64
-lists and objects inside each other, at most 16 MiB. What is of another kind is refused as well:
-`true` is no number, "1" is not 1 and 1.0 is no integer; an integer may stand for a number.
+The native reader (runtime/src/bundle/json_read.cpp) follows the same definition: UTF-8 without a
+byte order mark, no key twice, integers of 64 bits, numbers that a double holds, whole surrogate
+pairs, at most 64 lists and objects inside each other, at most 16 MiB. A value of another type than
+the schema asks for is refused: `true` is no number, "1" is not 1 and 1.0 is no integer; but an
+integer may stand where a number is asked for.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -18,7 +19,7 @@ from anoco_edge.bundle.checksum import is_sealed, seal
 from anoco_edge.bundle.schema import SCHEMA_VERSION
 from anoco_edge.errors import BundleError, StorageError
 
-MOST_BYTES = 1 << 24  # of a document: thousands of pictures take one or two million
+MOST_BYTES = 1 << 24  # of a document; one of thousands of pictures has one or two million
 MOST_LEVELS = 64
 _INTEGERS = range(-(2**63), 2**63)
 _MOST_DIGITS = 20  # no integer of 64 bits has more; int() is slow for a million of them
@@ -26,8 +27,8 @@ _MOST_DIGITS = 20  # no integer of 64 bits has more; int() is slow for a million
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def parse_json(raw: bytes, name: str) -> Any:
-    """The value that a JSON text stands for; `name` is what an error calls the text.
+def parse_json(raw: bytes, name: str) -> object:
+    """Parse a JSON text; `name` is its name in errors.
 
     >>> parse_json(b'{"a": [1, 2.5]}', "a.json")
     {'a': [1, 2.5]}
@@ -45,7 +46,7 @@ def parse_json(raw: bytes, name: str) -> Any:
             parse_constant=_constant,
         )
         _check_levels(value)
-        # A lone surrogate comes in as an escape, and no text can hold it.
+        # JSON can escape half a surrogate pair, which no UTF-8 text can hold.
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError:
         raise BundleError(f"{name} is not JSON: the text is not UTF-8") from None
@@ -59,7 +60,7 @@ def parse_json(raw: bytes, name: str) -> Any:
 
 
 def read_document(raw: bytes, model: type[Model], name: str) -> Model:
-    """A manifest or a product from its bytes; anything odd is a BundleError.
+    """Read a manifest or a product from its bytes; a document that is not valid is a BundleError.
 
     >>> from anoco_edge.bundle.schema import Product
     >>> read_document(b"{}", Product, "product.json")
@@ -79,28 +80,39 @@ def read_document(raw: bytes, model: type[Model], name: str) -> Model:
             hint="update anoco-edge",
         )
     try:
-        # Validated before the seal is checked: "points outside" says more than "was changed".
+        # The fields are checked before the checksum: what is wrong with a field says more than
+        # that some byte was changed.
         found = model.model_validate_json(raw, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = place_of(first["loc"])
         raise BundleError(f"{name} is invalid at {where or 'the top'}: {first['msg']}") from None
     if not is_sealed(raw):
         raise changed(name)
     return found
 
 
+def place_of(location: tuple[str | int, ...]) -> str:
+    """The place in a document where pydantic found an error, written as a path of keys.
+
+    Evidence may be of several types. There pydantic adds the name of a type, which is no key.
+
+    >>> place_of(("threshold", "evidence", "HeldOutEvidence")), place_of(("views", 0))
+    ('threshold.evidence', 'views.0')
+    """
+    return ".".join(str(part) for part in location if not str(part).endswith("Evidence"))
+
+
 def sealed_document(model: BaseModel) -> bytes:
-    """The bytes to write for a manifest or a product.
+    """Write a manifest or a product as bytes, checksum included.
 
     >>> from anoco_edge.bundle.schema import Product
     >>> part = Product(name="part", generation=1, changed="today", change="made")
     >>> read_document(sealed_document(part), Product, "product.json").name
     'part'
     """
-    document: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
-    raw = seal(document)
-    if len(raw) > MOST_BYTES:  # written, it could not be read again
+    raw = seal(model.model_dump(mode="json", by_alias=True))
+    if len(raw) > MOST_BYTES:  # no reader would take it
         raise StorageError(
             f"a document of {len(raw)} bytes is too large, at most {MOST_BYTES} are read",
             hint="take fewer references or calibration pictures; nothing was changed",
@@ -109,14 +121,14 @@ def sealed_document(model: BaseModel) -> bytes:
 
 
 def changed(name: str) -> BundleError:
-    """The error for a file whose content is not what its hash says."""
+    """Make the error for a file whose content differs from its recorded hash."""
     return BundleError(
         f"{name} is not what was written: its checksum differs",
         hint="the bundle is damaged or was edited: copy or make it again",
     )
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) < len(pairs):
         seen: set[str] = set()
@@ -143,8 +155,9 @@ def _constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
 
 
-def _check_levels(value: Any) -> None:
-    """Level by level rather than by recursion, which a deep document would exhaust."""
+def _check_levels(value: object) -> None:
+    """Refuse a document that is nested too deeply. It is walked level by level, because recursion
+    would exhaust the stack."""
     level, containers = 0, [value]
     while containers := [c for c in containers if isinstance(c, (dict, list))]:
         level += 1

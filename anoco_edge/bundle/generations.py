@@ -1,7 +1,8 @@
-"""Changing a product: commit, undo, prune. The rename of product.json is the commit.
+"""Changing a product: commit, undo and prune. The rename of product.json is the commit.
 
-Each step is on the disk before the one that relies on it: new files and the folders that hold
-their names, then history, then product.json. So a power cut leaves what a kill leaves.
+Each step is on the disk before the next step, which relies on it: first new files and the folders
+that hold their names, then history, then product.json. So a power cut leaves the same state as a
+killed process.
 """
 
 from __future__ import annotations
@@ -27,29 +28,30 @@ from anoco_edge.storage.durability import NotDurableError, committed
 from anoco_edge.storage.locks import LOCK
 
 _CURRENT = "product.json"
-# The names that commits give: a picture and a mask by their hash, the rest by generation.
+# The names of files that commits write: pictures and masks have their hash, the rest a generation.
 _WRITTEN = re.compile(
     r"history/product-[0-9]+\.json|bank-[0-9]+\.safetensors"
     r"|(references|calibration)/[0-9a-f]{16}(\.[^/]*)?|mask-[0-9a-f]{16}\.png"
     r"|baseline-[0-9]+\.safetensors"
 )
 _HISTORY = re.compile(r"history/product-[0-9]+\.json")
-_PATH = re.compile(rb'"path"\s*:\s*"([^"]*)"')  # of a file, in a document
+_PATH = re.compile(rb'"path"\s*:\s*"([^"]*)"')  # the path of a file, in a document
 
 
 def next_generation(bundle: Bundle, name: str) -> int:
-    """One more than any generation ever written that is still there."""
-    # A kill between bank and history leaves a bank without its history file.
+    """The number after the highest of any file that a generation has left in the folder."""
+    # A process that is killed between bank and history leaves a bank without its history file.
     written = [Path(file) for file in bundle.product_contents(name) if _WRITTEN.fullmatch(file)]
     numbers = [number for path in written if (number := generation_of(path)) is not None]
     return max(numbers, default=0) + 1
 
 
 def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None:
-    """New files first, each durable; then history; then product.json by one rename.
+    """Commit a generation: write its new files, then history, then product.json by one rename.
 
-    The first generation writes its history last, so that history without a product.json says that
-    it was lost. The caller holds the lock. What fails before the rename takes its new files away.
+    The first generation writes its history last, so that history without a product.json shows that
+    the product.json was lost. The caller holds the lock. An error before the rename removes the new
+    files.
     """
     document = sealed_document(product)
     with writing(str(bundle.product_folder(product.name))), bundle.changing(product.name) as place:
@@ -57,7 +59,7 @@ def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None
         history = {}
         if product.parent is not None:
             before = history_path(product.parent)
-            if not folder.exists(before):  # a kill right after the very first commit
+            if not folder.exists(before):  # killed right after the first commit
                 history[before] = folder.read(_CURRENT, MOST_BYTES)
             history[history_path(product.generation)] = document
         _sweep(folder)
@@ -70,9 +72,9 @@ def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None
             _put(folder, history)
             folder.put(_CURRENT, document)
         except BaseException as error:
-            # The rename itself may have happened before the failure: then it is committed.
+            # Where the rename had happened before the error, the generation is committed.
             if not _is_current(folder, document):
-                _take_away(folder, fresh)
+                _remove(folder, fresh)
             elif isinstance(error, OSError):
                 raise NotDurableError(error.errno, error.strerror) from None
             raise
@@ -83,7 +85,7 @@ def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None
 
 
 def _put(folder: Directory, contents: Mapping[str, bytes]) -> None:
-    """Write files; they and their names are on the disk at the end."""
+    """Write files. When it returns, they and their names are on the disk."""
     for name, data in contents.items():
         folder.put(name, data)
     for above in sorted({PurePosixPath(name).parent.as_posix() for name in contents} - {"."}):
@@ -92,8 +94,8 @@ def _put(folder: Directory, contents: Mapping[str, bytes]) -> None:
         folder.sync()
 
 
-def _take_away(folder: Directory, names: list[str]) -> None:
-    """History goes first: a generation is never listed when its files are gone."""
+def _remove(folder: Directory, names: list[str]) -> None:
+    """Remove files, history first, so that no generation is listed whose files are gone."""
     history = [name for name in names if name.startswith("history/")]
     for name in history:
         folder.remove(name)
@@ -111,8 +113,8 @@ def _is_current(folder: Directory, document: bytes) -> bool:
 def _sweep(folder: Directory) -> None:
     """Remove what a killed process left: half-written files, and files that no generation names.
 
-    Nobody writes while the lock is held. Where a generation is damaged, nobody knows what it names,
-    and only half-written files go.
+    No other process writes while the lock is held. Where a generation is damaged, the files that it
+    names are not known, and only half-written files are removed.
     """
     files = folder.files()
     kept = _named_by_any(folder, files)
@@ -123,8 +125,8 @@ def _sweep(folder: Directory) -> None:
 
 
 def _named_by_any(folder: Directory, files: list[str]) -> set[str] | None:
-    """Every file that a generation relies on, and the generations themselves; None if one is
-    damaged. Their text is searched, not parsed: there may be hundreds."""
+    """The files that the generations name, and the generations themselves; None where a generation
+    is damaged. The documents are searched and not parsed, because there may be hundreds."""
     kept: set[str] = set()
     for file in files:
         if file == _CURRENT or _HISTORY.fullmatch(file):
@@ -136,7 +138,7 @@ def _named_by_any(folder: Directory, files: list[str]) -> set[str] | None:
 
 
 def undo(bundle: Bundle, name: str) -> Product:
-    """Go back to the generation before the current one. The caller holds the lock."""
+    """Make the generation before the current one the current one. The caller holds the lock."""
     current = bundle.product(name)
     folder = bundle.product_folder(name)
     if current.parent is None:
@@ -156,24 +158,31 @@ def undo(bundle: Bundle, name: str) -> Product:
 
 
 def prune(bundle: Bundle, name: str) -> list[Path]:
-    """Delete what the current generation does not need. The caller holds the lock."""
+    """Delete the files that the current generation does not need, and return their paths.
+
+    The caller holds the lock.
+    """
     folder = bundle.product_folder(name)
     current = bundle.product(name)
     keep = {_CURRENT, LOCK, history_path(current.generation)}
     keep |= {record.path for record in product_files(current)}
     with writing(str(folder)), bundle.changing(name) as place:
-        place.folder.sync()  # the current generation itself: nothing else will be left
-        doomed = [file for file in place.folder.files() if file not in keep and _ours(file)]
-        _take_away(place.folder, doomed)
+        place.folder.sync()  # the current generation, which is all that stays
+        obsolete = [
+            file
+            for file in place.folder.files()
+            if file not in keep and _is_written_by_commits(file)
+        ]
+        _remove(place.folder, obsolete)
         place.folder.sync()
-    return [folder / file for file in sorted(doomed, key=_history_first)]
+    return [folder / file for file in sorted(obsolete, key=_history_first)]
 
 
 def _history_first(name: str) -> tuple[bool, str]:
     return not name.startswith("history/"), name
 
 
-def _ours(name: str) -> bool:
-    """Only what we write is deleted; a file someone put there is theirs."""
+def _is_written_by_commits(name: str) -> bool:
+    """Whether commits write files of this name. Files that a person put there are not deleted."""
     temporary = PurePosixPath(name).name.startswith(TEMPORARY)
     return temporary or _WRITTEN.fullmatch(name) is not None

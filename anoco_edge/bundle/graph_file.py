@@ -1,12 +1,12 @@
-"""What an ONNX graph may hold, checked before an engine sees it; without the onnx package.
+"""Checking an ONNX graph before an engine opens it, without the onnx package.
 
-An engine follows a graph wherever it points: onnxruntime finds external weights from the working
-directory, openvino at any absolute path. So a graph of a bundle takes weights from itself and from
-files that the manifest lists and hashes, has no operators but the standard ones, no graphs inside
-nodes (Loop, If, Scan) and no functions, and declares the input and output that the manifest
-promises. `runtime/src/bundle/onnx_graph.cpp` makes the same checks.
+An engine opens every file that a graph names: onnxruntime looks for external weights from the
+working directory, openvino at any absolute path. So a graph of a bundle must take its weights from
+itself and from files that the manifest lists and hashes. It has only standard operators, no graphs
+inside nodes (Loop, If, Scan) and no functions, and it declares the input and the output that the
+manifest states. `runtime/src/bundle/onnx_graph.cpp` makes the same checks.
 
-A graph is a protobuf message. It is walked field by field; weights are skipped, not read.
+A graph is a protobuf message, which is walked field by field. Weights are skipped and not read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from anoco_edge.errors import BundleError
 from anoco_edge.images.contract import InputContract
 
 MOST_FIELDS = 1_000_000
-"""Graphs that we export have fewer than 100,000; a file made of tiny fields would take hours."""
+"""The most fields that are walked. Exported graphs have fewer than 100,000; a file made of tiny
+fields would take hours."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MOST_TEXT = 4096  # bytes of a name that we look at
-_SHOWN_TEXT = 80  # characters of it in an error
+_MOST_TEXT = 4096  # bytes of a name that is read
+_QUOTED_TEXT = 80  # characters of a name in an error
 _WINDOW = 1 << 16  # bytes of a large file in memory at a time
-_ORT_FORMAT = b"ORTM"  # ONNX Runtime reads bytes with this at 4 as a format of its own
+_ORT_FORMAT = b"ORTM"  # bytes 4 to 8 of a file in ONNX Runtime's own format
 
 _FLOAT, _UINT8 = 1, 2
 # Bytes of a number, by TensorProto.DataType; strings and packed types cannot be external.
@@ -40,7 +41,7 @@ _STANDARD = (b"", b"ai.onnx")
 
 
 class _Bytes(Protocol):
-    """The content of a file, wherever it is."""
+    """The content of a file, in memory or on disk."""
 
     def __len__(self) -> int: ...
 
@@ -51,7 +52,7 @@ class _Bytes(Protocol):
 
 @dataclass(frozen=True)
 class _Message:
-    """The fields of a message that we look at, by number: their wire type, and which come once."""
+    """The fields of a message that are checked: wire types by number, and which must not repeat."""
 
     title: str
     wires: Mapping[int, int]
@@ -94,7 +95,9 @@ _DIMENSION = _message("a dimension", {1: _VARINT, 2: _BYTES})
 def check_graph(
     graph: bytes | Path, name: str, contract: InputContract, data_files: Mapping[str, int]
 ) -> None:
-    """Raise BundleError unless an engine may open the graph; `data_files` are sizes by name.
+    """Raise BundleError unless an engine may open the graph.
+
+    `data_files` holds the sizes of the files with external weights, by their names.
 
     >>> contract = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
     >>> check_graph(b"", "backbone.onnx", contract, {})
@@ -126,7 +129,8 @@ class _InMemory:
 
 
 class _OnDisk:
-    """Read in pieces: a graph may be larger than memory, and a failing disk is an OSError."""
+    """A file that is read in pieces, because a graph may be larger than memory. A failing disk
+    raises an OSError, where a memory map would end the process."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor, self._size = descriptor, size
@@ -153,7 +157,7 @@ class _OnDisk:
 
 
 class _Walk:
-    """One pass over one graph. Values of fields are numbers, or where their bytes start and end."""
+    """One pass over one graph. A field has a number as value, or the range of its bytes."""
 
     def __init__(
         self, content: _Bytes, name: str, contract: InputContract, data_files: Mapping[str, int]
@@ -211,7 +215,7 @@ class _Walk:
             if number == 4:
                 operator = self._text(start_, end_)
                 if operator in _CONTROL_FLOW:
-                    self._refuse(f"contains the operator {_shown(operator)}")
+                    self._refuse(f"contains the operator {_quoted(operator)}")
             elif number == 7:
                 self._check_domain(self._text(start_, end_))
             elif number == 5:
@@ -251,27 +255,27 @@ class _Walk:
             elif number == 14:
                 location = start_
         if location > 1:
-            self._broken(f"tensor {_shown(name)} has its data at location {location}")
+            self._broken(f"tensor {_quoted(name)} has its data at location {location}")
         if location or entries:
             if raw or not location:
-                self._broken(f"tensor {_shown(name)} has its data in two places")
+                self._broken(f"tensor {_quoted(name)} has its data in two places")
             self._external(name, entries, kind, dims)
 
     def _external(
         self, name: bytes, entries: list[tuple[int, int]], kind: int, dims: list[int]
     ) -> None:
         found: dict[bytes, bytes] = {}
-        whose = f"tensor {_shown(name)}"
+        whose = f"tensor {_quoted(name)}"
         for start, end in entries:
             key, value = self._entry(start, end)
             if key in found or key not in (b"location", b"offset", b"length", b"checksum"):
-                self._broken(f"{whose} has external data with {_shown(key)}")
+                self._broken(f"{whose} has external data with {_quoted(key)}")
             found[key] = value
         place = found.get(b"location", b"")
         size = self._data_files.get(place.decode(errors="replace"))
         if size is None:
             self._refuse(
-                f"takes {whose} from {_shown(place)}, which is no weights file of the manifest"
+                f"takes {whose} from {_quoted(place)}, which is no weights file of the manifest"
             )
         offset = self._whole_number(found.get(b"offset", b"0"), whose)
         length = self._whole_number(found.get(b"length", b""), whose)
@@ -280,7 +284,7 @@ class _Walk:
         if length != _product(dims, _NUMBER_BYTES[kind]):
             self._broken(f"{whose} has {length} bytes of external data, its shape asks for others")
         if offset + length > size:
-            self._refuse(f"takes {whose} from beyond the end of {_shown(place)}")
+            self._refuse(f"takes {whose} from beyond the end of {_quoted(place)}")
 
     def _entry(self, start: int, end: int) -> tuple[bytes, bytes]:
         key = value = b""
@@ -301,7 +305,8 @@ class _Walk:
         wanted_type: int,
         wanted_shape: tuple[int, ...],
     ) -> None:
-        """One value of this name and type; its first dimension is free, the others are fixed."""
+        """Check that there is one value of this name, type and shape; its first dimension, the
+        batch, must be free."""
         if len(values) != 1:
             self._refuse(f"{verb} {len(values)} values, not {wanted} alone")
         name, kind = b"", 0
@@ -312,7 +317,7 @@ class _Walk:
             elif number == 2:
                 kind, shape = self._type(start, end)
         if name != wanted.encode():
-            self._refuse(f"{verb} {_shown(name)}, not {wanted}")
+            self._refuse(f"{verb} {_quoted(name)}, not {wanted}")
         if kind != wanted_type:
             self._refuse(f"{verb} {wanted} of type {kind}, not {wanted_type}")
         fixed = tuple(shape[1:])
@@ -340,7 +345,8 @@ class _Walk:
         ]
 
     def _dimension(self, start: int, end: int) -> int | None:
-        """None where it is free; both a number and a name is neither."""
+        """The length of a dimension; None where it is free. One with both a number and a name is
+        refused."""
         found = {number: at for number, at, _ in self._fields(_DIMENSION, start, end)}
         if 1 in found and 2 in found:
             self._broken("a dimension has a number and a name")
@@ -349,7 +355,8 @@ class _Walk:
     # ---- protobuf
 
     def _fields(self, message: _Message, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Number and value of each field; those that we look at are of the kind they must be."""
+        """Yield the number and the value of each field. A field that is checked must have its wire
+        type, and must not repeat where it may come only once."""
         seen: set[int] = set()
         at = start
         while at < end:
@@ -371,7 +378,7 @@ class _Walk:
             at = stop
 
     def _skip(self, wire: int, at: int, end: int) -> tuple[int, int]:
-        """A number and where it ends, or where a value of bytes starts and ends."""
+        """Skip a field: returns a number and where it ends, or where its bytes start and end."""
         if wire == _VARINT:
             return self._varint(at, end)
         if wire == _BYTES:
@@ -385,7 +392,8 @@ class _Walk:
         return at, at + length
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        """Seven bits a byte, the lowest first; the eighth says that another byte follows."""
+        """Read a number of seven bits a byte, the lowest bits first. The eighth bit says that
+        another byte follows."""
         value, byte = 0, self._content.byte
         for shift in range(0, 70, 7):
             if at >= end:
@@ -408,11 +416,11 @@ class _Walk:
 
     def _check_domain(self, domain: bytes) -> None:
         if domain not in _STANDARD:
-            self._refuse(f"uses operators of {_shown(domain)}, which are not ONNX's own")
+            self._refuse(f"uses operators of {_quoted(domain)}, which are not ONNX's own")
 
     def _whole_number(self, text: bytes, whose: str) -> int:
         if not text.isdigit() or len(text) > 18:
-            self._broken(f"{whose} has external data at {_shown(text)}")
+            self._broken(f"{whose} has external data at {_quoted(text)}")
         return int(text)
 
     def _broken(self, why: str) -> NoReturn:
@@ -428,7 +436,7 @@ class _Walk:
 
 
 def _product(dims: list[int], number_bytes: int) -> int:
-    """Bytes of a tensor; a shape too large for any file gives some number too large for it."""
+    """The bytes of a tensor. A shape that is too large for any file gives 2**63."""
     total = number_bytes
     for side in dims:
         total *= side
@@ -437,6 +445,6 @@ def _product(dims: list[int], number_bytes: int) -> int:
     return total
 
 
-def _shown(text: bytes) -> str:
-    """In quotes, on one line, and short; as the native library shows it."""
-    return repr("".join(chr(byte) if byte < 0x80 else "?" for byte in text[:_SHOWN_TEXT]))
+def _quoted(text: bytes) -> str:
+    """Quote a name of a graph for an error: on one line and short, as the native library does."""
+    return repr("".join(chr(byte) if byte < 0x80 else "?" for byte in text[:_QUOTED_TEXT]))

@@ -1,7 +1,7 @@
-"""Reading a product's ignore mask: a PNG file, whole, that needs no turning.
+"""Reading the ignore mask of a product: a complete PNG file without an EXIF orientation.
 
-The native reader (runtime/src/bundle/png.cpp) makes the same checks. Pillow is given the picture
-alone: what other chunks say has no say in which pixels are inspected.
+The native reader (runtime/src/bundle/png.cpp) makes the same checks. Pillow gets only the chunks
+that hold the picture, so that no other chunk can change which pixels are inspected.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Mask = NDArray[np.bool_]
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PALETTE = 3
-_SAMPLES = {0: 1, 2: 3, _PALETTE: 1, 4: 2, 6: 4}  # of a pixel, by the kind of colours
+_SAMPLES = {0: 1, 2: 3, _PALETTE: 1, 4: 2, 6: 4}  # samples of a pixel, by PNG color type
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), _PALETTE: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-_WHITE = 127  # what is above is set
+_WHITE = 127  # pixels above this value are set
 _LAST_FILTER = 4
 _AGAIN = "set the mask again with: anoco-edge product set --mask"
 _TURNING = {b"exif", b"Raw profile type exif", b"XML:com.adobe.xmp"}
 
 
 def decode_mask(data: bytes, name: str) -> Mask:
-    """Which pixels a mask in a bundle sets: the white ones.
+    """Decode a mask: True where a pixel is white, which means that it is ignored.
 
     >>> file = io.BytesIO()
     >>> Image.new("L", (16, 20), 255).save(file, "PNG")
@@ -48,13 +48,13 @@ def decode_mask(data: bytes, name: str) -> Mask:
         chunks.insert(1, _chunk(b"PLTE", palette))
     picture = _SIGNATURE + b"".join(chunks)
     if header[9] == _PALETTE:
-        _check_colours(picture, len(palette) // 3, name)
+        _check_colors(picture, len(palette) // 3, name)
     mask: Mask = decode_picture(picture, name).max(axis=2) > _WHITE
     return mask
 
 
 def _parts(data: bytes, name: str) -> tuple[bytes, bytes, bytes]:
-    """Header, palette and packed pixels."""
+    """Split a PNG file into its header, its palette and its compressed pixels."""
     header = palette = packed = b""
     before = b""
     for kind, content in _chunks(data[len(_SIGNATURE) :], name):
@@ -102,15 +102,17 @@ def _chunks(rest: bytes, name: str) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _turns(content: bytes) -> bool:
-    """Pillow looks for an orientation in these texts."""
+    """Whether Pillow would look for an orientation in this text chunk."""
     return content.partition(b"\0")[0] in _TURNING
 
 
 def _check_header(header: bytes, name: str) -> None:
     if len(header) != 13:
         _refuse(name, "is damaged: its header has another length")
-    width, height, bits, colours, packing, filters, interlaced = struct.unpack(">IIBBBBB", header)
-    if bits not in _DEPTHS.get(colours, ()) or packing or filters:
+    width, height, bits, color_type, packing, filters, interlaced = struct.unpack(
+        ">IIBBBBB", header
+    )
+    if bits not in _DEPTHS.get(color_type, ()) or packing or filters:
         _refuse(name, "has an unknown format")
     if interlaced:
         _refuse(name, "is interlaced")
@@ -121,9 +123,9 @@ def _check_header(header: bytes, name: str) -> None:
 
 
 def _check_rows(header: bytes, packed: bytes, name: str) -> None:
-    """Every row is there and unpacks to what it should, and nothing follows."""
-    width, height, bits, kind = struct.unpack_from(">IIBB", header)
-    line = 1 + (width * _SAMPLES[kind] * bits + 7) // 8
+    """Check that the compressed data holds every row with a known filter, and nothing more."""
+    width, height, bits, color_type = struct.unpack_from(">IIBB", header)
+    line = 1 + (width * _SAMPLES[color_type] * bits + 7) // 8
     unpacker = zlib.decompressobj()
     try:
         rows = unpacker.decompress(packed, height * line + 1)
@@ -135,10 +137,11 @@ def _check_rows(header: bytes, packed: bytes, name: str) -> None:
         _refuse(name, "is damaged: it has an unknown filter")
 
 
-def _check_colours(picture: bytes, colours: int, name: str) -> None:
-    if colours:  # Pillow opens none without a palette
+def _check_colors(picture: bytes, colors: int, name: str) -> None:
+    """Check that the palette has every color that a pixel names."""
+    if colors:  # Pillow does not open a picture without a palette
         with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:
-            if int(np.asarray(image).max()) < colours:
+            if int(np.asarray(image).max()) < colors:
                 return
     _refuse(name, "is damaged: it names colours that it does not have")
 

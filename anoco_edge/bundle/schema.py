@@ -1,29 +1,41 @@
-"""What manifest.json and product.json say; unknown fields and schema versions are refused."""
+"""The schema of manifest.json and product.json; unknown fields and versions are refused."""
 
 from __future__ import annotations
 
 import math
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from anoco_edge.bundle.evidence import Evidence, NoEvidence
 from anoco_edge.images.contract import InputContract, Length, Tiles
+from anoco_edge.scoring.pooling import Pooling
 from anoco_edge.scoring.types import Metric
 
 SCHEMA_VERSION = 1
 
 
 def _inside(path: str) -> str:
-    """A path of the manifest stays inside the bundle."""
+    """Refuse a path that leads out of the bundle."""
     pure = PurePosixPath(path)
     if not path or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path:
         raise ValueError(f"{path!r} points outside the bundle")
     return path
 
 
+def is_product_name(name: str) -> bool:
+    """Whether a product may have this name, which is also the name of its folder.
+
+    >>> is_product_name("größe-2.b"), is_product_name(".hidden"), is_product_name("a/b")
+    (True, False, False)
+    """
+    allowed = all(c.isalnum() or c in "-_." for c in name)
+    return bool(name) and not name.startswith(".") and allowed
+
+
 def _product_name(name: str) -> str:
-    if not name or name.startswith(".") or not all(c.isalnum() or c in "-_." for c in name):
+    if not is_product_name(name):
         raise ValueError(f"{name!r} is not a product name: letters, digits, '-', '_', '.'")
     return name
 
@@ -38,12 +50,12 @@ def _invertible(view: tuple[float, ...]) -> tuple[float, ...]:
 RelativePath = Annotated[str, AfterValidator(_inside)]
 ProductName = Annotated[str, AfterValidator(_product_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-# No Literal: that takes true and 1.0 for 1.
+# This is no Literal, because a Literal accepts true and 1.0 for 1.
 SchemaVersion = Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]
-Pooling = Literal["max", "top5"]
 Tta = Literal["none", "references", "paper"]
-# Where a pixel of a view comes from: x' = a x + b y + c, y' = d x + e y + f, in pixels of the
-# canvas, whose first pixel reaches from 0 to 1.
+BankDtype = Literal["float16", "float32"]
+# A view as the place (x', y') in the picture that a pixel (x, y) of the view comes from:
+# x' = a x + b y + c, y' = d x + e y + f, in pixels, of which the first reaches from 0 to 1.
 Affine = Annotated[tuple[float, float, float, float, float, float], AfterValidator(_invertible)]
 
 
@@ -52,7 +64,7 @@ class _Model(BaseModel):
 
 
 class FileRecord(_Model):
-    """An immutable file: its place, content hash and size."""
+    """An immutable file: its path, the hash of its content, and its size."""
 
     path: RelativePath
     sha256: Sha256
@@ -60,7 +72,7 @@ class FileRecord(_Model):
 
 
 class Weights(_Model):
-    """Where the numbers in the backbone come from, and under which terms."""
+    """The origin of the backbone's weights, and their license."""
 
     source: str
     sha256: Sha256
@@ -69,12 +81,12 @@ class Weights(_Model):
 
 
 class Backbone(_Model):
-    """The recipe as it was carried out."""
+    """The recipe that the backbone was exported with."""
 
     id: str
     architecture: str
-    tap: str  # several are joined by "+", in the order their numbers are concatenated
-    tap_scales: tuple[float, ...] = ()  # what each of several taps was multiplied by
+    tap: str  # the layers that features are taken from; several are joined by "+", in their order
+    tap_scales: tuple[float, ...] = ()  # the factor of each tap, where there are several
     feature_norm: Literal["none", "layernorm", "model"]
     pooling: Literal["none", "avg3x3"]
     precision: Literal["fp32", "fp16", "int8"] = "fp32"
@@ -82,7 +94,7 @@ class Backbone(_Model):
 
 
 class Plan(_Model):
-    """An engine built ahead of time that may travel with the bundle; its file is among `files`."""
+    """A portable TensorRT plan that is part of the bundle; its file is among `files`."""
 
     path: RelativePath
     engine: Literal["tensorrt-rtx"]
@@ -92,7 +104,7 @@ class Plan(_Model):
 
 
 class Manifest(_Model):
-    """manifest.json: everything about a bundle that never changes after export."""
+    """manifest.json: everything about a bundle that does not change after export."""
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     checksum: Sha256 = "0" * 64
@@ -100,75 +112,76 @@ class Manifest(_Model):
     tools: dict[str, str]
     backbone: Backbone
     input: InputContract
-    parity: dict[str, Any]
+    parity: dict[str, JsonValue]  # the report of export, which this package does not interpret
     files: tuple[FileRecord, ...]
     plans: tuple[Plan, ...] = ()
 
 
 class Region(_Model):
-    """Region of interest: a polygon in fractions of the picture's width and height."""
+    """The region of interest, a polygon in fractions of the picture's width and height."""
 
     points: tuple[tuple[float, float], ...] = Field(min_length=3)
 
 
 class Reference(_Model):
-    """One picture of a good part, kept inside the bundle."""
+    """One picture of a good part, which the bundle holds."""
 
     name: str
     file: FileRecord
     pixels: Sha256
     width: Length
     height: Length
-    views: tuple[Affine, ...] = ()  # of this picture alone; they follow the product's in the bank
+    views: tuple[Affine, ...] = ()  # views of this picture alone, after those of the product
 
 
 class Coreset(_Model):
-    """A bank that was thinned to its most different patches, and what that left uncovered."""
+    """How a bank is thinned to its most different patches, and what the thinned bank leaves out."""
 
     max_patches: int = Field(gt=0)
     seed: int = Field(ge=0)
-    considered: int = Field(default=0, ge=0)  # patches there were
-    duplicates: int = Field(default=0, ge=0)  # of these, exact copies of another
-    radius: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # of the farthest one left out
+    considered: int = Field(default=0, ge=0)  # the number of patches before
+    duplicates: int = Field(default=0, ge=0)  # how many of them are exact copies of another
+    # The distance from the patch farthest from the bank to its nearest patch in the bank.
+    radius: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
 
 class CalibrationPicture(_Model):
-    """A good part that was held out of the references."""
+    """A picture of a good part that is not a reference and calibrates the product."""
 
     name: str
-    group: str  # pictures of one group are of one part: the highest score counts
+    group: str  # pictures of one group show one part, of which the highest score counts
     role: Literal["threshold", "baseline"] = "threshold"
     score: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     pixels: Sha256
     width: Length
     height: Length
-    file: FileRecord | None = None  # the picture itself, where it was kept
+    file: FileRecord | None = None  # the picture itself, where the bundle holds it
 
 
 class Calibration(_Model):
-    """How a threshold was asked for; a later change of the bank computes it anew."""
+    """The request for a threshold, which is repeated when the bank changes later."""
 
     false_reject: float = Field(gt=0, lt=1)
-    accept_fewer: bool = False  # settle for the rate that few pictures do support
+    accept_fewer: bool = False  # accept the best rate that too few pictures support
     sigmas: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # of a baseline
     source: Literal["pictures", "references"]
-    pictures: tuple[CalibrationPicture, ...] = ()  # those held out; none if it was the references
+    pictures: tuple[CalibrationPicture, ...] = ()  # none where the references calibrate
 
 
 class Baseline(_Model):
-    """Energy that good parts have at each place; only what exceeds it by `sigmas` counts."""
+    """The usual energy of good parts at each place; only what exceeds it by `sigmas` counts."""
 
-    file: FileRecord  # safetensors: mean and spread, one number a patch each
+    file: FileRecord  # safetensors with the mean and the spread of every patch
     sigmas: float = Field(ge=0, allow_inf_nan=False)
     pictures: int = Field(ge=2)
 
 
 class Threshold(_Model):
-    """At which score a part is anomalous, and what that rests on."""
+    """The score above which a part is anomalous, and what it rests on."""
 
     kind: Literal["none", "provisional", "conformal", "manual"] = "none"
     value: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    evidence: dict[str, Any] = Field(default_factory=dict)
+    evidence: Evidence = NoEvidence()
 
     @model_validator(mode="after")
     def _value_fits_kind(self) -> Threshold:
@@ -178,7 +191,7 @@ class Threshold(_Model):
 
 
 class Product(_Model):
-    """product.json: one generation of one product. Replacing it by rename is the commit."""
+    """product.json: one generation of one product. Its replacement by a rename is the commit."""
 
     schema_version: SchemaVersion = SCHEMA_VERSION
     checksum: Sha256 = "0" * 64
@@ -187,13 +200,14 @@ class Product(_Model):
     parent: Annotated[int, Field(ge=1)] | None = None
     changed: str
     change: str
+    # Scorers accept a smaller range of lambda (scoring.types.LAMBDA_RANGE) than a file may hold.
     lam: float = Field(default=1.0, gt=0, allow_inf_nan=False, alias="lambda")
     floor: float = Field(default=0.05, ge=0, lt=1)
     metric: Metric = "product"
     pooling: Pooling = "max"
     tta: Tta = "none"
     tta_seed: int = Field(default=0, ge=0)
-    views: tuple[Affine, ...] = ()  # that all references have, and with `paper` the query too
+    views: tuple[Affine, ...] = ()  # views of every reference, and with `paper` of the query too
     tiles: Tiles | None = None
     any_size: bool = False
     min_area: float = Field(default=0.0, ge=0)
@@ -205,5 +219,5 @@ class Product(_Model):
     coreset: Coreset | None = None
     references: tuple[Reference, ...] = ()
     bank: FileRecord | None = None
-    bank_dtype: Literal["float16", "float32"] = "float16"
+    bank_dtype: BankDtype = "float16"
     dropped_patches: int = Field(default=0, ge=0)

@@ -1,4 +1,4 @@
-"""Opening and checking bundles, and reading what they hold."""
+"""Opening and checking a bundle: its manifest, its backbone, and its products with their banks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from anoco_edge.storage.staging import complete_replacement, sweep_stagings
 
 SUFFIX = ".anoco"
 GRAPH = "backbone.onnx"
-LARGE_GRAPH = 256 * 2**20  # bytes; larger ones are not held in memory beside the engine's own copy
+LARGE_GRAPH = 256 * 2**20  # bytes; a larger graph is not held in memory beside the engine's copy
 DEFAULT_PRODUCT = "default"
 _NUMBERED = re.compile(r"(?:product|bank)-([0-9]+)\.(?:json|safetensors)")
 
 
 class Bundle:
-    """A `NAME.anoco` directory: one backbone, many products.
+    """A bundle: a directory `NAME.anoco` with one backbone and any number of products.
 
     >>> Bundle.open("missing.anoco")
     Traceback (most recent call last):
@@ -51,7 +51,7 @@ class Bundle:
         """Read the manifest and check that every file it names is there with its size."""
         root = Path(path)
         if not root.exists():
-            complete_replacement(root)  # where a process was killed while it replaced a bundle
+            complete_replacement(root)  # for a process that was killed while it replaced a bundle
         if not root.is_dir():
             raise BundleError(
                 f"there is no bundle at {root}", hint="make one with: anoco-edge export"
@@ -66,15 +66,16 @@ class Bundle:
 
     @property
     def name(self) -> str:
+        """The name of the bundle's directory without its suffix."""
         return self.path.name.removesuffix(SUFFIX)
 
     def locate(self, record: FileRecord, folder: Path | None = None) -> Path:
-        """The path of a recorded file; a link, or a missing file, or another size is an error."""
+        """The path of a recorded file. A missing file, a link or another size is an error."""
         with self._opened(record, folder):
             return (folder or self.path) / record.path
 
     def read(self, record: FileRecord, folder: Path | None = None) -> bytes:
-        """The content of a recorded file, its hash checked."""
+        """Read a recorded file and check its hash."""
         with self._opened(record, folder) as stream:
             data = stream.read()
         if sha256_bytes(data) != record.sha256:
@@ -83,7 +84,7 @@ class Bundle:
 
     @contextlib.contextmanager
     def _opened(self, record: FileRecord, folder: Path | None) -> Iterator[BinaryIO]:
-        """A recorded file, opened without following links, of its recorded size."""
+        """Open a recorded file without following links, and check its size."""
         path = (folder or self.path) / record.path
         with _reading(path), Directory.open(self.path) as top:
             try:
@@ -104,7 +105,7 @@ class Bundle:
 
     @contextlib.contextmanager
     def _folder(self, path: Path) -> Iterator[Directory | None]:
-        """A folder of the bundle, opened to be read; None where there is none."""
+        """Open a folder of the bundle to read it; None where there is none."""
         with _reading(path), Directory.open(self.path) as top:
             try:
                 opened = top.folder(self._below(path))
@@ -124,18 +125,19 @@ class Bundle:
     # ---- the backbone
 
     def graph_files(self) -> tuple[FileRecord, ...]:
-        """backbone.onnx, and backbone.onnx.data, which holds the weights of graphs over 2 GB."""
+        """The records of backbone.onnx and, for a graph over 2 GB, of its weights beside it."""
         beside = (r for r in self.manifest.files if _holds_weights(r.path))
         return (self.file(GRAPH), *beside)
 
     def graph_identity(self) -> str:
-        """Graph and weights by their hashes: what was tested or built holds for these only."""
+        """The hashes of graph and weights; a self-test or a plan is valid for these only."""
         return "|".join(record.sha256 for record in self.graph_files())
 
     def graph(self) -> bytes | Path:
-        """What to open: the bytes, or a path where they are many or in two files.
+        """The graph for an engine to open: its bytes, or its path where it is large or has its
+        weights in a second file.
 
-        Hashes are checked, and that the graph reaches nothing outside of these files.
+        The hashes are checked, and that the graph names no other file.
         """
         record, *data = self.graph_files()
         graph: bytes | Path
@@ -154,10 +156,11 @@ class Bundle:
     # ---- products
 
     def product_folder(self, name: str) -> Path:
+        """The folder of a product, whether it exists or not."""
         return self.path / "products" / name
 
     def products(self) -> list[str]:
-        """Names of the products, sorted."""
+        """The names of the products, sorted."""
         with self._folder(self.path / "products") as folder:
             if folder is None:
                 return []
@@ -165,7 +168,7 @@ class Bundle:
             return [name for name in there if folder.exists(f"{name}/product.json")]
 
     def product(self, name: str | None = None) -> Product:
-        """A product by name; without one, the only product there is."""
+        """Read a product by its name; without a name, the only product of the bundle."""
         names = self.products()
         if name is None:
             if not names:
@@ -189,7 +192,7 @@ class Bundle:
         return product
 
     def bank(self, product: Product) -> Bank:
-        """Read and check the bank of a product."""
+        """Read the bank of a product and check that it fits product and backbone."""
         record = self._bank_record(product)
         path = self.product_folder(product.name) / record.path
         bank = Bank.from_bytes(self.read(record, path.parent), str(path))
@@ -237,7 +240,7 @@ class Bundle:
                 )
 
     def baseline(self, product: Product) -> BaselineGrid | None:
-        """The energy that good parts usually have at each place, if the product takes it off."""
+        """Read the usual energy of good parts; None where the product has no baseline."""
         if product.baseline is None:
             return None
         folder, record = self.product_folder(product.name), product.baseline.file
@@ -250,7 +253,7 @@ class Bundle:
         )
 
     def generations(self, name: str) -> list[Product]:
-        """Every generation that is still there, oldest first."""
+        """Read every generation that was not pruned, oldest first."""
         path = self.product_folder(name) / "history"
         with self._folder(path) as folder:
             names = folder.names() if folder is not None else []
@@ -260,14 +263,15 @@ class Bundle:
         return [read_sealed(path / n, Product, self.path) for n in ordered]
 
     def product_contents(self, name: str) -> list[str]:
-        """Every file in the folder of a product, relative to it, whether or not it is known."""
+        """List every file in the folder of a product, also those that no generation names."""
         with self._folder(self.product_folder(name)) as folder:
             return folder.files() if folder is not None else []
 
     # ---- verification
 
     def verify(self) -> Iterator[Path]:
-        """Re-hash everything, yielding each path that is right; the first wrong one raises."""
+        """Check the hash of every file. Yields each path that is right; the first wrong file is an
+        error."""
         self._files()  # a link anywhere is refused
         yield self.path / "manifest.json"
         for record in self.manifest.files:
@@ -292,7 +296,8 @@ class Bundle:
         self._check_lost_products()
 
     def _check_lost_products(self) -> None:
-        """History is first written when there is a product.json: without one it was lost."""
+        """Raise where a product has history but no product.json: history is only written after it,
+        so the product.json was lost."""
         with self._folder(self.path / "products") as folder:
             names = folder.names() if folder is not None else []
             there = [n for n in names if folder is not None and folder.holds_folder(n)]
@@ -306,7 +311,8 @@ class Bundle:
             return [self.path / name for name in top.files()]
 
     def strangers(self) -> list[Path]:
-        """Files that nothing in the bundle speaks of (left by a kill, or put there by hand)."""
+        """List the files that no document of the bundle names: a killed process left them, or a
+        person put them there."""
         known = {self.path / "manifest.json"}
         known |= {self.path / record.path for record in self.manifest.files}
         for name in self.products():
@@ -329,10 +335,10 @@ class Bundle:
 
     @contextlib.contextmanager
     def changing(self, name: str) -> Iterator[ProductPlace]:
-        """The folder of a product, opened to be changed; the caller holds its lock.
+        """Open the folder of a product to change it. The caller holds its lock.
 
-        A bundle that another process replaced meanwhile (`export --overwrite`) is an error: the
-        change belongs to the old one.
+        It is an error when another process replaced the bundle meanwhile (`export --overwrite`),
+        because the change belongs to the old bundle.
         """
         with Directory.open(self.path) as top:
             if _checksum(top.read("manifest.json", MOST_BYTES)) != self.manifest.checksum:
@@ -349,7 +355,7 @@ class Bundle:
 
 @dataclass(frozen=True)
 class ProductPlace:
-    """The open folder of a product, and the two above it."""
+    """The open folder of a product, and the two folders above it."""
 
     bundle: Directory
     products: Directory
@@ -362,7 +368,7 @@ def _holds_weights(path: str) -> bool:
 
 
 def product_files(product: Product) -> Iterator[FileRecord]:
-    """Every file that a generation of a product relies on."""
+    """Yield the record of every file that a generation of a product names."""
     yield from (reference.file for reference in product.references)
     yield from (record for record in (product.bank, product.mask) if record is not None)
     if product.baseline is not None:
@@ -372,12 +378,12 @@ def product_files(product: Product) -> Iterator[FileRecord]:
 
 
 def history_path(generation: int) -> str:
-    """Where a generation is kept, below the product's folder."""
+    """The path of a generation's document below the product's folder."""
     return f"history/product-{generation}.json"
 
 
 def generation_of(path: Path) -> int | None:
-    """The number in `product-7.json` or `bank-7.safetensors`; None for a file that is not ours.
+    """The number in `product-7.json` or `bank-7.safetensors`; None for any other name.
 
     >>> generation_of(Path("bank-7.safetensors")), generation_of(Path("bank-copy.safetensors"))
     (7, None)
@@ -388,7 +394,7 @@ def generation_of(path: Path) -> int | None:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """A file that the operating system does not hand over is a bundle that cannot be used."""
+    """Turn an error of the operating system into a BundleError that names the path."""
     try:
         yield
     except OSError as error:
@@ -397,7 +403,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def read_sealed(path: Path, model: type[Model], root: Path) -> Model:
-    """Read one of the two kinds of JSON document of the bundle at `root`; anything odd is a
+    """Read a manifest or a product of the bundle at `root`; one that is not valid is a
     BundleError."""
     with _reading(path):
         raw = read_below(root, path, MOST_BYTES)
@@ -409,7 +415,7 @@ def _missing(path: Path) -> BundleError:
 
 
 def _checksum(raw: bytes) -> str:
-    """The checksum that a document carries; empty for what is no document."""
+    """The checksum that a document carries; empty where the bytes are no document."""
     try:
         document = parse_json(raw, "manifest.json")
     except BundleError:
@@ -425,13 +431,13 @@ def _replaced(path: Path) -> StorageError:
 
 
 def now() -> str:
-    """UTC, to the second, ISO 8601."""
+    """The time in UTC, to the second, as ISO 8601."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def find_bundle(folder: Path = Path()) -> Path:
-    """The one bundle in the current directory."""
-    sweep_stagings(folder)  # one of a killed process may hold the bundle that it was replacing
+    """Find the only bundle in a folder, which is the current directory by default."""
+    sweep_stagings(folder)  # that of a killed process may hold the bundle that it was replacing
     found = sorted(p for p in folder.glob(f"*{SUFFIX}") if (p / "manifest.json").is_file())
     if len(found) == 1:
         return found[0]

@@ -1,7 +1,7 @@
-"""Reading safetensors files: the types that a bundle holds, and nothing odd in their header.
+"""Reading safetensors files that hold the types of a bundle; any other file is refused.
 
-The native reader (runtime/src/bundle/safetensors.cpp) makes the same checks; which files the
-safetensors package accepts differs between its versions.
+The native reader (runtime/src/bundle/safetensors.cpp) makes the same checks. The safetensors
+package is not used to read, because its versions differ in the files that they accept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anoco_edge.errors import BundleError
 
 Tensors = dict[str, NDArray[Any]]
 
-MOST_HEADER = 1 << 20  # bytes; ours have a few hundred
+MOST_HEADER = 1 << 20  # bytes; the headers of a bundle have a few hundred
 _TYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "I16": np.dtype("<i2"),
@@ -29,11 +29,11 @@ _TYPES: dict[str, np.dtype[Any]] = {
     "I64": np.dtype("<i8"),
 }
 _MOST_AXES = 8
-_LENGTH = 8  # bytes at the beginning that say how long the header is
+_LENGTH = 8  # bytes at the beginning that hold the length of the header
 
 
 def read_tensors(data: bytes, what: str) -> Tensors:
-    """The tensors of a safetensors file by their names; they share the memory of `data`.
+    """Read the tensors of a safetensors file, by their names. They share the memory of `data`.
 
     `what` begins the text of an error, such as "bank-1.safetensors is not a reference bank".
 
@@ -86,7 +86,7 @@ def tensor_places(stream: BinaryIO, size: int, what: str) -> dict[str, TensorPla
     tensors, places = {}, []
     for name, about in header.items():
         whose = f"{what}: tensor {name!r}"
-        dtype, shape, begin, end = _described(about, whose)
+        dtype, shape, begin, end = _layout(about, whose)
         if end > size - start:
             raise BundleError(f"{whose} lies outside the file")
         if math.prod(shape) * dtype.itemsize != end - begin:
@@ -99,22 +99,22 @@ def tensor_places(stream: BinaryIO, size: int, what: str) -> dict[str, TensorPla
     return tensors
 
 
-def _check_metadata(metadata: Any, what: str) -> None:
+def _check_metadata(metadata: object, what: str) -> None:
     if not isinstance(metadata, dict):
         raise BundleError(f"{what}: its metadata is no object")
     if not all(isinstance(text, str) for text in metadata.values()):
         raise BundleError(f"{what}: its metadata holds more than texts")
 
 
-def _described(about: Any, whose: str) -> tuple[np.dtype[Any], list[int], int, int]:
-    """Type, shape, and where the numbers begin and end."""
+def _layout(about: object, whose: str) -> tuple[np.dtype[Any], list[int], int, int]:
+    """Read the type and the shape of a tensor, and where its numbers begin and end."""
     if not isinstance(about, dict) or set(about) != {"dtype", "shape", "data_offsets"}:
         raise BundleError(f"{whose} is not described by dtype, shape and data_offsets")
     name = about["dtype"]
     if not isinstance(name, str) or name not in _TYPES:
         raise BundleError(f"{whose} has a dtype that is not read here: {name!r}")
     shape = _sizes(about["shape"], f"{whose} has a shape")
-    # Lengths around a zero count as well: NumPy multiplies them.
+    # A length of zero counts as one here: NumPy multiplies the others all the same.
     room = math.prod(max(1, side) for side in shape) * _TYPES[name].itemsize
     if len(shape) > _MOST_AXES or room >= 2**63:
         raise BundleError(f"{whose} has a shape that is not read here")
@@ -124,7 +124,7 @@ def _described(about: Any, whose: str) -> tuple[np.dtype[Any], list[int], int, i
     return _TYPES[name], shape, offsets[0], offsets[1]
 
 
-def _sizes(values: Any, whose: str) -> list[int]:
+def _sizes(values: object, whose: str) -> list[int]:
     if not isinstance(values, list):
         raise BundleError(f"{whose} that is no list")
     if not all(type(value) is int and value >= 0 for value in values):

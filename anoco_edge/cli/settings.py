@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, cast
 
 import typer
 
+from anoco_edge.bundle.schema import BankDtype, Tta
 from anoco_edge.cli.options import parse_region, parse_size
 from anoco_edge.errors import UsageError
+from anoco_edge.scoring.pooling import Pooling
+from anoco_edge.scoring.types import Metric
 from anoco_edge.storage.regular_file import read_regular
-from anoco_edge.teaching import Settings, TileSettings
+from anoco_edge.teaching import ProductFields, Settings, TileSettings
 
 RoiOption = Annotated[
     str | None,
@@ -36,21 +39,17 @@ AnySizeOption = Annotated[
     typer.Option("--any-size/--same-size", help="Accept pictures of any shape, or of one only."),
 ]
 PoolingOption = Annotated[
-    Literal["max", "top5"] | None,
+    Pooling | None,
     typer.Option(help="Score of a picture: its largest energy, or the mean of the five largest."),
 ]
-MetricOption = Annotated[
-    Literal["product", "l2", "cosine"] | None, typer.Option(help="Energy of a patch.")
-]
+MetricOption = Annotated[Metric | None, typer.Option(help="Energy of a patch.")]
 LambdaOption = Annotated[
     float | None, typer.Option("--lambda", help="How strongly a patch holds its place.")
 ]
 FloorOption = Annotated[float | None, typer.Option(help="Least similarity in an edge's weight.")]
-BankOption = Annotated[
-    Literal["float16", "float32"] | None, typer.Option(help="Precision of the stored features.")
-]
+BankOption = Annotated[BankDtype | None, typer.Option(help="Precision of the stored features.")]
 TtaOption = Annotated[
-    Literal["none", "references", "paper"] | None,
+    Tta | None,
     typer.Option(
         help="Test-time augmentation: turned and mirrored views of the references, or (paper) of "
         "the inspected picture too. Costs time; how much is said first."
@@ -111,7 +110,7 @@ def read_settings(
             raise UsageError(f"{name.replace('_', '-')} is {value}", hint="give a finite number")
     given = {k: v for k, v in fields.items() if v is not None}
     return Settings(
-        given,
+        cast(ProductFields, given),
         region=parse_region(roi),
         mask=data,
         threshold=threshold,

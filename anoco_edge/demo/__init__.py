@@ -1,1 +1,1 @@
-"""Parts that exist only as code: good and defective pictures to try the detector on."""
+"""Rendered parts: good and defective pictures to try the detector on, without a camera."""

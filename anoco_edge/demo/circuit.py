@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-if TYPE_CHECKING:  # the scene is handed in; importing it would be a circle
-    from anoco_edge.demo.render import Scene
+from anoco_edge.demo.scene import Scene
 
 Floats = NDArray[np.float32]
 Point = tuple[float, float]
@@ -42,14 +40,14 @@ SOLDER_MASK = np.array([0.045, 0.270, 0.150], np.float32)
 COPPER_UNDER_MASK = np.array([0.100, 0.420, 0.225], np.float32)
 GOLD = np.array([0.880, 0.715, 0.390], np.float32)
 TIN = np.array([0.800, 0.815, 0.830], np.float32)
-FIBRE = np.array([0.600, 0.535, 0.340], np.float32)
+FIBER = np.array([0.600, 0.535, 0.340], np.float32)
 PRINT = np.array([0.900, 0.905, 0.880], np.float32)
 MAT = np.array([0.170, 0.180, 0.205], np.float32)
 
 
 @dataclass(frozen=True)
 class _Box:
-    """A rectangular pad by its centre and half sides."""
+    """A rectangular pad, given by its center and half of its sides."""
 
     x: float
     y: float
@@ -70,7 +68,8 @@ def _boxes() -> list[_Box]:
 
 
 def _traces() -> list[list[Point]]:
-    """A fan from the chip to the fingers and to the header, and stubs to the side parts."""
+    """The traces: a fan from the chip to the fingers and to the header, and stubs to the side
+    parts."""
     lines: list[list[Point]] = []
     for a, b in zip(CHIP_X, EDGE_X, strict=True):
         bend = 0.205 + 0.5 * abs(b - a)
@@ -93,7 +92,7 @@ VIAS: tuple[Point, ...] = tuple(
 
 
 class _Layer:
-    """One ink of the board, drawn enlarged in the part's coordinates, then laid into the scene."""
+    """One material of the board. It is drawn in the part's coordinates, then put into the scene."""
 
     def __init__(self, scene: Scene) -> None:
         self.scene, self.side = scene, scene.n * 3 // 2
@@ -121,8 +120,8 @@ class _Layer:
         font = ImageFont.load_default(size=max(4.0, height * self.side))
         self.pen.text(self._at(*at), label, fill=fill, font=font, anchor="mm", stroke_width=1)
 
-    def laid(self, dx: float = 0.0, dy: float = 0.0) -> Floats:
-        """Coverage on the canvas; `dx`, `dy` is how far the ink was printed out of register."""
+    def coverage(self, dx: float = 0.0, dy: float = 0.0) -> Floats:
+        """The coverage on the canvas; `dx` and `dy` say how far a print is out of register."""
         s = self.scene
         c = math.cos(s.angle) / s.scale * self.side / s.n
         k = math.sin(s.angle) / s.scale * self.side / s.n
@@ -137,7 +136,7 @@ class _Layer:
 
 
 def draw(scene: Scene) -> tuple[Floats, Floats | None]:
-    """The board on the canvas, and the coverage of its defect."""
+    """Draw the board; returns the canvas and the coverage of the defect, if there is one."""
     flaw = scene.stream(f"defect/{scene.defect}")
     boxes, mask = _boxes(), None
     if scene.defect == "missing-pad":
@@ -168,11 +167,12 @@ def _pads(scene: Scene, boxes: list[_Box]) -> Floats:
         layer.disc(via, 0.015)
     for mount in MOUNTS:
         layer.disc(mount, 0.040)
-    return layer.laid()
+    return layer.coverage()
 
 
 def _print(scene: Scene, labels: tuple[tuple[str, Point, float], ...] = LABELS) -> Floats:
-    """Labels, the chip's outline with its first pin, a frame around the header."""
+    """The white print: labels, the outline of the chip with its first pin, the frame of the
+    header."""
     layer, thin = _Layer(scene), 0.0022
     for label, at, height in labels:
         layer.text(label, at, height)
@@ -182,7 +182,7 @@ def _print(scene: Scene, labels: tuple[tuple[str, Point, float], ...] = LABELS) 
     layer.disc((-0.145, 0.042), 0.008)
     rng = scene.stream("register")
     dx, dy = (float(d) for d in rng.uniform(-0.0015, 0.0015, 2))
-    return layer.laid(dx, dy)
+    return layer.coverage(dx, dy)
 
 
 def _board(scene: Scene, pads: Floats, print_: Floats) -> Floats:
@@ -197,10 +197,10 @@ def _board(scene: Scene, pads: Floats, print_: Floats) -> Floats:
         drill.disc(via, 0.0068)
     for mount in MOUNTS:
         drill.disc(mount, 0.026)
-    metal, board, holes = copper.laid(), edge.laid(), drill.laid()
+    metal, board, holes = copper.coverage(), edge.coverage(), drill.coverage()
     fine = 1.0 + 0.035 * scene.noise(rng, 240) + 0.03 * scene.noise(rng, 9)
     rgb = _mix(SOLDER_MASK, COPPER_UNDER_MASK, metal)
-    # The lacquer climbs over the copper and glints where it faces the light.
+    # The lacquer rises over the copper and is bright where it faces the light.
     rgb += (_relief(scene, metal) * 0.10)[:, :, None]
     ink = print_ * np.float32(0.94) * (1.0 - pads)
     rgb = _mix(rgb, PRINT, ink)
@@ -221,14 +221,14 @@ def _mix(below: Floats, above: Floats, cover: Floats) -> Floats:
 
 
 def _relief(scene: Scene, layer: Floats) -> Floats:
-    """How a raised layer's edges face the light: +1 toward it, -1 away from it."""
+    """How the edges of a raised layer face the light: +1 toward it, -1 away from it."""
     k = max(1, scene.n // 384)
     dx, dy = round(k * math.cos(scene.light) * 1.2), round(k * math.sin(scene.light) * 1.2)
     return np.asarray(layer - np.roll(layer, (dy, dx), axis=(0, 1)), np.float32)
 
 
 def _mat(scene: Scene, board: Floats) -> Floats:
-    """An antistatic mat with the board's soft shadow."""
+    """An antistatic mat, on which the board has a soft shadow."""
     rng = scene.stream("mat")
     small = Image.fromarray((board * 255).astype(np.uint8)).reduce(4)
     blurred = small.filter(ImageFilter.GaussianBlur(scene.n / 380))
@@ -241,14 +241,14 @@ def _mat(scene: Scene, board: Floats) -> Floats:
 
 
 def _lost(scene: Scene, box: _Box) -> Floats:
-    """Coverage of a pad the etching took away."""
+    """The coverage of a pad that the etching removed."""
     layer = _Layer(scene)
     layer.box(box)
-    return layer.laid()
+    return layer.coverage()
 
 
 def _bridge(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats, Floats]:
-    """Solder ran from one pin of the chip to the next."""
+    """Draw solder that ran from one pin of the chip to the next."""
     k, side = int(rng.integers(5)), float(rng.choice([-1.0, 1.0]))
     y = side * (CHIP_Y + rng.uniform(-0.012, 0.018))
     points = np.array([[CHIP_X[k], y], [CHIP_X[k] + 0.0275, y + 0.003], [CHIP_X[k + 1], y]])
@@ -263,7 +263,7 @@ def _bridge(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats
 
 
 def _cut(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats, Floats]:
-    """A gouge through a trace of the fan, down to the fibre."""
+    """Draw a cut through a trace of the fan, down to the fiber."""
     line = _traces()[int(rng.integers(12))]
     (ax, ay), (bx, by) = line[1], line[2]
     t = rng.uniform(0.2, 0.8)
@@ -273,11 +273,11 @@ def _cut(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats, F
     weave = np.sin(scene.x * np.float32(620)) * np.sin(scene.y * np.float32(620))
     rim = np.clip(1.0 + edge / np.float32(0.008), 0.0, 1.0)
     tone = (0.92 + 0.12 * weave + 0.10 * scene.noise(rng, 90)) * (1.0 - 0.5 * rim)
-    return _mix(rgb, FIBRE * tone[:, :, None], cover), cover
+    return _mix(rgb, FIBER * tone[:, :, None], cover), cover
 
 
 def _scratch(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats, Floats]:
-    """A tool slipped: lacquer scraped pale, bright copper where it crossed a trace."""
+    """Draw the scratch of a tool: pale lacquer, and bright copper where it crosses a trace."""
     t = np.linspace(0.0, 1.0, 20)
     x, y = rng.uniform(-0.20, 0.20, 2)
     heading, length = rng.uniform(0.0, math.pi), rng.uniform(0.26, 0.42)
@@ -294,7 +294,7 @@ def _scratch(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Float
 def _corrode(
     scene: Scene, rng: np.random.Generator, rgb: Floats, pads: Floats
 ) -> tuple[Floats, Floats]:
-    """Moisture: pads gone dark brown, with a bluish crust creeping over the lacquer."""
+    """Draw corrosion: dark brown pads, with a bluish crust on the lacquer around them."""
     boxes = _boxes()
     at = boxes[int(rng.integers(len(boxes)))]
     edge = scene.blob(rng, (at.x, at.y), rng.uniform(0.038, 0.06), 0.40)
@@ -306,12 +306,12 @@ def _corrode(
     brown = (
         np.array([0.33, 0.20, 0.11], np.float32) * (0.9 + 0.4 * scene.noise(rng, 120))[:, :, None]
     )
-    colour = _mix(crust, brown, pads)
-    return _mix(rgb, colour, patch * mottle * np.float32(rng.uniform(0.8, 0.95))), patch
+    color = _mix(crust, brown, pads)
+    return _mix(rgb, color, patch * mottle * np.float32(rng.uniform(0.8, 0.95))), patch
 
 
 def _misprint(scene: Scene, rng: np.random.Generator, good: Floats) -> tuple[Floats, Floats]:
-    """The name was printed twice, or wiped while the ink was wet."""
+    """Draw the name printed twice, or wiped while the ink was wet."""
     name, (x, y), height = LABELS[0]
     dx = float(rng.choice([-1.0, 1.0]) * rng.uniform(0.030, 0.055))
     dy = float(rng.choice([-1.0, 1.0]) * rng.uniform(0.028, 0.045))
@@ -321,6 +321,6 @@ def _misprint(scene: Scene, rng: np.random.Generator, good: Floats) -> tuple[Flo
     for t in np.linspace(1.0, 0.08, 13) if wiped else (1.0,):
         fill = round(255 * (0.85 - 0.45 * float(t))) if wiped else 255
         layer.text(name, (x + float(t) * dx, y + float(t) * dy), height, fill)
-    bad = np.maximum(good, layer.laid())
+    bad = np.maximum(good, layer.coverage())
     wrong = Image.fromarray(((bad - good > 0.2) * np.uint8(255)).astype(np.uint8))
     return bad, np.asarray(wrong.filter(ImageFilter.MaxFilter(5)), np.float32) / np.float32(255)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # the scene is handed in; importing it would be a circle
-    from anoco_edge.demo.render import Scene
+from anoco_edge.demo.scene import Scene
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -18,7 +16,7 @@ Bools = NDArray[np.bool_]
 DEFECTS = ("hole", "stain", "broken-thread", "loose-thread", "pulled-weave")
 
 YARNS = 34  # across the picture
-REACH = 26  # yarns kept to either side of the centre, enough for any pose
+REACH = 26  # yarns kept to either side of the center, enough for any pose
 WARP = np.array([0.44, 0.53, 0.64], np.float32)
 WEFT = np.array([0.66, 0.70, 0.74], np.float32)
 BACKING = np.array([0.055, 0.055, 0.062], np.float32)
@@ -26,7 +24,7 @@ BACKING = np.array([0.055, 0.055, 0.062], np.float32)
 
 @dataclass(frozen=True)
 class _Yarns:
-    """What differs from yarn to yarn, by its number."""
+    """The properties that differ from yarn to yarn, by the number of the yarn."""
 
     tone: Floats
     width: Floats
@@ -43,7 +41,7 @@ class _Yarns:
 
 
 def draw(scene: Scene) -> tuple[Floats, Floats | None]:
-    """The cloth on the canvas, and the coverage of its defect."""
+    """Draw the cloth; returns the canvas and the coverage of the defect, if there is one."""
     rng, flaw = scene.stream("texture"), scene.stream(f"defect/{scene.defect}")
     start = rng.uniform(0.0, 1.0, 2)
     u = scene.x * np.float32(YARNS) + np.float32(start[0]) + 0.10 * scene.noise(rng, 5)
@@ -69,7 +67,8 @@ def draw(scene: Scene) -> tuple[Floats, Floats | None]:
 def _weave(
     scene: Scene, rng: np.random.Generator, u: Floats, v: Floats, gone: tuple[Bools, Bools] | None
 ) -> Floats:
-    """Both sets of yarns rise and fall as cosines; at every pixel the higher one is seen."""
+    """Draw the weave: both sets of yarns rise and fall as cosines, and every pixel shows the
+    higher one."""
     i, j = np.floor(u), np.floor(v)
     fu, fv = u - i - 0.5, v - j - 0.5
     sign = np.where(((i + j).astype(np.int32) & 1) == 0, np.float32(1), np.float32(-1))
@@ -91,7 +90,7 @@ def _weave(
     facing = np.where(on_top, lx * across + ly * rise, ly * across + lx * rise)
     height = np.maximum(high_warp, high_weft)
     shade = (0.42 + 0.50 * np.clip(height, -0.4, 1.2)) * (1.0 + 0.26 * facing)
-    # Twisted fibres: slanted stripes along each yarn, out of step from yarn to yarn.
+    # Twisted fibers are slanted stripes along each yarn, with another phase in each yarn.
     length, phase = np.where(on_top, v, u), np.where(on_top, warp.phase[a], weft.phase[b])
     twist = np.sin(2 * pi * (3.0 * length + 0.9 * across) + phase)
     fuzz = scene.noise(rng, 260)
@@ -107,31 +106,31 @@ def _place(rng: np.random.Generator, margin: float = 0.12) -> tuple[float, float
 
 
 def _number(position: Floats) -> NDArray[np.intp]:
-    """Which yarn lies at a position, counted from the first one kept."""
+    """The number of the yarn at a position, counted from the first yarn that is drawn."""
     return np.clip(np.floor(position).astype(np.intp) + REACH, 0, 2 * REACH - 1)
 
 
 def _tear(
     scene: Scene, rng: np.random.Generator, u: Floats, v: Floats
 ) -> tuple[tuple[Bools, Bools], Floats]:
-    """Each yarn ends somewhere else on either side, so that the hole has a frayed edge."""
+    """Tear a hole. Each yarn ends at another place on either side, so the edge is frayed."""
     x, y = (YARNS * c for c in _place(rng))
     radius = rng.uniform(1.5, 2.5)
-    centres = np.arange(2 * REACH) - REACH + 0.5
+    centers = np.arange(2 * REACH) - REACH + 0.5
     gone: list[Bools] = []
     for along, across, middle, row in ((v, u, y, x), (u, v, x, y)):
         # Half the chord of a circle at each yarn, made ragged; negative where it misses the hole.
-        chord = np.sqrt(np.clip(radius**2 - (centres - row) ** 2, 0.0, None)) - 0.05
+        chord = np.sqrt(np.clip(radius**2 - (centers - row) ** 2, 0.0, None)) - 0.05
         ends = (chord * rng.uniform(0.55, 1.25, (2, 2 * REACH))).astype(np.float32)
         which = _number(across)
-        offset = along - np.float32(middle) + 0.22 * scene.noise(rng, 220)  # fibres, not cuts
+        offset = along - np.float32(middle) + 0.22 * scene.noise(rng, 220)  # fibers, not cuts
         gone.append((offset > -ends[0][which]) & (offset < ends[1][which]))
     warp, weft = gone
     return (warp, weft), (warp | weft).astype(np.float32)
 
 
 def _break(rng: np.random.Generator, u: Floats, v: Floats) -> tuple[tuple[Bools, Bools], Floats]:
-    """Two or three yarns are missing over some length, as after a broken pick."""
+    """Remove two or three yarns over some length, as a broken thread does."""
     x, y = (YARNS * c for c in _place(rng, 0.2))
     lost, half = int(rng.integers(2, 4)), rng.uniform(3.0, 6.0, 3)
     weft_broke = rng.random() < 0.5
@@ -147,7 +146,7 @@ def _break(rng: np.random.Generator, u: Floats, v: Floats) -> tuple[tuple[Bools,
 def _pull(
     scene: Scene, rng: np.random.Generator, u: Floats, v: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """A snag drags the yarns around it to one side; they bunch there and gape behind."""
+    """Pull the yarns around a point to one side: they are dense there and sparse behind it."""
     x, y = _place(rng)
     radius, strength = rng.uniform(0.085, 0.12), rng.uniform(0.9, 1.3)
     direction = rng.uniform(0.0, 2.0 * math.pi)
@@ -160,7 +159,7 @@ def _pull(
 
 
 def _stain(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats, Floats]:
-    """Oil: darker and browner, darkest at the rim where it dried."""
+    """Draw an oil stain: darker and browner than the cloth, and darkest at its dried rim."""
     size = rng.uniform(0.045, 0.085)
     edge = scene.blob(rng, _place(rng), size, 0.28)
     soak = np.clip(0.5 - edge / np.float32(0.016), 0.0, 1.0)
@@ -171,7 +170,7 @@ def _stain(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats,
 
 
 def _loose(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats, Floats]:
-    """A stray end lying curled on the cloth, with its shadow."""
+    """Draw a loose thread that lies curled on the cloth, with its shadow."""
     t = np.linspace(0.0, 1.0, 40)
     x, y = _place(rng, 0.2)
     heading = rng.uniform(0.0, 2.0 * math.pi) + np.cumsum(rng.normal(0.0, 0.06, t.size))
@@ -184,8 +183,8 @@ def _loose(scene: Scene, rng: np.random.Generator, rgb: Floats) -> tuple[Floats,
     offset = -0.007 * np.array([math.cos(scene.light), math.sin(scene.light)])
     shadow, core = scene.stroke(points + offset, width * 1.1), scene.stroke(points, width)
     ridge = scene.stroke(points - 0.35 * offset, width * 0.45)
-    colour = (WARP if rng.random() < 0.35 else WEFT) * np.float32(1.15)
+    color = (WARP if rng.random() < 0.35 else WEFT) * np.float32(1.15)
     rgb = rgb * (1.0 - 0.50 * shadow)[:, :, None]
-    thread = colour * (0.80 + 0.25 * ridge + 0.10 * scene.noise(rng, 200))[:, :, None]
+    thread = color * (0.80 + 0.25 * ridge + 0.10 * scene.noise(rng, 200))[:, :, None]
     rgb = rgb + (thread - rgb) * core[:, :, None]
     return np.asarray(rgb, np.float32), np.maximum(shadow, core)

@@ -1,4 +1,5 @@
-"""One picture that shows a whole run: every part above its heat map, framed by the verdict."""
+"""The contact sheet: one picture of a whole run, with every part above its heat map in a frame of
+the color of its verdict."""
 
 from __future__ import annotations
 
@@ -12,18 +13,18 @@ from PIL import Image, ImageDraw, ImageFont
 
 from anoco_edge.errors import UsageError
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 MAX_WIDTH = 1600
 MIN_THUMB = 48
 MARGIN, GAP, FRAME = 28, 14, 3
 TITLE, HEAD, CAPTION = 58, 40, 30  # heights of the title, a row's name and a cell's caption
 
-GROUND: Colour = (17, 20, 26)
-TILE: Colour = (28, 33, 42)
-INK: Colour = (236, 240, 245)
-PALE: Colour = (140, 150, 165)
-VERDICTS: dict[str, Colour] = {
+GROUND: Color = (17, 20, 26)
+TILE: Color = (28, 33, 42)
+INK: Color = (236, 240, 245)
+PALE: Color = (140, 150, 165)
+VERDICTS: dict[str, Color] = {
     "good": (52, 199, 123),
     "anomalous": (240, 82, 82),
     "uncalibrated": (245, 166, 35),
@@ -44,10 +45,10 @@ class Cell:
 def contact_sheet(
     rows: Sequence[tuple[str, Sequence[Cell]]], *, title: str, thumb: int = 168
 ) -> Image.Image:
-    """Lay out the parts, one group a row name; wraps so that the sheet is never over 1600 wide.
+    """Lay out the parts, each group under its name, on a sheet that is at most 1600 pixels wide.
 
-    >>> grey = np.full((32, 32, 3), 128, np.uint8)
-    >>> cell = Cell(grey, grey, "scratch  3.1x", "anomalous", correct=True)
+    >>> gray = np.full((32, 32, 3), 128, np.uint8)
+    >>> cell = Cell(gray, gray, "scratch  3.1x", "anomalous", correct=True)
     >>> contact_sheet([("washer", [cell] * 4)], title="demo", thumb=100).size
     (522, 376)
     """
@@ -75,13 +76,14 @@ def contact_sheet(
     return sheet
 
 
-@functools.cache  # laying out a caption asks for the same few sizes again and again
+@functools.cache  # fitting a caption needs the same few sizes many times
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size=size)
 
 
 def _fitted(pen: ImageDraw.ImageDraw, text: str, size: int, room: float) -> tuple[str, int]:
-    """The text and font size that fit the room: smaller letters first, then fewer of them."""
+    """Fit a text into the room, first with smaller letters and then with fewer; returns the text
+    and the font size."""
     while size > 10 and pen.textlength(text, _font(size)) > room:
         size -= 1
     while len(text) > 4 and pen.textlength(text, _font(size)) > room:
@@ -90,22 +92,22 @@ def _fitted(pen: ImageDraw.ImageDraw, text: str, size: int, room: float) -> tupl
 
 
 def _heading(sheet: Image.Image, title: str) -> None:
-    """The title on the left, what the colours mean on the right where there is room."""
+    """Draw the title on the left, and on the right the legend of the colors, where it fits."""
     pen = ImageDraw.Draw(sheet)
     text, size = _fitted(pen, title, 24, sheet.width - 2 * MARGIN)
     pen.text((MARGIN, 38), text, INK, _font(size), anchor="lm")
     taken = MARGIN + pen.textlength(text, _font(size))
     font, right = _font(14), float(sheet.width - MARGIN)
-    legend: list[tuple[float, str, Colour]] = []
-    for name, colour in reversed(VERDICTS.items()):
+    legend: list[tuple[float, str, Color]] = []
+    for name, color in reversed(VERDICTS.items()):
         right -= pen.textlength(name, font)
-        legend.append((right, name, colour))
+        legend.append((right, name, color))
         right -= 36
     if right < taken:
         return
-    for x, name, colour in legend:
+    for x, name, color in legend:
         pen.text((x, 38), name, PALE, font, anchor="lm")
-        pen.rounded_rectangle((x - 18, 32, x - 6, 44), 3, fill=colour)
+        pen.rounded_rectangle((x - 18, 32, x - 6, 44), 3, fill=color)
 
 
 def _row_name(sheet: Image.Image, name: str, cells: Sequence[Cell], top: int) -> None:
@@ -119,18 +121,18 @@ def _row_name(sheet: Image.Image, name: str, cells: Sequence[Cell], top: int) ->
 
 
 def _draw_cell(sheet: Image.Image, cell: Cell, at: tuple[int, int], thumb: int) -> None:
-    """The part above its overlay in a frame of the verdict's colour, the caption as its foot."""
+    """Draw the part above its overlay and the caption, in a frame of the verdict's color."""
     pen, (x, y) = ImageDraw.Draw(sheet), at
-    colour = VERDICTS.get(cell.verdict)
-    if colour is None:
+    color = VERDICTS.get(cell.verdict)
+    if color is None:
         raise UsageError(f"unknown verdict {cell.verdict!r}", hint=f"use {', '.join(VERDICTS)}")
     w, h = thumb + 2 * FRAME, 2 * thumb + 2 * FRAME + CAPTION
-    pen.rounded_rectangle((x, y, x + w - 1, y + h - 1), 7, fill=TILE, outline=colour, width=FRAME)
+    pen.rounded_rectangle((x, y, x + w - 1, y + h - 1), 7, fill=TILE, outline=color, width=FRAME)
     sheet.paste(_thumbnail(cell.picture, thumb), (x + FRAME, y + FRAME))
     sheet.paste(_thumbnail(cell.overlay, thumb), (x + FRAME, y + FRAME + thumb))
     pen.line((x + FRAME, y + FRAME + thumb, x + w - FRAME - 1, y + FRAME + thumb), GROUND, 2)
     middle = y + FRAME + 2 * thumb + CAPTION // 2
-    pen.ellipse((x + 11, middle - 5, x + 21, middle + 5), fill=colour)
+    pen.ellipse((x + 11, middle - 5, x + 21, middle + 5), fill=color)
     text, size = _fitted(pen, cell.caption, 15, w - 28 - 10)
     pen.text((x + 28, middle), text, INK, _font(size), anchor="lm")
     if not cell.correct:
@@ -138,7 +140,7 @@ def _draw_cell(sheet: Image.Image, cell: Cell, at: tuple[int, int], thumb: int) 
 
 
 def _wrong_mark(pen: ImageDraw.ImageDraw, x: int, y: int) -> None:
-    """A cross in a white disc, so that a wrong verdict is found without reading."""
+    """Draw a cross in a white disc, so that a wrong verdict is found without reading."""
     pen.ellipse((x - 11, y - 11, x + 11, y + 11), fill=(255, 255, 255))
     for sign in (-1, 1):
         pen.line((x - 5, y - 5 * sign, x + 5, y + 5 * sign), fill=(200, 30, 30), width=3)

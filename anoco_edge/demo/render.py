@@ -1,4 +1,4 @@
-"""Synthetic parts, good and defective, photographed under varying pose and light; all by seed."""
+"""Rendering synthetic parts, good and defective, with poses and light that a seed draws."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from anoco_edge.demo import circuit, cloth, washer
+from anoco_edge.demo.scene import Scene
 from anoco_edge.errors import UsageError
 
 Floats = NDArray[np.float32]
@@ -24,7 +24,7 @@ DEFECTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 SUPERSAMPLING = 2
-MIN_SIZE, MAX_SIZE = 64, 2048  # below, the weave is finer than a pixel; above, it costs gigabytes
+MIN_SIZE, MAX_SIZE = 64, 2048  # a smaller weave is finer than a pixel; a larger one takes gigabytes
 # Washers and cloth come as they lie; boards sit in a fixture with a little play.
 MAX_ROTATION = {"washer": 4.0, "cloth": 4.0, "circuit": 2.0}  # degrees
 MAX_SHIFT = {"washer": 0.02, "cloth": 0.02, "circuit": 0.012}
@@ -36,87 +36,13 @@ SENSOR_NOISE = 0.006
 
 @dataclass(frozen=True)
 class Part:
-    """A picture of one part, and where it is defective (nowhere, if it is good)."""
+    """A picture of one part, and a mask of its defect, which is empty for a good part."""
 
     material: str
     seed: int
     defect: str | None
     rgb: NDArray[np.uint8]
     mask: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Where the part lies under the camera, and the brushes that draw in its coordinates.
-
-    A part's coordinates have their origin in its centre, y points down, and the picture is one
-    unit wide; `x` and `y` hold them for every pixel of the enlarged canvas of side `n`.
-    """
-
-    material: str
-    seed: int
-    defect: str | None
-    n: int
-    angle: float
-    scale: float
-    shift: tuple[float, float]
-    light: float  # the direction the light comes from, in radians
-    x: Floats
-    y: Floats
-
-    def stream(self, name: str) -> np.random.Generator:
-        """Random numbers for one purpose, so that a defect cannot disturb the part under it."""
-        key = zlib.crc32(f"{self.material}/{name}".encode())
-        return np.random.default_rng([key, self.seed])
-
-    def cover(self, distance: Floats) -> Floats:
-        """Coverage of pixels by a shape, from the signed distance to its outline (inside < 0)."""
-        return np.asarray(np.clip(0.5 - distance * self.n, 0.0, 1.0), np.float32)
-
-    def noise(self, rng: np.random.Generator, cells: int, height: int | None = None) -> Floats:
-        """Smooth noise in about [-1, 1] with `cells` bumps across and `height` bumps down."""
-        grid = rng.uniform(-1.0, 1.0, (height or cells, cells)).astype(np.float32)
-        picture = Image.fromarray(grid).resize((self.n, self.n), Image.Resampling.BICUBIC)
-        return np.asarray(picture, np.float32)
-
-    def blob(
-        self, rng: np.random.Generator, centre: tuple[float, float], radius: float, rough: float
-    ) -> Floats:
-        """Signed distance to an irregular patch; `rough` is the wobble relative to its radius."""
-        cells = max(4, round(1.0 / radius))
-        squash, turn = rng.uniform(0.75, 1.0), rng.uniform(0.0, math.pi)
-        dx, dy = self.x - np.float32(centre[0]), self.y - np.float32(centre[1])
-        along = dx * np.float32(math.cos(turn)) + dy * np.float32(math.sin(turn))
-        across = dy * np.float32(math.cos(turn)) - dx * np.float32(math.sin(turn))
-        distance = np.hypot(along, across / np.float32(squash)) - np.float32(radius)
-        wobble = self.noise(rng, cells) + 0.5 * self.noise(rng, 3 * cells)
-        return np.asarray(distance + rough * radius * wobble, np.float32)
-
-    def to_pixels(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Tiling pixels of points given in the part's coordinates."""
-        c, s = math.cos(self.angle) * self.scale, math.sin(self.angle) * self.scale
-        turned = points @ np.array([[c, s], [-s, c]])
-        return np.asarray((turned + np.array(self.shift) + 0.5) * self.n - 0.5)
-
-    def stroke(self, points: NDArray[np.float64], radii: NDArray[np.float64]) -> Floats:
-        """Coverage of a line through `points` whose half width follows `radii`."""
-        out = np.zeros((self.n, self.n), np.float32)
-        at, width = self.to_pixels(points), radii * self.n * self.scale
-        for a, b, ra, rb in zip(at[:-1], at[1:], width[:-1], width[1:], strict=True):
-            reach = max(ra, rb) + 1.0
-            x0, y0 = np.maximum(np.floor(np.minimum(a, b) - reach).astype(int), 0)
-            x1, y1 = np.minimum(np.ceil(np.maximum(a, b) + reach).astype(int) + 1, self.n)
-            if x0 >= x1 or y0 >= y1:
-                continue
-            gx = np.arange(x0, x1)[None, :] - a[0]
-            gy = np.arange(y0, y1)[:, None] - a[1]
-            step = b - a
-            t = np.clip((gx * step[0] + gy * step[1]) / max(float(step @ step), 1e-9), 0.0, 1.0)
-            distance = np.hypot(gx - t * step[0], gy - t * step[1])
-            cover = np.clip(ra + t * (rb - ra) - distance + 0.5, 0.0, 1.0)
-            window = out[y0:y1, x0:x1]
-            np.maximum(window, cover.astype(np.float32), out=window)
-        return out
 
 
 def render(material: str, seed: int, defect: str | None = None, size: int = 384) -> Part:
@@ -168,13 +94,14 @@ def _scene(material: str, seed: int, defect: str | None, size: int) -> Scene:
 
 
 def _shrink(canvas: Floats) -> Floats:
-    """Average the canvas down to the picture."""
+    """Average the enlarged canvas down to the size of the picture."""
     top = canvas[0::2, 0::2] + canvas[0::2, 1::2]
     return np.asarray((top + canvas[1::2, 0::2] + canvas[1::2, 1::2]) * 0.25, np.float32)
 
 
 def _photograph(scene: Scene, rgb: Floats, size: int) -> NDArray[np.uint8]:
-    """Light falls off over the picture, has a brightness and a warmth; the sensor is noisy."""
+    """Light the canvas and take the picture: light falls off over it and has a brightness and a
+    warmth, and the sensor adds noise."""
     rng = scene.stream("light")
     brightness = 1.0 + rng.uniform(-MAX_BRIGHTNESS, MAX_BRIGHTNESS)
     warmth = rng.uniform(-MAX_WARMTH, MAX_WARMTH)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # the scene is handed in; importing it would be a circle
-    from anoco_edge.demo.render import Scene
+from anoco_edge.demo.scene import Scene
 
 Floats = NDArray[np.float32]
 
@@ -24,7 +22,7 @@ BELT = np.array([0.130, 0.136, 0.148], np.float32)
 
 
 def draw(scene: Scene) -> tuple[Floats, Floats | None]:
-    """The washer on the canvas, and the coverage of its defect."""
+    """Draw the washer; returns the canvas and the coverage of the defect, if there is one."""
     flaw = scene.stream(f"defect/{scene.defect}")
     radius, phi = np.hypot(scene.x, scene.y), np.arctan2(scene.y, scene.x)
     holes = list(HOLES)
@@ -38,7 +36,7 @@ def draw(scene: Scene) -> tuple[Floats, Floats | None]:
     if scene.defect == "chip":
         bite = _bite(scene, flaw)
         mask = scene.cover(np.maximum(outline, bite))
-        # The fracture is a bright, rough lip just outside the bite.
+        # The fracture is a bright, rough edge just outside the missing piece.
         lip = np.clip(1.0 - np.abs(bite - np.float32(0.006)) / np.float32(0.007), 0.0, 1.0)
         steel += lip * (0.10 + 0.14 * scene.noise(flaw, 90))
         outline = np.maximum(outline, -bite)
@@ -56,14 +54,14 @@ def draw(scene: Scene) -> tuple[Floats, Floats | None]:
 
 
 def _hole(scene: Scene, angle: float) -> Floats:
-    """Signed distance to a locating hole."""
+    """The signed distance to a locating hole."""
     dx = scene.x - np.float32(HOLE_AT * math.cos(angle))
     dy = scene.y - np.float32(HOLE_AT * math.sin(angle))
     return np.asarray(np.hypot(dx, dy) - np.float32(HOLE), np.float32)
 
 
 def _outline(scene: Scene, radius: Floats, holes: list[float]) -> Floats:
-    """Signed distance to the edge of the steel."""
+    """The signed distance to the edge of the steel."""
     distance: Floats = np.maximum(radius - np.float32(OUTER), np.float32(INNER) - radius)
     for angle in holes:
         np.maximum(distance, -_hole(scene, angle), out=distance)
@@ -71,7 +69,8 @@ def _outline(scene: Scene, radius: Floats, holes: list[float]) -> Floats:
 
 
 def _brushed(scene: Scene, radius: Floats, phi: Floats) -> Floats:
-    """Circular brushing: arcs of differing brightness, and the two fans of light they make."""
+    """Draw circular brushing: arcs of differing brightness, and the two bright sectors that they
+    make."""
     rng = scene.stream("texture")
     # 420 grooves over the radius; blurred along the angle, so that each is an arc and not a speck.
     grooves = rng.standard_normal((420, 128)).astype(np.float32)
@@ -92,7 +91,7 @@ def _brushed(scene: Scene, radius: Floats, phi: Floats) -> Floats:
 
 
 def _bevel(scene: Scene, radius: Floats, phi: Floats, holes: list[float]) -> Floats:
-    """Chamfers: bright where they face the light, dark where they do not."""
+    """Shade the chamfers: bright where they face the light, and dark where they do not."""
     lx, ly = np.float32(math.cos(scene.light)), np.float32(math.sin(scene.light))
     facing = np.cos(phi - np.float32(scene.light))
     bevel = np.float32(BEVEL)
@@ -108,7 +107,8 @@ def _bevel(scene: Scene, radius: Floats, phi: Floats, holes: list[float]) -> Flo
 
 
 def _belt(scene: Scene, holes: list[float]) -> Floats:
-    """Woven rubber, moving under the part, with the washer's soft shadow on it."""
+    """Draw the belt of woven rubber, which moves under the part, with the soft shadow of the
+    washer."""
     rng = scene.stream("belt")
     phase = rng.uniform(0.0, 2.0 * math.pi, 2)
     k = np.float32(2.0 * math.pi * 46)
@@ -125,7 +125,7 @@ def _belt(scene: Scene, holes: list[float]) -> Floats:
 
 
 def _scratch(scene: Scene, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """A line across the brushing: a dark groove with a bright burr on one side."""
+    """Draw a scratch across the brushing: a dark groove with a bright burr on one side."""
     t = np.linspace(0.0, 1.0, 22)
     sweep = rng.uniform(0.35, 0.75) * rng.choice([-1.0, 1.0])
     inside, outside = rng.uniform(0.20, 0.235), rng.uniform(0.33, 0.375)
@@ -142,13 +142,13 @@ def _scratch(scene: Scene, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def _dent(scene: Scene, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """A knock: the far side of the hollow catches the light, the near side loses it."""
+    """Draw a dent: the far side of the hollow is bright, and the near side is dark."""
     angle, r = _between_holes(rng), rng.uniform(0.25, 0.32)
     size = rng.uniform(0.034, 0.05)
-    centre = (r * math.cos(angle), r * math.sin(angle))
-    away = scene.blob(rng, centre, size, 0.12) / np.float32(size)  # -1 in the centre, 0 at the rim
+    center = (r * math.cos(angle), r * math.sin(angle))
+    away = scene.blob(rng, center, size, 0.12) / np.float32(size)  # -1 in the center, 0 at the rim
     depth = np.clip(-away, 0.0, 1.0)
-    dx, dy = scene.x - np.float32(centre[0]), scene.y - np.float32(centre[1])
+    dx, dy = scene.x - np.float32(center[0]), scene.y - np.float32(center[1])
     toward = (dx * math.cos(scene.light) + dy * math.sin(scene.light)) / np.float32(size)
     slope = np.sqrt(depth) * np.clip(-1.6 * toward, -1.0, 1.0)
     shade = 1.0 + rng.uniform(0.40, 0.55) * slope - 0.18 * np.sqrt(depth)
@@ -156,14 +156,14 @@ def _dent(scene: Scene, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def _bite(scene: Scene, rng: np.random.Generator) -> Floats:
-    """Signed distance to what has broken off the rim."""
+    """The signed distance to the piece that has broken off the rim."""
     angle, size = rng.uniform(0.0, 2.0 * math.pi), rng.uniform(0.034, 0.055)
     r = OUTER - 0.25 * size
     return scene.blob(rng, (r * math.cos(angle), r * math.sin(angle)), size, 0.22)
 
 
 def _rust(scene: Scene, rng: np.random.Generator, metal: Floats) -> tuple[Floats, Floats]:
-    """A mottled brown patch with specks around it."""
+    """Draw rust: a mottled brown patch with specks around it."""
     angle, r = _between_holes(rng), rng.uniform(0.24, 0.33)
     size = rng.uniform(0.04, 0.07)
     edge = scene.blob(rng, (r * math.cos(angle), r * math.sin(angle)), size, 0.40)
@@ -171,10 +171,10 @@ def _rust(scene: Scene, rng: np.random.Generator, metal: Floats) -> tuple[Floats
     mottle = 0.72 + 0.24 * scene.noise(rng, 70) + 0.14 * scene.noise(rng, 160)
     alpha = (patch * np.clip(mottle, 0.35, 1.0) * rng.uniform(0.75, 0.95))[:, :, None]
     rust = np.clip(0.75 + 0.35 * scene.noise(rng, 110), 0.3, 1.2)[:, :, None]
-    colour = rust * np.array([0.50, 0.25, 0.11], np.float32)
-    return np.asarray(metal + (colour - metal) * alpha, np.float32), patch
+    color = rust * np.array([0.50, 0.25, 0.11], np.float32)
+    return np.asarray(metal + (color - metal) * alpha, np.float32), patch
 
 
 def _between_holes(rng: np.random.Generator) -> float:
-    """An angle where a patch lies on steel and not half over a locating hole."""
+    """Draw an angle at which a patch lies on steel and not over a locating hole."""
     return float(HOLES[int(rng.integers(3))] + rng.uniform(0.45, 2 * math.pi / 3 - 0.45))

@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.conformal import beta_interval
+from anoco_edge.scoring.conformal import beta_interval
 
 HORIZON = 10_000  # watched parts, after which the sums begin anew
 FALSE_ALARMS = 0.01  # most undisturbed runs of that length that warn, over runs and calibrations

@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from anoco_edge.bundle.evidence import ConformalEvidence
 from anoco_edge.bundle.schema import Product
-from anoco_edge.conformal import percent
 from anoco_edge.drift.limits import (
     FALSE_ALARMS,
     HORIZON,
@@ -33,6 +33,7 @@ from anoco_edge.drift.limits import (
     rank_scores,
 )
 from anoco_edge.errors import UsageError
+from anoco_edge.scoring.conformal import percent
 
 State = Literal["steady", "higher", "lower", "blind"]
 BLIND = 50  # parts in a row of which none was good: there is nothing to compare any more
@@ -199,7 +200,8 @@ def why_off(product: Product, threshold: float | None) -> str | None:
 def promise(product: Product) -> str:
     """The false-alarm rate in words."""
     rate = f"at most {percent(FALSE_ALARMS)} of undisturbed runs of {HORIZON:,} good parts warn"
-    if product.threshold.evidence.get("exact") is False:
+    evidence = product.threshold.evidence
+    if isinstance(evidence, ConformalEvidence) and not evidence.exact:
         return f"{rate}, if the parts that calibrated were still a fair sample"
     return rate
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias, get_args
+
 import numpy as np
 
 from anoco_edge.errors import ScoringError, UsageError
 from anoco_edge.scoring.types import Floats
 
-POOLINGS = ("max", "top5")
+Pooling: TypeAlias = Literal["max", "top5"]
+POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 
 def pool(energy: Floats, pooling: str = "max") -> float:

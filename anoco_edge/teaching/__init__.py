@@ -1,10 +1,10 @@
-"""Teaching a product: add or remove references, change its settings, calibrate its threshold.
+"""Teaching a product: adding and removing references, changing settings, calibrating a threshold.
 
-Each change is one generation: features, bank and threshold are computed first and committed
-together, under the product's lock. Whatever goes wrong before the commit changes nothing.
+Each change makes one generation. Its features, bank and threshold are computed first, and then
+committed together under the product's lock. An error before the commit changes nothing.
 """
 
-from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, TileSettings
+from anoco_edge.teaching.drafts import NO_CHANGE, Draft, ProductFields, Settings, TileSettings
 from anoco_edge.teaching.new_pictures import NewPicture, unused_name
 from anoco_edge.teaching.teacher import ProductChange, Teacher
 
@@ -13,6 +13,7 @@ __all__ = [
     "Draft",
     "NewPicture",
     "ProductChange",
+    "ProductFields",
     "Settings",
     "Teacher",
     "TileSettings",

@@ -1,10 +1,11 @@
-"""From reference pictures to the bank: every view of every reference, thinned where asked for."""
+"""Building a bank from reference pictures: every view of every reference, thinned on request."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -26,12 +27,31 @@ from anoco_edge.teaching.coreset import thin
 Pixels = NDArray[np.uint8]
 Load = Callable[[Reference], Pixels]
 
-# A bank depends on these, beside the pictures; where one changes, nothing is taken over.
-CHOSEN_BY = ("region", "mask", "bank_dtype", "tiles", "tta", "tta_seed", "coreset")
+BANK_FIELDS = ("region", "mask", "bank_dtype", "tiles", "tta", "tta_seed", "coreset")
+"""The settings of a product that a bank depends on, beside the pictures. Where one of them changes,
+no patch of the old bank can be used again."""
+
+_COLUMNS = ("reference", "view", "row", "col")
+
+
+@dataclass(frozen=True)
+class BankBuild:
+    """A new bank, and what the product records about how it was built."""
+
+    bank: Bank
+    dropped_patches: int
+    """How many patches were left out because their norm is zero."""
+    coreset: Coreset | None
+    """How the bank was thinned; None where it was not."""
+
+    def recorded_in(self, product: Product) -> Product:
+        """The product with these records."""
+        update = {"dropped_patches": self.dropped_patches, "coreset": self.coreset}
+        return product.model_copy(update=update)
 
 
 class BankBuilder:
-    """Builds banks of one draft with one engine."""
+    """Builds the bank of one draft with one engine."""
 
     def __init__(
         self,
@@ -44,35 +64,41 @@ class BankBuilder:
         thinning: Callable[[int, int], None],
     ) -> None:
         self._engine = engine
-        self._canvas = Tiling(window, draft.tiles)
+        self._tiling = Tiling(window, draft.tiles)
         self._draft = draft
         self._patch_mask = patch_mask
         self._load = load
         self._progress = progress
         self._thinning = thinning
 
-    def build(self, kept: Mapping[str, Bank]) -> tuple[Bank, dict[str, Any]]:
-        """The bank, and what the product records of it. `kept` are banks of single pictures, by
-        the hash of their pixels, that are the same as in the generation before."""
-        counts = (self._counted(reference) for reference in self._draft.references)
-        scored = sum(counts)
+    def build(self, reusable: Mapping[str, Bank]) -> BankBuild:
+        """Build the bank of all references of the draft.
+
+        `reusable` holds banks of single pictures by the hash of their pixels. They come from the
+        generation before, and the settings that they depend on have not changed.
+        """
+        scored = sum(self._count_scored(reference) for reference in self._draft.references)
         if self._draft.coreset is not None:
-            return self._thinned(self._draft.coreset, scored)
+            return self._build_thinned(self._draft.coreset, scored)
         bank = join(
-            [kept.get(r.pixels) or self._whole(r) for r in self._draft.references],
+            [
+                reusable.get(reference.pixels) or self._whole(reference)
+                for reference in self._draft.references
+            ],
         )
-        return bank, {"dropped_patches": scored - len(bank)}
+        return BankBuild(bank, scored - len(bank), None)
 
     def _views(self, reference: Reference) -> tuple[Affine, ...]:
         return (IDENTITY, *self._draft.views, *reference.views)
 
-    def _counted(self, reference: Reference) -> int:
-        there = place(self._canvas.contract, reference.width, reference.height)
+    def _count_scored(self, reference: Reference) -> int:
+        """Count the patches of all views that the region and the mask leave."""
+        placement = place(self._tiling.contract, reference.width, reference.height)
         views = self._views(reference)
-        return sum(int(self._patch_mask.scored(there, view).sum()) for view in views)
+        return sum(int(self._patch_mask.scored(placement, view).sum()) for view in views)
 
     def _whole(self, reference: Reference) -> Bank:
-        parts = list(self._parts(reference))
+        parts = list(self._view_banks(reference))
         return Bank(
             References(
                 np.concatenate([p.references.features for p in parts]),
@@ -81,19 +107,20 @@ class BankBuilder:
             *(np.concatenate([getattr(p, k) for p in parts]) for k in _COLUMNS),
         )
 
-    def _parts(self, reference: Reference) -> Iterator[Bank]:
-        """One bank a view; only the picture itself must give one."""
+    def _view_banks(self, reference: Reference) -> Iterator[Bank]:
+        """Yield one bank for each view. A view without any usable patch yields none, but the
+        picture itself must have at least one."""
         self._progress(reference.name)
-        pixels, placement = prepare(self._load(reference), self._canvas.contract)
+        pixels, placement = prepare(self._load(reference), self._tiling.contract)
         for number, view in enumerate(self._views(reference)):
             scored = self._patch_mask.scored(placement, view)
             if not scored.any():
                 continue
-            turned = warp(pixels, view, self._canvas.contract.fill) if number else pixels
-            features = self._canvas.features(self._engine, turned[None])[0]
+            turned = warp(pixels, view, self._tiling.contract.fill) if number else pixels
+            features = self._tiling.features(self._engine, turned[None])[0]
             rows, cols = np.nonzero(scored)
-            stored = self._stored(features[scored.reshape(-1)], reference.name)
-            if number and not stored.any():  # a view may see nothing but a corner without signal
+            stored = self._in_bank_dtype(features[scored.reshape(-1)], reference.name)
+            if number and not stored.any():  # a view may show nothing but a corner without signal
                 continue
             try:
                 references, kept = References.of(stored)
@@ -109,8 +136,8 @@ class BankBuilder:
                 cols[kept].astype(np.int16),
             )
 
-    def _stored(self, features: Floats, name: str) -> Floats:
-        with np.errstate(over="ignore"):  # looked at in the next line
+    def _in_bank_dtype(self, features: Floats, name: str) -> Floats:
+        with np.errstate(over="ignore"):  # the next lines look for infinity
             stored = features.astype(self._draft.bank_dtype)
         if not np.isfinite(stored).all() and np.isfinite(features).all():
             raise ScoringError(
@@ -119,12 +146,15 @@ class BankBuilder:
             )
         return stored
 
-    def _thinned(self, asked: Coreset, scored: int) -> tuple[Bank, dict[str, Any]]:
-        """Hundreds of pictures do not fit into memory: their features wait on the disk."""
+    def _build_thinned(self, asked: Coreset, scored: int) -> BankBuild:
+        """Build a bank of the most different patches.
+
+        The features of hundreds of pictures do not fit into memory, so they go to a temporary file.
+        """
         columns: dict[str, list[NDArray[Any]]] = {name: [] for name in (*_COLUMNS, "norms")}
-        with _spool() as file:
+        with _temporary_file() as file:
             for number, reference in enumerate(self._draft.references):
-                for part in self._parts(reference):
+                for part in self._view_banks(reference):
                     with writing(f"features into {tempfile.gettempdir()}"):
                         file.write(np.ascontiguousarray(part.references.features).data)
                     columns["norms"].append(part.references.norms)
@@ -134,34 +164,33 @@ class BankBuilder:
             with writing(f"features into {tempfile.gettempdir()}"):
                 file.flush()
             joined = {name: np.concatenate(parts) for name, parts in columns.items()}
-            shape = (len(joined["norms"]), self._canvas.contract.dim)
+            shape = (len(joined["norms"]), self._tiling.contract.dim)
             features = np.memmap(file, self._draft.bank_dtype, "r", shape=shape)
-            chosen = thin(features, asked.max_patches, asked.seed, progress=self._thinning)
-            taken = np.array(features[chosen.rows])
+            selection = thin(features, asked.max_patches, asked.seed, progress=self._thinning)
+            taken = np.array(features[selection.rows])
             del features
         bank = Bank(
-            References(taken, joined["norms"][chosen.rows]),
-            *(joined[name][chosen.rows] for name in _COLUMNS),
+            References(taken, joined["norms"][selection.rows]),
+            *(joined[name][selection.rows] for name in _COLUMNS),
         )
-        found = asked.model_copy(
+        coreset = asked.model_copy(
             update={
                 "considered": shape[0],
-                "duplicates": chosen.duplicates,
-                "radius": chosen.radius,
+                "duplicates": selection.duplicates,
+                "radius": selection.radius,
             }
         )
-        return bank, {"dropped_patches": scored - shape[0], "coreset": found}
-
-
-_COLUMNS = ("reference", "view", "row", "col")
+        return BankBuild(bank, scored - shape[0], coreset)
 
 
 @contextmanager
-def _spool() -> Iterator[IO[bytes]]:
+def _temporary_file() -> Iterator[IO[bytes]]:
     with writing("a temporary file"):
         file = tempfile.TemporaryFile(prefix="anoco-bank-")  # noqa: SIM115 (closed below)
     try:
         yield file
     finally:
-        with suppress(OSError):  # what a full disk did not take was said by the write itself
+        # Closing writes what is buffered. On a full disk the write above has already failed with
+        # an error that says so.
+        with suppress(OSError):
             file.close()

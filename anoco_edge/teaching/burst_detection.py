@@ -1,12 +1,13 @@
 """Finding pictures that show the same part: bursts of one part, and copies of references.
 
-Pictures are compared by small grey thumbnails, without their brightness and contrast, so that the
+Pictures are compared by small gray thumbnails, without their brightness and contrast, so that the
 light does not matter. Two pictures show the same part when they differ no more than sensor noise
-and JPEG compression alone make a picture differ from itself; how much that is, is measured on the
-references. The set's own spread is not used: a burst that is the whole set has none.
+and JPEG compression make a picture differ from itself. How much that is, is measured on the
+references. The spread of the set itself is not used: where one burst is the whole set, there is no
+spread.
 
 Features of the backbone were tried first and are worse. Noise moves all of them in the same
-direction: with EfficientNet-Lite0, noise of 4 grey levels moved a rendered washer's features by
+direction: with EfficientNet-Lite0, noise of 4 gray levels moved a rendered washer's features by
 0.9 of the distance between two washers, and its thumbnail by 0.02 of that.
 """
 
@@ -26,48 +27,49 @@ Rows = NDArray[np.float64]
 
 SIDE = 32
 # Pictures are the same part up to ALIKE times the distance that noise and JPEG make, and up to
-# MOST_ALIKE (a correlation of 0.82), where noise hides all there is to see. Measured on seven real
-# sets and three rendered ones, in units of that distance: frames of one part under noise of 8 grey
+# MOST_ALIKE (a correlation of 0.82), beyond which noise hides the part. Measured on seven real
+# sets and three rendered ones, in units of that distance: frames of one part under noise of 8 gray
 # levels, or less noise with JPEG 60 and other light, differ by at most 1.5; the two most similar of
 # 34 to 81 independent parts by 2.8 (brg02), 3.0 (circuit), 3.9 (cloth), 4.8 (washer) and 8 or more
 # (hazelnut, tile, screw, flr01, bdp01, gla01). In pictures of only 96 pixels, 1 pair of 1,200
-# circuits came within 1.6; such parts count as one, which promises less and not more.
+# circuits came within 1.6; such parts count as one, so that the promised rate is too high rather
+# than too low.
 # 600 calibrations of 20 to 30 independent parts with 1, 2 and 4 references raised no false alarm.
 ALIKE = 1.6
 # The same where a reference is shifted or cropped by a pixel to fit: copies come within 1.3 (cloth)
 # and mostly within 0.5, independent parts not below 2.3 (circuit; 1.5 at 96 pixels).
 SHIFTED = 1.3
 MOST_ALIKE = 0.6
-NOISE = 4.0  # grey levels: a bright industrial camera has 1 to 2, with high gain up to 8
-QUALITY = 60  # of JPEG: the lowest that cameras are set to
-LARGEST = 512  # pixels of the longer side that is perturbed; the figures above are for this size
-MOST_PERTURBED = 4  # references; the noise of one camera is much the same in all of them
-FLATTEST = 0.25  # grey levels of contrast; what has less is rounding, and cannot be compared
+NOISE = 4.0  # gray levels: a bright industrial camera has 1 to 2, with high gain up to 8
+QUALITY = 60  # of JPEG; cameras are not set lower
+LARGEST = 512  # longer side in pixels of a picture that gets noise; the figures above hold for it
+MOST_PERTURBED = 4  # references that get noise; one camera has much the same noise in all pictures
+FLATTEST = 0.25  # gray levels of contrast; less is rounding, which cannot be compared
 # The median distance between pictures over the median distance to the references: 0.68 to 1.02
-# for 20 to 30 independent parts, 0.04 to 0.5 for one part shaken by up to 2 pixels (but for the
-# rendered parts, which come as near to each other as that).
+# for 20 to 30 independent parts, 0.04 to 0.5 for one part moved by up to 2 pixels (except for the
+# rendered parts, of which different ones come as near to each other).
 NARROW = 0.5
-# Pixels that are taken off the two ends of a side: none, a crop, or a shift.
+# Pixels that are removed from the two ends of a side: none, a crop, or a shift.
 EDGES = ((0, 0), (1, 0), (0, 1), (1, 1), (1, -1), (-1, 1))
-MOST_COMPARED = 256  # pictures whose median distance is taken
+MOST_COMPARED = 256  # pictures whose distances are compared
 
 
 def thumbnail(rgb: Pixels) -> Thumbnail:
-    """The picture as SIDE x SIDE grey cells.
+    """Shrink a picture to SIDE x SIDE gray cells.
 
     >>> thumbnail(np.full((48, 64, 3), 7, np.uint8)).shape
     (32, 32)
     """
-    # Bilinear in Pillow averages over two cells, so that a picture of another size gives the same.
+    # Pillow's bilinear filter averages over two cells, so the size of the picture does not matter.
     small = Image.fromarray(rgb).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
-    # The mean of three channels keeps fractions of a grey level, which 8-bit grey would not.
-    grey: Thumbnail = np.asarray(small, dtype=np.float32).mean(axis=2)
-    return grey
+    # The mean of three channels keeps fractions of a gray level, which 8-bit gray would lose.
+    gray: Thumbnail = np.asarray(small, dtype=np.float32).mean(axis=2)
+    return gray
 
 
 def shifted_thumbnails(rgb: Pixels) -> list[Thumbnail]:
-    """What the picture looks like shifted by a pixel, or cropped by one on any of its sides; the
-    first is the picture itself.
+    """Make thumbnails of the picture shifted by a pixel, or cropped by one on any of its sides. The
+    first one is of the picture itself.
 
     >>> len(shifted_thumbnails(np.zeros((20, 30, 3), np.uint8)))
     36
@@ -88,10 +90,11 @@ def shifted_thumbnails(rgb: Pixels) -> list[Thumbnail]:
 
 
 class PartMatcher:
-    """Tells which pictures show the same part, by what the references say about noise.
+    """Decides which pictures show the same part; the references give the scale of noise.
 
-    `wanted` are the cells inside the region of interest. `shifts` finds copies of references that
-    are shifted or cropped by a pixel, too, which costs some 30 ms a reference.
+    `wanted` marks the thumbnail cells inside the region of interest. With `shifts`, copies of
+    references that are shifted or cropped by a pixel are found too, which takes about 30 ms for
+    each reference.
 
     >>> rng = np.random.default_rng(0)
     >>> def frames(part: int, count: int) -> list[Thumbnail]:
@@ -109,15 +112,15 @@ class PartMatcher:
         self, references: Iterable[Pixels], wanted: Mask | None = None, *, shifts: bool = True
     ) -> None:
         self._wanted = np.ones((SIDE, SIDE), np.bool_) if wanted is None else wanted
-        if not self._wanted.any():  # a region smaller than a cell
+        if not self._wanted.any():  # the region is smaller than a cell
             self._wanted = np.ones((SIDE, SIDE), np.bool_)
         noise: list[float] = []
         rows: list[Rows] = []
-        for rgb in references:  # one at a time: pictures of a line camera are large
+        for rgb in references:  # one at a time, because those of a line camera are large
             rows.append(self._rows(shifted_thumbnails(rgb) if shifts else [thumbnail(rgb)]))
             if len(noise) < MOST_PERTURBED:
                 noise.append(self._noise(rgb))
-        self._views = np.array(rows, dtype=np.float32)  # of each reference, the picture first
+        self._views = np.array(rows, dtype=np.float32)  # per reference, the picture itself first
         self._references = np.array([views[0] for views in rows])
         noise.sort()
         # The lower median: one odd reference must not make all others look like copies.
@@ -125,7 +128,7 @@ class PartMatcher:
         self._alike, self._shifted = (min(c * usual, MOST_ALIKE) for c in (ALIKE, SHIFTED))
 
     def copies(self, pictures: Sequence[Thumbnail]) -> dict[int, int]:
-        """Pictures of parts that are references, each with the nearest one."""
+        """Find the pictures of parts that are references, each with the nearest reference."""
         found = {}
         for number, row in enumerate(self._rows(pictures) if len(self._views) else ()):
             plain = _distances(row, self._references)
@@ -138,9 +141,10 @@ class PartMatcher:
     def parts(
         self, pictures: Sequence[Thumbnail], groups: Sequence[Hashable] | None = None
     ) -> list[int]:
-        """For every picture, the first one of the same part. `groups` are known to be one part.
+        """Find for every picture the first one of the same part.
 
-        Frames of a burst may drift away from the first, so a chain of near pictures is one part.
+        Pictures of equal `groups` are known to show one part. A chain of near pictures is one part
+        as well, because the frames of a burst may move away from the first one.
         """
         rows = self._rows(pictures)
         codes = np.arange(len(rows))
@@ -155,8 +159,11 @@ class PartMatcher:
         return count > 1 and not any(self._connected(self._references, np.arange(count)))
 
     def spread(self, pictures: Sequence[Thumbnail]) -> float | None:
-        """How much pictures differ from each other, over how much from the references; 1 for good
-        parts like them. None where there is too little to tell."""
+        """The median difference between pictures over the median difference to the references.
+
+        It is about 1 for good parts that differ as the references do. None where there are too few
+        pictures to tell.
+        """
         rows, known = self._rows(pictures), self._references
         if not len(known):
             return None
@@ -172,7 +179,7 @@ class PartMatcher:
         return float(np.median(among) / np.median(across))
 
     def _connected(self, rows: Rows, codes: NDArray[np.intp]) -> list[int]:
-        """For every row, the first one that a chain of near rows, or of equal codes, leads to."""
+        """Find for every row the first row that a chain of near rows or equal codes reaches."""
         part = np.full(len(rows), -1)
         for first in range(len(rows)):
             waiting = [first] if part[first] < 0 else []
@@ -186,7 +193,7 @@ class PartMatcher:
         return [int(first) for first in part]
 
     def _noise(self, rgb: Pixels) -> float:
-        """How far two noisy frames are apart, of which one is a JPEG."""
+        """Measure how far two noisy copies of a picture are apart, of which one is a JPEG."""
         image = Image.fromarray(rgb)
         image.thumbnail((LARGEST, LARGEST), Image.Resampling.BOX)
         small, rng = np.asarray(image), np.random.default_rng(0)
@@ -204,7 +211,7 @@ class PartMatcher:
         return float(apart) if np.isfinite(apart) else 0.0
 
     def _rows(self, pictures: Sequence[Thumbnail]) -> Rows:
-        """One row a picture, of mean 0 and length 1; zeros for one without any contrast."""
+        """Turn each thumbnail into a row of mean 0 and length 1; into zeros without contrast."""
         if not len(pictures):
             return np.empty((0, int(self._wanted.sum())))
         rows = np.array([picture[self._wanted] for picture in pictures], dtype=np.float64)
@@ -217,7 +224,7 @@ class PartMatcher:
 
 
 def _distances(row: NDArray[np.float64], rows: Rows) -> NDArray[np.float64]:
-    """Euclidean, between 0 and 2; infinite where one of the two has no contrast."""
+    """The Euclidean distances, from 0 to 2; infinite where one of the two has no contrast."""
     blank = ~rows.any(axis=1) | (not row.any())
     apart = np.sqrt(np.square(rows - row).sum(axis=1))
     return np.where(blank, np.inf, apart)

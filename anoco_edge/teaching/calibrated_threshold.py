@@ -1,63 +1,60 @@
-"""Which threshold a generation gets: by hand, from calibration, or provisional.
+"""Which threshold a generation gets: set by hand, calibrated, or provisional.
 
-A calibration outlives changes of the bank: the pictures it rests on are scored again, so that bank
-and threshold always belong together. Where they were not kept, the product is uncalibrated.
+A calibration stays valid when the bank changes: the pictures it rests on are scored again, so that
+bank and threshold always belong together. Where those pictures were not kept, the product becomes
+uncalibrated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from anoco_edge.bundle import Product, Threshold
-from anoco_edge.bundle.baseline import LEAST_PICTURES, BaselineGrid
-from anoco_edge.bundle.schema import Baseline, Calibration, CalibrationPicture, FileRecord
-from anoco_edge.conformal import (
-    Conformal,
-    best_rate,
-    conformal_threshold,
-    describe,
-    group_maxima,
-    parts_needed,
-    percent,
+from anoco_edge.bundle.baseline import BaselineGrid
+from anoco_edge.bundle.evidence import (
+    HeldOutEvidence,
+    LeaveOneOutEvidence,
+    LostCalibrationEvidence,
+    ProvisionalEvidence,
 )
+from anoco_edge.bundle.schema import Baseline, Calibration, CalibrationPicture, FileRecord
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.pipeline.energy import PictureEnergy
-from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.scoring.conformal import Conformal, conformal_threshold, describe, group_maxima
 from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching.bank_builder import Load, Pixels
 from anoco_edge.teaching.burst_detection import PartMatcher
-from anoco_edge.teaching.calibration_set import Findings, found_by_likeness, references_in_doubt
-from anoco_edge.teaching.draft_scorer import DraftScorer
-from anoco_edge.teaching.provisional_threshold import (
-    gentle_views,
-    provisional,
-    references_to_leave_out,
-    rounding,
+from anoco_edge.teaching.calibration_plan import (
+    ThresholdPlan,
+    groups_among_references,
+    plan_calibration,
 )
+from anoco_edge.teaching.calibration_set import (
+    CalibrationFindings,
+    groups_were_detected,
+    references_in_doubt,
+)
+from anoco_edge.teaching.draft_scorer import DraftScorer
+from anoco_edge.teaching.provisional_threshold import provisional_threshold, rounding_limit
 
 LoadPicture = Callable[[CalibrationPicture], Pixels]
-Examine = Callable[[Calibration], Findings]
+Examine = Callable[[Calibration], CalibrationFindings]
 
 # Parts whose median score is below this share of the lowest score of a reference among the others
-# were probably seen before. With EfficientNet-Lite0, two or four references and ten sets of parts:
-# independent parts 0.31 and more (0.19 with the tiny backbone of the tests), frames of a part that
-# is a reference 0.01 to 0.4 (where noise does not raise the score: on the rendered washers and
-# circuits it does).
+# were probably references before. With EfficientNet-Lite0, two or four references and ten sets of
+# parts: independent parts 0.31 and more (0.19 with the tiny backbone of the tests), frames of a
+# part that is a reference 0.01 to 0.4 (where noise does not raise the score: on the rendered
+# washers and circuits it does).
 FAR_BELOW = 0.15
-MOST_REFERENCES = 4  # that are scored for this
-
-# What a score means depends on the first, what it is (beside the bank) on all.
-MEASURED_BY = ("lam", "floor", "metric", "pooling", "tta", "tiles")
-SCORED_BY = (*MEASURED_BY, "views", "region", "mask")
+MOST_REFERENCES = 4  # references that are scored for this comparison
 
 
 @dataclass(frozen=True)
 class ThresholdUpdate:
-    """The rest of a generation: threshold, what it rests on, and what a person should know."""
+    """A new threshold, what it rests on, and what a person should know about it."""
 
     threshold: Threshold
     calibration: Calibration | None = None
@@ -66,123 +63,83 @@ class ThresholdUpdate:
     files: dict[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def fields(self) -> dict[str, Any]:
-        """As fields of the product."""
-        return {
-            "threshold": self.threshold,
-            "calibration": self.calibration,
-            "baseline": self.baseline,
-        }
+    def recorded_in(self, product: Product) -> Product:
+        """The product with this threshold, its calibration and its baseline."""
+        return product.model_copy(
+            update={
+                "threshold": self.threshold,
+                "calibration": self.calibration,
+                "baseline": self.baseline,
+            }
+        )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A calibration that can be carried out: every picture with its role, but for those set aside
-    because a picture of the same part is a reference now."""
-
-    calibration: Calibration
-    aside: frozenset[str] = frozenset()
-    """Groups."""
-
-    def pictures(self, role: str) -> list[CalibrationPicture]:
-        """Those that take part, in this role."""
-        return [
-            p for p in self.calibration.pictures if p.group not in self.aside and p.role == role
-        ]
-
-
-def settle(
+def update_threshold(
     draft_scorer: DraftScorer,
     load: Load,
     load_picture: LoadPicture,
     matcher: Callable[[], PartMatcher],
     examine: Examine,
 ) -> ThresholdUpdate:
-    """What a changed bank makes of the draft's threshold and calibration."""
+    """Compute the threshold of a draft whose bank has changed.
+
+    A threshold set by hand stays. A calibration is repeated with the new bank. Without one, the
+    threshold is provisional.
+    """
     draft = draft_scorer.draft
     manual = draft.threshold.kind == "manual"
     if draft.calibration is None:
         if manual:
-            return ThresholdUpdate(draft.threshold, notes=(_by_hand(draft),))
-        if (why := draft.threshold.evidence.get("lost")) is not None:
-            return _lost(draft, why)  # until `calibrate`, or --threshold 0
+            return ThresholdUpdate(draft.threshold, notes=(_manual_note(draft),))
+        if isinstance(draft.threshold.evidence, LostCalibrationEvidence):
+            # It stays lost until `calibrate`, or until a person asks for a computed threshold.
+            return _lost(draft, draft.threshold.evidence.lost)
         return _doubt_references(draft, provisional_threshold(draft_scorer, load), matcher)
-    if not _kept(draft.calibration):
-        return _lost(draft, "its calibration pictures were not kept, so they cannot be scored anew")
+    if not _pictures_were_kept(draft.calibration):
+        return _lost(
+            draft, "its calibration pictures were not kept, so they cannot be scored again"
+        )
     findings = examine(draft.calibration)
     try:
         plan = plan_calibration(draft, draft_scorer.patch_mask, draft.calibration, findings.copies)
     except (UsageError, PictureError) as error:  # fewer than before, or of parts of another shape
-        lost = _lost(draft, error.what, _unscored(draft.calibration))
-        aside = _aside(draft, draft.calibration, findings.copies)
-        return replace(lost, notes=(*_aside_notes(aside), *lost.notes))
-    update = calibrated(draft_scorer, plan, load_picture, findings)
+        lost = _lost(draft, error.what, _without_scores(draft.calibration))
+        set_aside = groups_among_references(draft, draft.calibration, findings.copies)
+        return replace(lost, notes=(*_set_aside_notes(set_aside), *lost.notes))
+    update = calibrate_threshold(draft_scorer, plan, load_picture, findings)
     if manual:
-        notes = (*update.notes, _by_hand(draft))
+        notes = (*update.notes, _manual_note(draft))
         return replace(update, threshold=draft.threshold, notes=notes)
     return update
 
 
 def without_references(draft: Product) -> ThresholdUpdate:
-    """Nothing can be inspected; what calibrates stays, for the references to come."""
+    """The update for a product that has no reference left.
+
+    Nothing can be inspected. A calibration whose pictures were kept stays, for the next references.
+    """
     idle = "no reference is left: nothing can be inspected until good parts are enrolled"
     asked = draft.calibration
     if asked is None:
         return ThresholdUpdate(Threshold(), notes=(idle,))
-    if not _kept(asked):
+    if not _pictures_were_kept(asked):
         gone = f"{idle}, and the calibration is gone: its pictures were not kept"
         return ThresholdUpdate(Threshold(), notes=(gone,))
     stays = f"{idle}; the threshold will then be calibrated again"
-    return ThresholdUpdate(Threshold(), _unscored(asked), notes=(stays,))
+    return ThresholdUpdate(Threshold(), _without_scores(asked), notes=(stays,))
 
 
-def plan_calibration(
-    draft: Product, patch_mask: PatchMask, asked: Calibration, copies: Collection[str] = ()
-) -> Plan:
-    """Parts that became references are set aside, the others get their roles. Too few show here,
-    before they are scored, which may take long. `copies` are pixel hashes of pictures that look
-    like references."""
-    if asked.source == "references":
-        if len(draft.references) < 2:
-            raise UsageError(
-                "a single reference cannot be held out", hint="give pictures of other good parts"
-            )
-        _enough(len(draft.references), asked, "reference")
-        return Plan(asked)
-    aside = _aside(draft, asked, copies)
-    pictures = [p for p in asked.pictures if p.group not in aside]
-    if not pictures:
-        raise UsageError("no calibration picture is left", hint="calibrate with other pictures")
-    for picture in pictures:
-        patch_mask.check_size(picture.width, picture.height, picture.name)
-    roles = dict.fromkeys((p.group for p in pictures), "threshold")
-    if asked.sigmas is not None:
-        roles = _shared_out(pictures)
-    everything = tuple(
-        p.model_copy(update={"role": roles.get(p.group, p.role)}) for p in asked.pictures
-    )
-    plan = Plan(asked.model_copy(update={"pictures": everything}), aside)
-    scored = plan.pictures("threshold")
-    parts = len({p.group for p in scored})
-    unit = "part" if parts < len(scored) else "picture"
-    try:
-        _enough(parts, asked, unit, halved=asked.sigmas is not None)
-    except UsageError as error:
-        if not found_by_likeness(scored):
-            raise
-        looks = f"{len(scored)} pictures look like {parts} part{'s' if parts > 1 else ''}"
-        raise UsageError(f"{looks}: {error.what}", hint=error.hint) from None
-    return plan
-
-
-def calibrated(
-    draft_scorer: DraftScorer, plan: Plan, load: LoadPicture, findings: Findings
+def calibrate_threshold(
+    draft_scorer: DraftScorer,
+    plan: ThresholdPlan,
+    load: LoadPicture,
+    findings: CalibrationFindings,
 ) -> ThresholdUpdate:
     """Score the calibration pictures, or the references against each other, and take the order
     statistic that the false-reject rate asks for."""
     asked = plan.calibration
     if asked.source == "references":
-        return _from_references(draft_scorer, asked, findings)
+        return _calibrate_with_references(draft_scorer, asked, findings)
     baseline, grid, files = None, None, {}
     if asked.sigmas is not None:
         fitted = plan.pictures("baseline")
@@ -198,87 +155,84 @@ def calibrated(
     scores = {p.pixels: e.score for p, e in zip(scored, energies, strict=True)}
     pictures = tuple(p.model_copy(update={"score": scores.get(p.pixels)}) for p in asked.pictures)
     calibration = asked.model_copy(update={"pictures": pictures})
-    if asked.sigmas is None:  # over a baseline, scores are on another scale than the references'
-        findings = replace(findings, doubts=(*findings.doubts, *_low_scores(draft_scorer, scores)))
-    threshold = threshold_of(draft_scorer, calibration, findings)
-    notes = (*findings.notes, *_doubt_notes(findings), *_aside_notes(plan.aside))
+    if asked.sigmas is None:  # scores over a baseline cannot be compared with the references'
+        low = _low_score_doubts(draft_scorer, scores)
+        findings = replace(findings, doubts=(*findings.doubts, *low))
+    threshold = threshold_from_pictures(draft_scorer, calibration, findings)
+    notes = (*findings.notes, *_doubt_notes(findings), *_set_aside_notes(plan.set_aside))
     return ThresholdUpdate(threshold, calibration, baseline, grid, files, notes)
 
 
-def threshold_of(
-    draft_scorer: DraftScorer, calibration: Calibration, findings: Findings
+def threshold_from_pictures(
+    draft_scorer: DraftScorer, calibration: Calibration, findings: CalibrationFindings
 ) -> Threshold:
-    """From the scores that its pictures have."""
+    """Compute the threshold from the scores that the pictures of a calibration have."""
     pictures = [p for p in calibration.pictures if p.score is not None]
     scored = [(p.score, p.group) for p in pictures if p.score is not None]
     parts = group_maxima([score for score, _ in scored], [group for _, group in scored])
     found = conformal_threshold(
         parts, calibration.false_reject, accept_fewer=calibration.accept_fewer
     )
-    alike = len(pictures) if found_by_likeness(pictures) else 0
+    alike = len(pictures) if groups_were_detected(pictures) else 0
     grouped = len(parts) < len(scored)
-    threshold = _threshold(draft_scorer, found, "held-out pictures", findings, grouped, alike)
-    threshold.evidence["pictures"] = len(pictures)
-    aside = _set_aside(draft_scorer.draft, calibration)
-    return _chosen_from(threshold, len(aside)) if aside else threshold
+    exact, doubts = not findings.doubts, findings.doubts
+    words = describe(found, exact=True, groups=grouped, alike=alike, doubts=doubts)
+    if set_aside := _groups_without_score(draft_scorer.draft, calibration):
+        exact, words = False, f"{words} {_unfair_sample(len(set_aside))}"
+    evidence = HeldOutEvidence(
+        method="held-out pictures",
+        exact=exact,
+        asked=found.asked,
+        false_reject=found.false_reject,
+        interval=found.interval,
+        parts=found.parts,
+        order=found.order,
+        words=words,
+        doubts=doubts,
+        parts_found=findings.parts_found,
+        pictures=len(pictures),
+    )
+    return _threshold(draft_scorer, found, evidence)
 
 
-def provisional_threshold(draft_scorer: DraftScorer, load: Load) -> Threshold:
-    """From the references alone, until there is a calibration."""
-    draft, bank = draft_scorer.draft, draft_scorer.bank
-    if len(draft.references) > 1:
-        scores = list(draft_scorer.leave_one_out(references_to_leave_out(len(draft.references))))
-        return provisional("leave-one-picture-out", scores, bank, draft)
-    scores = list(draft_scorer.variations(gentle_views(load(draft.references[0]))))
-    return provisional("gentle augmentations of the only reference", scores, bank, draft)
-
-
-def _from_references(
-    draft_scorer: DraftScorer, asked: Calibration, findings: Findings
+def _calibrate_with_references(
+    draft_scorer: DraftScorer, asked: Calibration, findings: CalibrationFindings
 ) -> ThresholdUpdate:
     scores = list(draft_scorer.leave_one_out(range(len(draft_scorer.draft.references))))
     found = conformal_threshold(scores, asked.false_reject, accept_fewer=asked.accept_fewer)
-    threshold = _threshold(draft_scorer, found, "leave-one-picture-out", findings)
-    threshold.evidence["scores"] = scores
+    evidence = LeaveOneOutEvidence(
+        method="leave-one-picture-out",
+        exact=False,
+        asked=found.asked,
+        false_reject=found.false_reject,
+        interval=found.interval,
+        parts=found.parts,
+        order=found.order,
+        words=describe(found, exact=False, doubts=findings.doubts),
+        doubts=findings.doubts,
+        scores=tuple(scores),
+    )
+    threshold = _threshold(draft_scorer, found, evidence)
     return ThresholdUpdate(threshold, asked, notes=_doubt_notes(findings))
 
 
 def _threshold(
-    draft_scorer: DraftScorer,
-    found: Conformal,
-    method: str,
-    findings: Findings,
-    groups: bool = False,
-    alike: int = 0,
+    draft_scorer: DraftScorer, found: Conformal, evidence: HeldOutEvidence | LeaveOneOutEvidence
 ) -> Threshold:
-    from_pictures = method == "held-out pictures"
-    doubts = findings.doubts
-    # Good parts may have no score at all: with a baseline, or where they are alike to the pixel.
-    least = rounding(draft_scorer.bank, draft_scorer.draft)
-    evidence: dict[str, Any] = {
-        "method": method,
-        "exact": from_pictures and not doubts,
-        "asked": found.asked,
-        "false_reject": found.false_reject,
-        "interval": list(found.interval),
-        "parts": found.parts,
-        "order": found.order,
-        "words": describe(found, exact=from_pictures, groups=groups, alike=alike, doubts=doubts),
-        **findings.evidence(),
-    }
+    # Good parts may have a score of zero: with a baseline, or where their pictures are equal. A
+    # threshold must be above zero.
+    least = rounding_limit(draft_scorer.bank, draft_scorer.draft)
     return Threshold(kind="conformal", value=max(found.threshold, least), evidence=evidence)
 
 
-def _chosen_from(threshold: Threshold, taken: int) -> Threshold:
-    """Which parts became references was a choice, and often of the worst: those left are no longer
-    a fair sample."""
-    words = (
-        f"{threshold.evidence['words']} But {taken} of the parts that calibrated became "
+def _unfair_sample(taken: int) -> str:
+    """The text for calibrations of which parts became references. Somebody chose those parts, often
+    the worst ones, so the parts that are left are no longer a fair sample."""
+    return (
+        f"But {taken} of the parts that calibrated became "
         f"reference{'s' if taken > 1 else ''} since, so this no longer holds exactly: calibrate "
         "again with other parts."
     )
-    evidence = {**threshold.evidence, "exact": False, "words": words}
-    return threshold.model_copy(update={"evidence": evidence})
 
 
 def _energies(
@@ -296,47 +250,17 @@ def _energies(
             raise ScoringError(what, hint=error.hint) from None
 
 
-def _enough(parts: int, asked: Calibration, unit: str, *, halved: bool = False) -> None:
-    rate = asked.false_reject
-    try:
-        conformal_threshold([0.0] * parts, rate, accept_fewer=asked.accept_fewer, unit=unit)
-    except UsageError as error:
-        if unit == "reference":
-            hint = f"calibrate with {parts_needed(rate)} pictures of other good parts, or accept "
-            hint += f"{percent(best_rate(parts), up=True)} with --accept-fewer"
-            raise UsageError(error.what, hint=hint) from None
-        if not halved:
-            raise
-        raise UsageError(
-            f"half of the {unit}s fit the baseline; the other {error.what}",
-            hint=f"give at least {2 * parts_needed(rate)} good {unit}s, or accept "
-            f"{percent(best_rate(parts), up=True)} with --accept-fewer",
-        ) from None
-
-
-def _shared_out(pictures: Sequence[CalibrationPicture]) -> dict[str, str]:
-    """The role of each group. Every other one fits the baseline, the rest set the threshold: what
-    sets the threshold must not have been seen by what it is compared with."""
-    groups = list(dict.fromkeys(p.group for p in pictures))
-    fitting = set(groups[::2])
-    count = sum(p.group in fitting for p in pictures)
-    if count < LEAST_PICTURES or len(groups) < 2:
-        raise UsageError(
-            f"{len(pictures)} pictures are too few for a baseline and a threshold",
-            hint="half of them fit the baseline: give at least 3, of two parts or more",
-        )
-    return {group: "baseline" if group in fitting else "threshold" for group in groups}
-
-
-def _kept(calibration: Calibration) -> bool:
+def _pictures_were_kept(calibration: Calibration) -> bool:
     return all(p.file is not None for p in calibration.pictures)
 
 
 def _doubt_references(
     draft: Product, threshold: Threshold, matcher: Callable[[], PartMatcher]
 ) -> ThresholdUpdate:
-    """A provisional threshold from frames of one part knows nothing about other good parts."""
-    if len(draft.references) < 2 or threshold.value is None:
+    """Add a warning to a provisional threshold whose references all show one part: it says nothing
+    about how much other good parts differ."""
+    evidence = threshold.evidence
+    if len(draft.references) < 2 or not isinstance(evidence, ProvisionalEvidence):
         return ThresholdUpdate(threshold)
     if not matcher().references_are_one_part():
         return ThresholdUpdate(threshold)
@@ -344,18 +268,18 @@ def _doubt_references(
         f"{references_in_doubt(draft)}: the provisional threshold rests on how its pictures differ "
         "and is far too low for other good parts; teach other parts, or run: anoco-edge calibrate"
     )
-    evidence = {**threshold.evidence, "words": words, "doubts": [references_in_doubt(draft)]}
-    return ThresholdUpdate(threshold.model_copy(update={"evidence": evidence}), notes=(words,))
+    doubted = evidence.model_copy(update={"words": words, "doubts": (references_in_doubt(draft),)})
+    return ThresholdUpdate(threshold.model_copy(update={"evidence": doubted}), notes=(words,))
 
 
-def _low_scores(draft_scorer: DraftScorer, scores: Mapping[str, float]) -> tuple[str, ...]:
-    """Held-out parts that score far below the references among each other."""
+def _low_score_doubts(draft_scorer: DraftScorer, scores: Mapping[str, float]) -> tuple[str, ...]:
+    """A doubt where the held-out parts score far below the references among each other."""
     count = len(draft_scorer.draft.references)
     if count < 2:
         return ()
-    chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_REFERENCES)).round())
+    spaced = np.unique(np.linspace(0, count - 1, min(count, MOST_REFERENCES)).round())
     try:
-        lowest = min(draft_scorer.leave_one_out(int(number) for number in chosen))
+        lowest = min(draft_scorer.leave_one_out(int(number) for number in spaced))
     except UsageError:  # a thinned bank may hold patches of one reference only
         return ()
     median = float(np.median(list(scores.values())))
@@ -367,46 +291,42 @@ def _low_scores(draft_scorer: DraftScorer, scores: Mapping[str, float]) -> tuple
     )
 
 
-def _doubt_notes(findings: Findings) -> tuple[str, ...]:
+def _doubt_notes(findings: CalibrationFindings) -> tuple[str, ...]:
     return tuple(f"no rate is promised: {doubt}" for doubt in findings.doubts)
 
 
-def _aside(
-    draft: Product, calibration: Calibration, copies: Collection[str] = ()
-) -> frozenset[str]:
-    """Groups of which a picture is a reference, or looks like one: the others of the same part
-    score too low too."""
-    known = {r.pixels for r in draft.references} | set(copies)
-    return frozenset(p.group for p in calibration.pictures if p.pixels in known)
-
-
-def _set_aside(draft: Product, calibration: Calibration) -> frozenset[str]:
-    """The same of a calibration with scores: what should have one and has none was set aside."""
+def _groups_without_score(draft: Product, calibration: Calibration) -> frozenset[str]:
+    """The groups that were set aside when the calibration was scored: a picture that sets the
+    threshold and has no score was left out because it looked like a reference."""
     unscored = (p for p in calibration.pictures if p.role == "threshold" and p.score is None)
-    return _aside(draft, calibration, {p.pixels for p in unscored})
+    return groups_among_references(draft, calibration, {p.pixels for p in unscored})
 
 
-def _aside_notes(aside: Collection[str]) -> tuple[str, ...]:
-    return tuple(f"{part} is a reference now and no longer calibrates" for part in sorted(aside))
+def _set_aside_notes(groups: Collection[str]) -> tuple[str, ...]:
+    return tuple(f"{part} is a reference now and no longer calibrates" for part in sorted(groups))
 
 
-def _unscored(calibration: Calibration) -> Calibration:
+def _without_scores(calibration: Calibration) -> Calibration:
     pictures = tuple(p.model_copy(update={"score": None}) for p in calibration.pictures)
     return calibration.model_copy(update={"pictures": pictures})
 
 
-def _by_hand(draft: Product) -> str:
+def _manual_note(draft: Product) -> str:
     return (
         f"the threshold {draft.threshold.value:g} was set by hand for another bank and stays; "
-        "--threshold 0 computes it anew"
+        "--threshold 0 computes it"
     )
 
 
 def _lost(draft: Product, why: str, waiting: Calibration | None = None) -> ThresholdUpdate:
-    """A threshold set by hand stays, unless it was set for energies over a baseline. `waiting` is
-    what may calibrate again after another change."""
+    """The update for a calibration that cannot be repeated.
+
+    A threshold set by hand stays, unless it was set for energies over a baseline. `waiting` is the
+    calibration that may be repeated after another change.
+    """
     if draft.threshold.kind == "manual" and draft.baseline is None:
         note = f"the calibration cannot be repeated: {why}"
-        return ThresholdUpdate(draft.threshold, waiting, notes=(note, _by_hand(draft)))
+        return ThresholdUpdate(draft.threshold, waiting, notes=(note, _manual_note(draft)))
     note = f"verdicts will be 'uncalibrated': {why}; run: anoco-edge calibrate"
-    return ThresholdUpdate(Threshold(evidence={"lost": why}), waiting, notes=(note,))
+    uncalibrated = Threshold(evidence=LostCalibrationEvidence(lost=why))
+    return ThresholdUpdate(uncalibrated, waiting, notes=(note,))

@@ -1,70 +1,84 @@
-"""The good parts that calibrate: which are accepted, and what of them is kept."""
+"""The good parts that calibrate a product: which are accepted, and what is recorded of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from anoco_edge.bundle import Product
+from anoco_edge.bundle.evidence import (
+    ConformalEvidence,
+    HeldOutEvidence,
+    ManualEvidence,
+    NoEvidence,
+    ProvisionalEvidence,
+    ThresholdEvidence,
+)
 from anoco_edge.bundle.schema import Calibration, CalibrationPicture
-from anoco_edge.conformal import parts_needed
 from anoco_edge.errors import PictureError, UsageError
+from anoco_edge.scoring.conformal import parts_needed
 from anoco_edge.teaching.burst_detection import NARROW, PartMatcher, Thumbnail
-from anoco_edge.teaching.new_pictures import NewPicture, new_ones
+from anoco_edge.teaching.new_pictures import NewPicture, separate_duplicates
 
 
 @dataclass(frozen=True)
-class Findings:
-    """What the pictures of a calibration look like."""
+class CalibrationRequest:
+    """The pictures and the rate that a person asks to calibrate with."""
+
+    pictures: Sequence[NewPicture]
+    """Good parts that are not references. Without any, the references calibrate."""
+    false_reject: float
+    groups: Sequence[str] | None = None
+    """For each picture a name that pictures of the same part share. Without it, pictures that look
+    like one part count as one."""
+    accept_fewer: bool = False
+    """Whether to accept the best rate that too few pictures support."""
+    keep: bool = True
+    """Whether the pictures go into the bundle, so that they can be scored again later."""
+    sigmas: float | None = None
+    """How many standard deviations of a baseline are subtracted; None for no baseline."""
+
+
+@dataclass(frozen=True)
+class CalibrationFindings:
+    """What a comparison of the calibration pictures found."""
 
     copies: frozenset[str] = frozenset()
     """Pixel hashes of pictures that look like a reference."""
     parts_found: int | None = None
     doubts: tuple[str, ...] = ()
-    """Why the parts may be fewer than they seem: no rate is promised then."""
+    """Reasons to believe that there are fewer parts than stated. With a doubt, no rate is
+    promised."""
     notes: tuple[str, ...] = ()
 
-    def evidence(self) -> dict[str, Any]:
-        """As a threshold keeps it."""
-        kept: dict[str, Any] = {"doubts": list(self.doubts)} if self.doubts else {}
-        if self.parts_found is not None:
-            kept["parts_found"] = self.parts_found
-        return kept
+    def manual_evidence(self) -> ManualEvidence | NoEvidence:
+        """The findings as the evidence of a threshold that a person sets."""
+        if not self.doubts and self.parts_found is None:
+            return NoEvidence()
+        return ManualEvidence(doubts=self.doubts, parts_found=self.parts_found)
 
     @staticmethod
-    def kept(evidence: Mapping[str, Any]) -> Findings:
-        """From the evidence of a threshold that rests on the same pictures."""
-        return Findings(
-            parts_found=evidence.get("parts_found"), doubts=tuple(evidence.get("doubts", ()))
-        )
+    def from_evidence(evidence: ThresholdEvidence) -> CalibrationFindings:
+        """The findings in the evidence of a threshold that rests on the same pictures."""
+        if isinstance(evidence, (HeldOutEvidence, ManualEvidence)):
+            return CalibrationFindings(parts_found=evidence.parts_found, doubts=evidence.doubts)
+        if isinstance(evidence, (ConformalEvidence, ProvisionalEvidence)):
+            return CalibrationFindings(doubts=evidence.doubts)
+        return CalibrationFindings()
 
 
-def ask_calibration(
-    product: Product,
-    matcher: PartMatcher,
-    pictures: Sequence[NewPicture],
-    groups: Sequence[str] | None,
-    keep: bool,
-    *,
-    false_reject: float,
-    accept_fewer: bool,
-    sigmas: float | None,
+def new_calibration(
+    product: Product, matcher: PartMatcher, request: CalibrationRequest
 ) -> Calibration:
-    """What is to be calibrated from; pictures that are references are refused, and copies too.
+    """Check a request and turn it into the record that the product keeps.
 
-    Without `groups`, pictures that look like one part become one group.
+    Pictures that are references, or look like one, are refused. Where the request names no groups,
+    pictures that look like one part become one group.
     """
-    parts_needed(false_reject)  # refuses what is no rate
-    if sigmas is not None and not 0 <= sigmas < math.inf:
-        raise UsageError(f"a baseline of {sigmas} sigmas", hint="give a number such as 3")
-    if sigmas is not None and not pictures:
-        raise UsageError("a baseline needs pictures", hint="give other good parts")
-    source = "pictures" if pictures else "references"
-    if groups is not None and len(groups) != len(pictures):
-        raise UsageError(f"{len(groups)} groups for {len(pictures)} pictures")
-    fresh, copies = new_ones(pictures, ())  # each with a name of its own
+    _check_request(request)
+    pictures, groups = request.pictures, request.groups
+    fresh, copies = separate_duplicates(pictures, ())  # gives each picture a name of its own
     known = {r.pixels: r.name for r in product.references}
     references = [f"{p.name} (same as {known[p.pixels]})" for p in pictures if p.pixels in known]
     if references:
@@ -83,12 +97,25 @@ def ask_calibration(
         parts = matcher.parts([p.thumbnail for p in fresh])
         groups = [fresh[first].name for first in parts]
     return Calibration(
-        false_reject=false_reject,
-        accept_fewer=accept_fewer,
-        sigmas=sigmas,
-        source=source,
-        pictures=tuple(_picture(p, groups[k], keep) for k, p in enumerate(fresh)),
+        false_reject=request.false_reject,
+        accept_fewer=request.accept_fewer,
+        sigmas=request.sigmas,
+        source="pictures" if pictures else "references",
+        pictures=tuple(_picture(p, groups[k], request.keep) for k, p in enumerate(fresh)),
     )
+
+
+def _check_request(request: CalibrationRequest) -> None:
+    parts_needed(request.false_reject)  # refuses what is no rate
+    sigmas, pictures, groups = request.sigmas, request.pictures, request.groups
+    if sigmas is not None and not 0 <= sigmas < math.inf:
+        raise UsageError(f"a baseline of {sigmas} sigmas", hint="give a number such as 3")
+    if sigmas is not None and not pictures:
+        raise UsageError("a baseline needs pictures", hint="give other good parts")
+    if groups is not None and len(groups) != len(pictures):
+        raise UsageError(
+            f"{len(groups)} groups for {len(pictures)} pictures", hint="give one for each picture"
+        )
 
 
 def examine_pictures(
@@ -96,49 +123,41 @@ def examine_pictures(
     matcher: PartMatcher,
     calibration: Calibration,
     thumbnails: Sequence[Thumbnail],
-) -> Findings:
-    """Whether the groups of a calibration look like as many parts."""
+) -> CalibrationFindings:
+    """Compare the pictures of a calibration: do its groups look like as many different parts?"""
     if calibration.source == "references":
         one = (references_in_doubt(product),) if matcher.references_are_one_part() else ()
-        return Findings(doubts=one)
+        return CalibrationFindings(doubts=one)
     copies = set(matcher.copies(thumbnails))
     left = [k for k in range(len(thumbnails)) if k not in copies]
     pictures = [calibration.pictures[k] for k in left]
     groups = [p.group for p in pictures]
     parts = matcher.parts([thumbnails[k] for k in left], groups)
-    found, stated = len(set(parts)), len(set(groups))
-    doubts = []
-    if found < stated:
-        example = _across_groups(pictures, parts)
-        doubts.append(f"they look like {found} ({example[0]} and {example[1]} for example)")
+    found = len(set(parts))
     spread = matcher.spread([thumbnails[left[first]] for first in sorted(set(parts))])
-    if spread is not None and spread <= NARROW:
-        doubts.append(
-            f"they differ from each other by {spread:.0%} of what they differ from the references, "
-            "as pictures of few parts do"
-        )
-    return Findings(
+    return CalibrationFindings(
         copies=frozenset(calibration.pictures[k].pixels for k in copies),
         parts_found=found,
-        doubts=tuple(doubts),
+        doubts=(*_merged_group_doubts(pictures, parts), *_spread_doubts(spread)),
         notes=_grouping_notes(pictures),
     )
 
 
-def found_by_likeness(pictures: Sequence[CalibrationPicture]) -> bool:
-    """Whether the groups were found, not stated: then each has the name of one of its pictures."""
+def groups_were_detected(pictures: Sequence[CalibrationPicture]) -> bool:
+    """Whether the groups were found by comparing the pictures and not stated by a person: then
+    each group has the name of one of its pictures."""
     names = {p.name for p in pictures}
     groups = {p.group for p in pictures}
     return len(groups) < len(pictures) and groups <= names
 
 
 def references_in_doubt(product: Product) -> str:
-    """What is said of references that look like one part."""
+    """The doubt about references that all look like one part."""
     return f"the {len(product.references)} references look like one part"
 
 
 def kept_files(calibration: Calibration | None, pictures: Sequence[NewPicture]) -> dict[str, bytes]:
-    """The pictures that go into the bundle, by their place below the product."""
+    """The contents of the pictures that go into the bundle, by their path below the product."""
     data = {p.pixels: p.data for p in pictures}
     listed = calibration.pictures if calibration else ()
     return {p.file.path: data[p.pixels] for p in listed if p.file is not None}
@@ -158,16 +177,31 @@ def _refuse_near_copies(
     )
 
 
-def _across_groups(pictures: Sequence[CalibrationPicture], parts: Sequence[int]) -> tuple[str, str]:
-    """The names of two pictures of one part that are in different groups."""
+def _merged_group_doubts(
+    pictures: Sequence[CalibrationPicture], parts: Sequence[int]
+) -> tuple[str, ...]:
+    """A doubt where pictures of different groups look like one part, with two such pictures.
+
+    `parts` holds for each picture the first one of the same part.
+    """
     for picture, first in zip(pictures, parts, strict=True):
         if picture.group != pictures[first].group:
-            return pictures[first].name, picture.name
-    raise AssertionError("every part is one group")
+            example = f"{pictures[first].name} and {picture.name} for example"
+            return (f"they look like {len(set(parts))} ({example})",)
+    return ()
+
+
+def _spread_doubts(spread: float | None) -> tuple[str, ...]:
+    if spread is None or spread > NARROW:
+        return ()
+    return (
+        f"they differ from each other by {spread:.0%} of what they differ from the references, "
+        "as pictures of few parts do",
+    )
 
 
 def _grouping_notes(pictures: Sequence[CalibrationPicture]) -> tuple[str, ...]:
-    if not found_by_likeness(pictures):
+    if not groups_were_detected(pictures):
         return ()
     parts = len({p.group for p in pictures})
     second = next(p for p in pictures if p.group != p.name)

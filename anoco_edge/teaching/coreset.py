@@ -1,7 +1,7 @@
-"""Thinning a bank to its most different patches: greedy k-centre (farthest point) selection.
+"""Thinning a bank to its most different patches by greedy k-center (farthest point) selection.
 
-All arithmetic is on whole numbers that float64 holds exactly, so sums come out the same in any
-order: the choice depends on features and seed, not on threads, the BLAS or the machine.
+All arithmetic is on whole numbers that float64 holds exactly, so a sum is the same in any order.
+The selection depends on the features and the seed, and not on threads, the BLAS or the machine.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from anoco_edge.scoring.types import Floats
 # Signs in 128 dimensions keep a distance within 1 / sqrt(2 * 128) = 6 % (one standard deviation).
 DIMS = 128
 # Bits of a coordinate. 128 squared differences of 15 bits sum to 37: far from float64's 53, and
-# the step is at most 1 / 16384 of the reach, nothing beside the 6 % of the projection.
+# the step is at most 1 / 16384 of the reach, which is negligible beside the 6 % of the projection.
 BITS = 14
 BLOCK = 1024  # patches in float64 at a time
-CENTRES = 128  # chosen patches that a block is compared with at a time
+CENTERS = 128  # selected patches that a block is compared with at a time
 ACTIVE = 1 << 15  # patches in a round, at most; in float64 they take 32 MB
-TAKEN = -1.0  # below every distance
+TAKEN = -1.0  # the distance of a selected patch: below every other distance
 MOST_REPORTS = 200
 
 Points = NDArray[np.int16]
@@ -37,16 +37,16 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Which patches stay."""
+class CoresetSelection:
+    """The patches that a thinned bank keeps."""
 
     rows: Rows
     """Ascending indices into the features."""
     duplicates: int
-    """Patches that were left out first, because an earlier one has the same bytes."""
+    """How many patches were left out first because an earlier patch has the same bytes."""
     radius: float
-    """No patch left out is farther than this from the nearest chosen one, as the projection sees
-    it (in units of the features); 0 when only duplicates were left out."""
+    """The largest distance from a patch that was left out to the nearest selected patch, measured
+    in the projection in units of the features. It is 0 when only duplicates were left out."""
 
 
 def thin(
@@ -55,20 +55,22 @@ def thin(
     seed: int = 0,
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Chosen:
-    """Choose the `max_patches` patches that differ most from each other.
+) -> CoresetSelection:
+    """Select the `max_patches` patches that differ most from each other.
 
-    The first is drawn by the seed; each next one is the patch farthest from those chosen so far,
-    the lowest index on a tie. Patches of more than DIMS numbers are compared after a projection
-    to DIMS dimensions, whose signs the seed draws too. Distances are Euclidean, on raw features.
+    The seed draws the first patch. Each next one is the patch farthest from those selected so far,
+    the one of lowest index on a tie. Patches of more than DIMS numbers are compared after a
+    projection to DIMS dimensions, whose signs the seed draws too. Distances are Euclidean, on raw
+    features.
 
-    `features` may be a memory map, it is read in blocks. For N patches of d numbers this takes at
-    most N * (2 * min(d, DIMS) + 48) bytes, and 64 MB for blocks. `progress` is told how many
-    patches are chosen and how many will be, at most MOST_REPORTS times.
+    `features` may be a memory map, because it is read in blocks. For N patches of d numbers this
+    takes at most N * (2 * min(d, DIMS) + 48) bytes, and 64 MB for blocks. `progress` is called at
+    most MOST_REPORTS times, with the number of patches selected so far and the number of all that
+    will be.
 
     >>> features = np.array([[0.0, 0.0], [0.125, 0.0], [4.0, 0.0], [0.0, 3.0], [0.0, 3.0]])
     >>> thin(features, 3)
-    Chosen(rows=array([1, 2, 3]), duplicates=1, radius=0.125)
+    CoresetSelection(rows=array([1, 2, 3]), duplicates=1, radius=0.125)
     """
     _check(features, max_patches, seed)
     low, high = _range(features)
@@ -76,14 +78,14 @@ def thin(
     duplicates = len(features) - len(unique)
     if max_patches >= len(unique):
         progress(len(unique), len(unique))
-        return Chosen(unique, duplicates, 0.0)
+        return CoresetSelection(unique, duplicates, 0.0)
     rng = np.random.default_rng(seed)
     first = int(rng.integers(len(unique)))
     points, unit = _points(features, unique, low, high, rng)
     chosen, squared = _farthest(points, first, max_patches, progress)
     progress(max_patches, max_patches)
     chosen.sort()
-    return Chosen(unique[chosen], duplicates, float(np.sqrt(squared)) * unit)
+    return CoresetSelection(unique[chosen], duplicates, float(np.sqrt(squared)) * unit)
 
 
 def _check(features: Floats, max_patches: int, seed: int) -> None:
@@ -99,7 +101,7 @@ def _check(features: Floats, max_patches: int, seed: int) -> None:
 
 
 def _unique(features: Floats) -> Rows:
-    """The rows without those whose bytes an earlier row has, too."""
+    """The indices of all rows, without rows whose bytes are those of an earlier row."""
     keys = np.empty(len(features), np.int64)
     for start in range(0, len(features), BLOCK):
         whole = _bytes(features[start : start + BLOCK])
@@ -111,14 +113,14 @@ def _unique(features: Floats) -> Rows:
     leaders = order[np.flatnonzero(begins)[np.cumsum(begins)[followers] - 1]]
     followers = order[followers]
     keep = np.ones(len(features), np.bool_)
-    for start in range(0, len(followers), BLOCK):  # equal hashes may be chance, so look
+    for start in range(0, len(followers), BLOCK):  # rows may share a hash by chance
         a, b = followers[start : start + BLOCK], leaders[start : start + BLOCK]
         keep[a] = _bytes(features[a]) != _bytes(features[b])
     return np.flatnonzero(keep)
 
 
 def _bytes(block: Floats) -> NDArray[np.void]:
-    """Each row as one value."""
+    """View each row as one value of raw bytes."""
     block = np.ascontiguousarray(block)
     return block.view(np.dtype((np.void, block.itemsize * block.shape[1]))).ravel()
 
@@ -126,13 +128,14 @@ def _bytes(block: Floats) -> NDArray[np.void]:
 def _points(
     features: Floats, rows: Rows, low: Numbers, high: Numbers, rng: np.random.Generator
 ) -> tuple[Points, float]:
-    """The rows as whole numbers, projected if they are long, and the length of one unit.
+    """Convert the rows to whole numbers, projected if they are long; also returns the length of
+    one unit.
 
     Scales are powers of two, so features that are whole numbers below 2**BITS stay exact.
     """
     dim = features.shape[1]
-    middle = low / 2 + high / 2  # distances do not mind, and the reach becomes smallest
-    # A sum of `dim` such numbers has 52 bits, and next to nothing of a float32 is lost.
+    middle = low / 2 + high / 2  # leaves distances alone and makes the largest value smallest
+    # A sum of `dim` such numbers has 52 bits, and a float32 loses next to nothing.
     fine = 52 - dim.bit_length() - _exponent(float((high / 2 - low / 2).max()))
     signs = rng.integers(0, 2, (dim, DIMS)) * 2.0 - 1 if dim > DIMS else None
 
@@ -157,7 +160,7 @@ def _exponent(value: float) -> int:
 
 
 def _range(features: Floats) -> tuple[Numbers, Numbers]:
-    """The least and the greatest value of each column."""
+    """Find the least and the greatest value of each column; NaN and infinity are errors."""
     low = np.full(features.shape[1], np.inf)
     high = -low
     for start in range(0, len(features), BLOCK):
@@ -176,18 +179,19 @@ def _range(features: Floats) -> tuple[Numbers, Numbers]:
 def _farthest(
     points: Points, first: int, count: int, progress: Callable[[int, int], None]
 ) -> tuple[Rows, float]:
-    """`count` points in the order of choice, and the squared distance of the farthest other one.
+    """Select `count` points; also returns the squared distance of the farthest point left out.
 
-    The same points as when every point's distance is updated at every step, with less work:
-    distances only shrink, so an old one is an upper bound. A round takes the points with the
-    largest bounds, and goes on until one of the others could be as far. Points that are near to a
-    chosen one early are hardly looked at again, and most of the work becomes matrix products.
+    The points are returned in the order of selection. They are the same as when the distance of
+    every point is updated at every step, with less work: distances only shrink, so an old distance
+    is an upper bound. A round takes the points with the largest bounds, and goes on until one of
+    the others could be as far. Points that are early near to a selected one are hardly visited
+    again, and most of the work becomes matrix products.
     """
     chosen = np.empty(count, np.int64)
     chosen[0], done = first, 1
     nearest = np.full(len(points), np.inf)
     nearest[first] = TAKEN
-    seen = np.zeros(len(points), np.int32)  # how many of the chosen `nearest` accounts for
+    seen = np.zeros(len(points), np.int32)  # how many selected points `nearest` accounts for
     limit = min(ACTIVE, -(-len(points) // 8))  # 1/4 to 1/16 take about as long
     every = -(-count // MOST_REPORTS)
     while True:
@@ -218,8 +222,11 @@ def _farthest(
 
 
 def _largest(nearest: Numbers, limit: int) -> tuple[Rows, float, int]:
-    """The `limit` rows of largest bounds, ascending; those left out are below `level`, or equal
-    to it and come after row `edge`."""
+    """Find the `limit` rows with the largest bounds, in ascending order.
+
+    Also returns `level` and `edge`: the rows left out have a bound below `level`, or equal to it
+    and an index above `edge`.
+    """
     level = float(np.partition(nearest, -limit)[-limit])
     rows = np.flatnonzero(nearest >= level)
     if len(rows) <= limit:
@@ -238,19 +245,20 @@ def _catch_up(
     seen: NDArray[np.int32],
     level: float,
 ) -> None:
-    """Bring `nearest` of these rows up to date, or below `level`, which says enough."""
+    """Update `nearest` of these rows with the points selected since, or until it is below `level`:
+    such a row is not the farthest in this round."""
     rows = rows[seen[rows] < len(chosen)]
     rows = rows[np.argsort(seen[rows], kind="stable")]  # a block has about the same to catch up
     for start in range(0, len(rows), BLOCK):
         left = rows[start : start + BLOCK]
         block = points[left].astype(np.float64)
         norms = _squares(block)
-        for begin in range(int(seen[left[0]]), len(chosen), CENTRES):
-            centres = points[chosen[begin : begin + CENTRES]].astype(np.float64)
-            product = block @ (-2 * centres).T
-            product += _squares(centres)
+        for begin in range(int(seen[left[0]]), len(chosen), CENTERS):
+            centers = points[chosen[begin : begin + CENTERS]].astype(np.float64)
+            product = block @ (-2 * centers).T
+            product += _squares(centers)
             nearest[left] = np.minimum(nearest[left], product.min(axis=1) + norms)
-            seen[left] = min(begin + CENTRES, len(chosen))
+            seen[left] = min(begin + CENTERS, len(chosen))
             still = nearest[left] >= level
             left, block, norms = left[still], block[still], norms[still]
             if not left.size:

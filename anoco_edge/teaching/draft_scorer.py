@@ -1,4 +1,4 @@
-"""Scores of good pictures against a bank that is not committed yet."""
+"""Scoring good pictures against a bank that is not committed yet."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from anoco_edge.scoring.types import Floats, References
 from anoco_edge.teaching.bank_builder import Load
 
 Pixels = NDArray[np.uint8]
-Judge = Callable[[Pixels, str], tuple[float, Verdict]]  # of a picture and its name
+Judge = Callable[[Pixels, str], tuple[float, Verdict]]
+"""A function that gives the score and the verdict of a picture; it also takes the picture's name,
+for errors."""
 
 
 class DraftScorer:
-    """Scores pictures as the draft would."""
+    """Scores pictures with the bank and the settings of a draft."""
 
     def __init__(
         self,
@@ -49,15 +51,18 @@ class DraftScorer:
     def energies(
         self, pictures: Iterable[Pixels], baseline: BaselineGrid | None = None
     ) -> Iterator[PictureEnergy]:
-        """One at a time: pictures of a line camera are large."""
+        """Yield the energies of the pictures, against the whole bank.
+
+        One picture is taken at a time, because those of a line camera are large.
+        """
         yield from _read(self.reader(baseline), pictures)
 
     def reader(self, baseline: BaselineGrid | None = None) -> EnergyReader:
-        """Reads pictures against the whole bank."""
+        """Open a reader that scores pictures against the whole bank."""
         return self._reader(self.bank.references, baseline)
 
     def leave_one_out(self, references: Iterable[int]) -> Iterator[float]:
-        """Each of these references against all the others."""
+        """Yield the score of each of these references against all other references."""
         for number in references:
             own = self.bank.reference == number
             if own.all():
@@ -69,40 +74,42 @@ class DraftScorer:
                 )
             rest = References(self.bank.references.features[~own], self.bank.references.norms[~own])
             if self.draft.coreset is None and self.draft.tta != "paper":
-                # What is scored lies in the bank already.
+                # The bank already holds every patch that is scored.
                 query = self.bank.references.features[own & (self.bank.view == 0)]
                 yield pool(self._open(rest).score(query).energy, self.draft.pooling)
             else:
                 yield from self._scores(rest, [self._load(self.draft.references[number])])
 
     def variations(self, pictures: Iterable[Pixels]) -> Iterator[float]:
-        """Pictures like the only reference."""
+        """Yield the scores of pictures that are variations of the only reference."""
         yield from self._scores(self.bank.references, pictures)
 
     def _scores(self, bank: References, pictures: Iterable[Pixels]) -> Iterator[float]:
-        """With one view a picture, without patches of zero norm, which the bank leaves out too."""
+        """Yield the score of each picture. Patches of zero norm are left out of the picture as they
+        are left out of the bank. Without `paper`, only the picture itself is scored, no view."""
         if self.draft.tta == "paper":
             yield from (found.score for found in _read(self._reader(bank, None), pictures))
             return
-        scorer, canvas = self._open(bank), Tiling(self._window, self.draft.tiles)
+        scorer, tiling = self._open(bank), Tiling(self._window, self.draft.tiles)
         for rgb in pictures:
-            pixels, placement = prepare(rgb, canvas.contract)
+            pixels, placement = prepare(rgb, tiling.contract)
             scored = self.patch_mask.scored(placement)
-            found: Floats = canvas.features(self._engine, pixels[None])[0]
+            found: Floats = tiling.features(self._engine, pixels[None])[0]
             found = found[scored.reshape(-1)]
             yield pool(scorer.score(found[found.any(axis=1)]).energy, self.draft.pooling)
 
     def judge(self, baseline: BaselineGrid | None) -> Judge:
-        """As the detector would: a picture of another shape is refused, a small region passes."""
+        """Make a function that decides on pictures as the detector will: a picture of another shape
+        is refused, and a picture whose regions are all too small is good."""
         reader, threshold = self.reader(baseline), self.draft.threshold.value
         postprocessor = PostProcessor(reader.tiling.contract, threshold, self.draft.min_area)
 
-        def judged(rgb: Pixels, name: str) -> tuple[float, Verdict]:
+        def judge_picture(rgb: Pixels, name: str) -> tuple[float, Verdict]:
             self.patch_mask.check_size(rgb.shape[1], rgb.shape[0], name)
             (found,) = _read(reader, [rgb])
             return found.score, verdict(threshold, postprocessor.process(found).regions)
 
-        return judged
+        return judge_picture
 
     def _reader(self, bank: References, baseline: BaselineGrid | None) -> EnergyReader:
         scorer = self._open(bank)

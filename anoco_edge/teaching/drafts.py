@@ -1,11 +1,11 @@
-"""A generation that is being made: the product as asked for, before bank and threshold."""
+"""The draft of a generation: a product with its new settings, before bank and threshold."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from PIL import Image
@@ -14,21 +14,44 @@ from pydantic import ValidationError
 from anoco_edge.bundle import Bank, Bundle, Product, Reference
 from anoco_edge.bundle.baseline import BaselineGrid
 from anoco_edge.bundle.masks import decode_mask
-from anoco_edge.bundle.schema import Coreset, FileRecord, Region, Threshold
+from anoco_edge.bundle.schema import BankDtype, Coreset, FileRecord, Region, Threshold, Tta
 from anoco_edge.bundle.store import now
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.contract import InputContract, Tiles
 from anoco_edge.pipeline.augmentation import own_views, paired_views
 from anoco_edge.pipeline.patch_mask import PatchMask, read_mask, region_from_pixels
 from anoco_edge.pipeline.tiling import plan_tiles
+from anoco_edge.scoring.pooling import Pooling
+from anoco_edge.scoring.types import Metric
 from anoco_edge.storage.hashes import sha256_bytes
 
 Points = Sequence[tuple[float, float]]
 
+_ENROL_FIRST = "enrol a picture of a good part first: anoco-edge enroll BUNDLE PICTURES"
+
+# The syntax of a call, because `lambda` cannot be the name of a class attribute.
+ProductFields = TypedDict(
+    "ProductFields",
+    {
+        "lambda": float,
+        "floor": float,
+        "metric": Metric,
+        "pooling": Pooling,
+        "min_area": float,
+        "any_size": bool,
+        "bank_dtype": BankDtype,
+        "tta": Tta,
+        "tta_seed": int,
+    },
+    total=False,
+)
+"""Values for plain fields of Product. They are checked when the draft is made."""
+
 
 @dataclass(frozen=True)
 class TileSettings:
-    """So many columns and rows, or tiles of a size (in pixels of the references); neither: none."""
+    """How pictures are split into tiles: by a number of columns and rows, or by the size of a tile
+    in pixels of the references. With neither, there are no tiles."""
 
     grid: tuple[int, int] | None = None
     size: tuple[int, int] | None = None
@@ -37,20 +60,18 @@ class TileSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """Changes to a product; None leaves a setting as it is."""
+    """Changes to the settings of a product; None leaves a setting as it is."""
 
-    fields: Mapping[str, Any]
-    """Plain fields of Product: lambda, floor, metric, pooling, min_area, any_size, bank_dtype,
-    tta, tta_seed."""
+    fields: ProductFields
     region: Points | None = None
-    """In pixels of the reference pictures; an empty sequence takes the region away."""
+    """The region of interest, in pixels of the reference pictures; an empty sequence removes it."""
     mask: bytes | None = None
-    """A picture file of the size of the reference pictures; empty bytes take the mask away."""
+    """A picture file of the size of the reference pictures; empty bytes remove the mask."""
     threshold: float | None = None
     """A manual threshold; 0 goes back to a computed one."""
     tiles: TileSettings | None = None
     max_patches: int | None = None
-    """The largest bank; 0 takes the limit away."""
+    """The largest number of patches in the bank; 0 removes the limit."""
 
 
 NO_CHANGE = Settings({})
@@ -58,7 +79,7 @@ NO_CHANGE = Settings({})
 
 @dataclass(frozen=True)
 class Draft:
-    """A generation that was not committed: what it says, and what it would write."""
+    """A generation that is not committed: the product, and the files that a commit writes."""
 
     product: Product
     bank: Bank | None
@@ -66,7 +87,7 @@ class Draft:
     files: Mapping[str, bytes] = field(repr=False)
     baseline: BaselineGrid | None = None
     notes: tuple[str, ...] = ()
-    """What a person should know about the change."""
+    """Sentences that a person should read about the change."""
 
 
 def draft_product(
@@ -79,13 +100,16 @@ def draft_product(
     generation: int,
     change: str,
 ) -> tuple[Product, dict[str, bytes]]:
-    """The next generation without bank and threshold, and its new mask file."""
+    """Make the next generation, still without bank and threshold.
+
+    Returns the product and its new files by their paths: the mask, where the settings change it.
+    """
     if (threshold := settings.threshold) is not None:
         if not 0 <= threshold < float("inf"):
-            raise UsageError(f"threshold is {threshold}", hint="0 or more; 0 computes it anew")
+            raise UsageError(f"threshold is {threshold}", hint="give 0 or more; 0 computes it")
         if not references:
-            raise UsageError("a threshold needs a reference picture", hint="enrol first")
-    fields: dict[str, Any] = dict(old.model_dump(by_alias=True)) if old else {"name": name}
+            raise UsageError("a threshold needs a reference picture", hint=_ENROL_FIRST)
+    fields: dict[str, object] = old.model_dump(by_alias=True) if old else {"name": name}
     fields.update(settings.fields)
     fields.update(
         generation=generation,
@@ -117,20 +141,22 @@ def draft_product(
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{where}: {first['msg']}") from None
+        hint = "give a value that this setting allows"
+        raise UsageError(f"{where}: {first['msg']}", hint=hint) from None
 
 
 def _plain_mask(data: bytes) -> bytes:
-    """A mask in whatever format, as an 8-bit grey PNG of 0 and 255: all that a device need read."""
+    """Convert a mask of any format to an 8-bit gray PNG of 0 and 255, so that a device needs to
+    read no other format."""
     buffer = io.BytesIO()
     Image.fromarray(read_mask(data, "the mask").astype(np.uint8) * 255).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def with_views(product: Product, window: InputContract) -> Product:
-    """The same with the views that its test-time augmentation asks for."""
-    canvas, seed = window.tiled(product.tiles), product.tta_seed
-    size = (canvas.width, canvas.height)
+    """The product with the views of its test-time augmentation."""
+    contract, seed = window.tiled(product.tiles), product.tta_seed
+    size = (contract.width, contract.height)
     augmented = product.tta != "none"
     references = tuple(
         r.model_copy(update={"views": own_views(seed, r.pixels, *size) if augmented else ()})
@@ -141,28 +167,28 @@ def with_views(product: Product, window: InputContract) -> Product:
 
 
 def picture_size(references: Sequence[Reference]) -> tuple[int, int] | None:
-    """Width and height that regions and tiles are planned for: the first picture's."""
+    """The width and height that regions and tiles refer to: those of the first reference."""
     return (references[0].width, references[0].height) if references else None
 
 
 def tiles_for(
     asked: TileSettings, picture: tuple[int, int] | None, window: InputContract
 ) -> Tiles | None:
-    """Tiles of pictures of this size, as asked for; None where none are."""
+    """Plan the tiles for pictures of this size; None where the settings ask for none."""
     if asked.grid is None and asked.size is None:
         if asked.overlap is not None:
             raise UsageError("an overlap without tiles", hint="give --tiles or --tile-size too")
         return None
     if picture is None:
-        raise UsageError("tiles need a reference picture", hint="enrol first")
+        raise UsageError("tiles need a reference picture", hint=_ENROL_FIRST)
     return plan_tiles(window, picture, grid=asked.grid, size=asked.size, overlap=asked.overlap)
 
 
-def draft_geometry(bundle: Bundle, draft: Product, files: Mapping[str, bytes]) -> PatchMask:
-    """Region and mask of a draft, whose mask may not be on disk yet."""
-    canvas = bundle.manifest.input.tiled(draft.tiles)
+def draft_patch_mask(bundle: Bundle, draft: Product, files: Mapping[str, bytes]) -> PatchMask:
+    """Open the region and the mask of a draft. A new mask is in `files` and not on disk yet."""
+    contract = bundle.manifest.input.tiled(draft.tiles)
     if draft.mask is None:
-        return PatchMask(canvas, draft, None)
+        return PatchMask(contract, draft, None)
     folder = bundle.product_folder(draft.name)
     new = draft.mask.path in files
     data = files[draft.mask.path] if new else bundle.read(draft.mask, folder)
@@ -180,8 +206,8 @@ def draft_geometry(bundle: Bundle, draft: Product, files: Mapping[str, bytes]) -
             "the mask ignores nothing: no pixel of it is white",
             hint="paint what is to be left out white (255) and the rest black",
         )
-    patch_mask = PatchMask(canvas, draft, mask)
-    # An older mask may outlive the references it was drawn on, but not their shape.
+    patch_mask = PatchMask(contract, draft, mask)
+    # An older mask may stay when its references go, but it must have the shape of the new ones.
     patch_mask.check_size(width, height, "the mask")
     return patch_mask
 
@@ -190,7 +216,7 @@ def _region(points: Points, references: Sequence[Reference]) -> Region | None:
     if not points:
         return None
     if not references:
-        raise UsageError("a region of interest needs a reference picture", hint="enrol first")
+        raise UsageError("a region of interest needs a reference picture", hint=_ENROL_FIRST)
     return region_from_pixels(points, references[0].width, references[0].height)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of good parts on their way into a bundle."""
+"""Pictures of good parts that are to become references or to calibrate a product."""
 
 from __future__ import annotations
 
@@ -24,34 +24,37 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class NewPicture:
-    """A picture of a good part. Its pixels are decoded when they are needed: hundreds of pictures
-    of a line camera do not fit into memory."""
+    """A picture of a good part, as the bytes of a picture file.
+
+    Its pixels are decoded each time they are needed, because hundreds of pictures of a line camera
+    do not fit into memory.
+    """
 
     name: str
     data: bytes = field(repr=False)
     suffix: str
     pixels: str
-    """Hash of the decoded pixels: the same picture in another file is the same."""
+    """The hash of the decoded pixels. The same picture in another file has the same hash."""
     width: int
     height: int
     thumbnail: Thumbnail = field(repr=False, compare=False)
 
     @staticmethod
     def from_file(path: str | Path) -> NewPicture:
-        """The file as it is; its bytes are kept in the bundle."""
+        """Read a picture file. Its bytes go into the bundle as they are."""
         path = Path(path)
         try:
             data = read_regular(path)
         except (OSError, ValueError):
-            read_picture(path)  # says in one line what is wrong with it
+            read_picture(path)  # raises an error that says in one line what is wrong
             raise
-        # Decoded from the very bytes that are kept: a camera may be writing the next picture.
+        # The pixels come from the bytes that are kept: a camera may be writing the next picture.
         rgb = decode_picture(data, str(path))
         return NewPicture._of(path.name, data, path.suffix.lower(), rgb)
 
     @staticmethod
     def from_array(name: str, rgb: Pixels) -> NewPicture:
-        """A frame of a camera or video, kept as PNG."""
+        """Take a frame of a camera or a video. The bundle holds it as PNG."""
         buffer = io.BytesIO()
         Image.fromarray(rgb).save(buffer, "PNG")
         return NewPicture._of(name, buffer.getvalue(), ".png", rgb)
@@ -65,16 +68,18 @@ class NewPicture:
 
     @property
     def rgb(self) -> Pixels:
+        """The decoded picture."""
         return decode_picture(self.data, self.name)
 
     def file(self, folder: str) -> FileRecord:
-        """Where the picture goes below the product's folder."""
+        """The record of the picture's file, which lies in `folder` below the product's folder."""
         digest = sha256_bytes(self.data)
         path = f"{folder}/{digest[:16]}{self.suffix}"
         return FileRecord(path=path, sha256=digest, size=len(self.data))
 
     @property
     def reference(self) -> Reference:
+        """The record of the picture as a reference."""
         return Reference(
             name=self.name,
             file=self.file("references"),
@@ -85,7 +90,7 @@ class NewPicture:
 
 
 def unused_name(name: str, taken: Collection[str]) -> str:
-    """Pictures of two folders may be called alike; references are told apart by their names.
+    """Number a name that is taken: pictures of two folders may have the same name, references not.
 
     >>> unused_name("part.png", ["part.png", "part-2.png"])
     'part-3.png'
@@ -97,10 +102,13 @@ def unused_name(name: str, taken: Collection[str]) -> str:
     return free
 
 
-def new_ones(
+def separate_duplicates(
     pictures: Sequence[NewPicture], references: Sequence[Reference]
 ) -> tuple[list[NewPicture], list[str]]:
-    """Those that are not references yet, each with a name of its own, and a word on the others."""
+    """Separate new pictures from those that are references already or are given twice.
+
+    Returns the new pictures, each with a name of its own, and a description of each of the others.
+    """
     known = {r.pixels: r.name for r in references}
     fresh, duplicates = [], []
     for picture in pictures:

@@ -1,52 +1,34 @@
-"""The teacher: changes the products of one bundle with one engine."""
+"""The teacher, which changes the products of one bundle with one engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from anoco_edge.bundle import Bank, Bundle, Product, Reference, Threshold
+from anoco_edge.bundle import Bundle, Product, Reference, Threshold
 from anoco_edge.bundle.generations import commit, next_generation
-from anoco_edge.bundle.schema import Calibration, CalibrationPicture, FileRecord
+from anoco_edge.bundle.schema import is_product_name
 from anoco_edge.bundle.store import DEFAULT_PRODUCT
 from anoco_edge.engines import Engine, EngineSettings, open_engine
 from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.decode import decode_picture
-from anoco_edge.pipeline.patch_mask import PatchMask
-from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.storage.locks import locked
-from anoco_edge.teaching.bank_builder import CHOSEN_BY, BankBuilder, Pixels
-from anoco_edge.teaching.burst_detection import SIDE, PartMatcher, thumbnail
-from anoco_edge.teaching.calibrated_threshold import (
-    MEASURED_BY,
-    SCORED_BY,
-    ThresholdUpdate,
-    calibrated,
-    plan_calibration,
-    settle,
-    threshold_of,
-    without_references,
-)
-from anoco_edge.teaching.calibration_set import (
-    Findings,
-    ask_calibration,
-    examine_pictures,
-    kept_files,
-)
+from anoco_edge.teaching.bank_builder import Pixels
+from anoco_edge.teaching.calibration_set import CalibrationRequest
+from anoco_edge.teaching.draft_builder import DraftBuilder
 from anoco_edge.teaching.draft_scorer import DraftScorer, Judge
-from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_geometry, draft_product
-from anoco_edge.teaching.new_pictures import NewPicture, new_ones
+from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_product
+from anoco_edge.teaching.new_pictures import NewPicture, separate_duplicates
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ProductChange:
-    """What a change did, or would do."""
+    """What a change did to a product, or would do."""
 
     product: Product
     before: Product | None = None
@@ -65,9 +47,22 @@ class ProductChange:
         """The change that a draft makes, or has made."""
         return ProductChange(draft.product, before, added, duplicates, draft.notes, draft)
 
+    def require_draft(self) -> Draft:
+        """Return the draft that makes the change. A change that only went back has none."""
+        if self.draft is None:
+            raise UsageError(
+                f"this change of product {self.product.name!r} has no draft to inspect with",
+                hint="ask the teacher for the change again with commit=False",
+            )
+        return self.draft
+
 
 class Teacher:
-    """Changes products; `commit=False` only says what a change would do, and needs no lock."""
+    """Changes the products of a bundle.
+
+    With `commit=False` a method only computes what the change would do. It then takes no lock and
+    writes nothing.
+    """
 
     def __init__(
         self,
@@ -90,7 +85,7 @@ class Teacher:
 
     @staticmethod
     def open(
-        path: str | Path,
+        path: str | Path | Bundle,
         engine: str = "auto",
         scorer: str = "auto",
         *,
@@ -100,8 +95,9 @@ class Teacher:
         on_wait: Progress = lambda _: None,
         thinning: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> Teacher:
-        """Open a bundle for teaching; the engine must pass the self-test."""
-        bundle = Bundle.open(path)
+        """Open a bundle, by its path unless it is open already, and an engine that must pass the
+        bundle's self-test."""
+        bundle = path if isinstance(path, Bundle) else Bundle.open(path)
         opened = open_engine(engine, bundle, settings)
         check_engine(bundle, opened)
         return Teacher(
@@ -124,16 +120,17 @@ class Teacher:
         *,
         commit: bool = True,
     ) -> ProductChange:
-        """Add references; pictures that are references already are refused by name."""
+        """Add references. Pictures that are references already are left out and named."""
         if not pictures:
             raise UsageError("there are no reference pictures", hint="give pictures of good parts")
         name = self._name(product)
         with self._lock(name, commit):
             old = self.bundle.product(name) if name in self.bundle.products() else None
-            fresh, duplicates = new_ones(pictures, old.references if old else ())
+            fresh, duplicates = separate_duplicates(pictures, old.references if old else ())
             if not fresh:
                 raise PictureError(
-                    f"nothing new: {', '.join(duplicates)}", hint="every picture is known already"
+                    f"nothing new: {', '.join(duplicates)}",
+                    hint="every picture is known already; give pictures of other parts",
                 )
             references = [*(old.references if old else ()), *(p.reference for p in fresh)]
             change = f"enroll {len(fresh)}"
@@ -143,8 +140,8 @@ class Teacher:
     def remove(
         self, names: Sequence[str], product: str | None = None, *, commit: bool = True
     ) -> ProductChange:
-        """Take references away by name."""
-        name = self.bundle.product(product).name  # before the lock, which would make its folder
+        """Remove references by their names."""
+        name = self.bundle.product(product).name  # before the lock, which creates a folder
         with self._lock(name, commit):
             old = self.bundle.product(name)
             unknown = sorted(set(names) - {r.name for r in old.references})
@@ -161,8 +158,8 @@ class Teacher:
     def configure(
         self, settings: Settings, product: str | None = None, *, commit: bool = True
     ) -> ProductChange:
-        """Change settings; bank and threshold follow."""
-        name = self.bundle.product(product).name  # before the lock, which would make its folder
+        """Change the settings of a product; bank and threshold are computed to fit them."""
+        name = self.bundle.product(product).name  # before the lock, which creates a folder
         if settings == NO_CHANGE:
             raise UsageError("there is nothing to change", hint="give a setting; --help lists them")
         with self._lock(name, commit):
@@ -188,47 +185,20 @@ class Teacher:
 
         `groups` says which pictures show the same part; without it, pictures that look like one
         part count as one. Pictures that look like a reference are refused. `keep` copies the
-        pictures into the bundle, so that a later change of the references can score them again;
-        `sigmas` takes the usual energy of each place off first.
+        pictures into the bundle, so that a later change of the references can score them again.
+        With `sigmas`, scores count only what exceeds the usual energy of each place.
         """
+        request = CalibrationRequest(pictures, false_reject, groups, accept_fewer, keep, sigmas)
         name = self.bundle.product(product).name
         with self._lock(name, commit):
             old = self.bundle.product(name)
             bank = self.bundle.bank(old)
             change = f"calibrate {len(pictures) or 'references'}"
-            window = self.bundle.manifest.input
-            number = next_generation(self.bundle, name)
-            draft, files = draft_product(
-                window, name, old, old.references, NO_CHANGE, generation=number, change=change
-            )
-            patch_mask = draft_geometry(self.bundle, draft, files)
-            matcher = self._matcher(draft, patch_mask, {})
-            asked = ask_calibration(
-                old,
-                matcher,
-                pictures,
-                groups,
-                keep,
-                false_reject=false_reject,
-                accept_fewer=accept_fewer,
-                sigmas=sigmas,
-            )
-            plan = plan_calibration(draft, patch_mask, asked)
-            given = {p.pixels: p for p in pictures}
-            thumbnails = [given[p.pixels].thumbnail for p in asked.pictures]
-            findings = examine_pictures(draft, matcher, asked, thumbnails)
-
-            def load(picture: CalibrationPicture) -> Pixels:
-                self._progress(picture.name)
-                return given[picture.pixels].rgb
-
-            draft_scorer = self._examiner(draft, patch_mask, bank, {})
-            update = calibrated(draft_scorer, plan, load, findings)
-            files |= kept_files(update.calibration, pictures)
-            made = self._made(draft, bank, patch_mask, files, update, {"bank": old.bank})
+            builder = self._builder(name, old, old.references, NO_CHANGE, change)
+            draft = builder.calibrate(old, bank, request)
             if commit:
-                made = self._commit(made)
-        return ProductChange.by(made, old)
+                draft = self._commit(draft)
+        return ProductChange.by(draft, old)
 
     def draft(
         self,
@@ -237,30 +207,44 @@ class Teacher:
         *,
         like: Product | None = None,
     ) -> Draft:
-        """References and bank of a product that is never written, without a threshold; `like`
-        lends its settings."""
-        window = self.bundle.manifest.input
+        """Build references and bank of a product that is never written, without a threshold.
+
+        The product has the settings of `like`, changed by `settings`.
+        """
         if like is not None:
             without = {"references": (), "calibration": None, "baseline": None}
             like = like.model_copy(update={**without, "threshold": Threshold()})
-        fresh, _ = new_ones(pictures, ())
+        fresh, _ = separate_duplicates(pictures, ())
         references = [p.reference for p in fresh]
         name = like.name if like else DEFAULT_PRODUCT
-        draft, files = draft_product(
-            window, name, like, references, settings, generation=1, change="draft"
+        product, files = draft_product(
+            self.bundle.manifest.input,
+            name,
+            like,
+            references,
+            settings,
+            generation=1,
+            change="draft",
         )
-        patch_mask = draft_geometry(self.bundle, draft, files)
-        for reference in references:
-            patch_mask.check_size(reference.width, reference.height, reference.name)
-        bank, found = self._bank(draft, None, patch_mask, {p.pixels: p for p in fresh})
-        return Draft(draft.model_copy(update=found), bank, patch_mask, files)
+        return self._open_builder(product, files, fresh).build_without_threshold()
 
     def judge(self, draft: Draft) -> Judge:
-        """Gives the score and the verdict that a picture would get."""
+        """Make a function that gives the score and the verdict that a picture would get."""
         if draft.bank is None:
-            raise UsageError(f"product {draft.product.name!r} would have no references")
-        draft_scorer = self._examiner(draft.product, draft.patch_mask, draft.bank, {})
-        return draft_scorer.judge(draft.baseline)
+            raise UsageError(
+                f"product {draft.product.name!r} would have no references",
+                hint="enrol pictures of good parts first, then judge others by them",
+            )
+        scorer = DraftScorer(
+            self.engine,
+            self.bundle.manifest.input,
+            draft.product,
+            draft.patch_mask,
+            draft.bank,
+            self._scorer,
+            lambda reference: self._load(draft.product, reference),
+        )
+        return scorer.judge(draft.baseline)
 
     # ---- one generation
 
@@ -274,169 +258,54 @@ class Teacher:
         change: str,
         commit: bool,
     ) -> Draft:
-        number = next_generation(self.bundle, name)
-        draft, files = draft_product(
+        builder = self._builder(name, old, references, settings, change, fresh)
+        draft = builder.build(old, settings)
+        return self._commit(draft) if commit else draft
+
+    def _builder(
+        self,
+        name: str,
+        old: Product | None,
+        references: Sequence[Reference],
+        settings: Settings,
+        change: str,
+        fresh: Sequence[NewPicture] = (),
+    ) -> DraftBuilder:
+        """Open a builder for the next generation; `fresh` are its new references."""
+        product, files = draft_product(
             self.bundle.manifest.input,
             name,
             old,
             references,
             settings,
-            generation=number,
+            generation=next_generation(self.bundle, name),
             change=change,
         )
-        new = {p.pixels: p for p in fresh}
         files |= {p.reference.file.path: p.data for p in fresh}
-        patch_mask = draft_geometry(self.bundle, draft, files)
-        for reference in references:
-            patch_mask.check_size(reference.width, reference.height, reference.name)
-        if not references:
-            update = without_references(draft)
-            made = self._made(draft, None, patch_mask, files, update, {"dropped_patches": 0})
-        else:
-            bank, found = self._bank(draft, old, patch_mask, new)
-            data = bank.to_bytes()
-            path = f"bank-{draft.generation}.safetensors"
-            found["bank"] = FileRecord(path=path, sha256=sha256_bytes(data), size=len(data))
-            files[path] = data
-            draft = draft.model_copy(update=found)
-            update = self._threshold_update(draft, old, settings, bank, patch_mask, new)
-            made = self._made(draft, bank, patch_mask, files, update, {})
-        return self._commit(made) if commit else made
+        return self._open_builder(product, files, fresh)
 
-    def _bank(
-        self,
-        draft: Product,
-        old: Product | None,
-        patch_mask: PatchMask,
-        new: Mapping[str, NewPicture],
-    ) -> tuple[Bank, dict[str, Any]]:
-        """Patches already in the old bank are taken from there, unless the setting that chose or
-        rounded them has changed; a thinned bank only as a whole."""
-        kept: dict[str, Bank] = {}
-        if old is not None and old.bank and _same(old, draft, CHOSEN_BY):
-            bank = self.bundle.bank(old)
-            if [r.pixels for r in old.references] == [r.pixels for r in draft.references]:
-                return bank, {"dropped_patches": old.dropped_patches}
-            kept = {r.pixels: bank.only([k]) for k, r in enumerate(old.references)}
-        builder = BankBuilder(
+    def _open_builder(
+        self, product: Product, files: Mapping[str, bytes], fresh: Sequence[NewPicture]
+    ) -> DraftBuilder:
+        return DraftBuilder(
+            self.bundle,
             self.engine,
-            self.bundle.manifest.input,
-            draft,
-            patch_mask,
-            lambda reference: self._pixels(draft, reference, new),
-            self._progress,
-            self._thinning,
-        )
-        return builder.build(kept)
-
-    def _threshold_update(
-        self,
-        draft: Product,
-        old: Product | None,
-        settings: Settings,
-        bank: Bank,
-        patch_mask: PatchMask,
-        new: Mapping[str, NewPicture],
-    ) -> ThresholdUpdate:
-        if settings.threshold:
-            # The value was checked by the draft. What was found about the calibration pictures
-            # must outlive a threshold by hand: the calibrated one may come back.
-            found = {}
-            if draft.calibration is not None:
-                found = Findings.kept(draft.threshold.evidence).evidence()
-            manual = Threshold(kind="manual", value=settings.threshold, evidence=found)
-            draft = draft.model_copy(update={"threshold": manual})
-        elif settings.threshold == 0:
-            draft = draft.model_copy(update={"threshold": Threshold()})
-        elif draft.threshold.kind == "manual" and old and not _same(old, draft, MEASURED_BY):
-            raise UsageError(
-                f"the threshold {draft.threshold.value:g} was set by hand for other scores",
-                hint="give --threshold too; 0 computes it anew",
-            )
-        draft_scorer = self._examiner(draft, patch_mask, bank, new)
-        if old is not None and _scores_alike(old, draft):
-            grid, calibration = self.bundle.baseline(old), draft.calibration
-            if settings.threshold != 0:
-                return ThresholdUpdate(draft.threshold, calibration, draft.baseline, grid)
-            if calibration is not None and calibration.pictures:
-                findings = Findings.kept(old.threshold.evidence)
-                threshold = threshold_of(draft_scorer, calibration, findings)
-                return ThresholdUpdate(threshold, calibration, draft.baseline, grid)
-        self._progress("threshold")
-        folder = self.bundle.product_folder(draft.name)
-
-        def load(reference: Reference) -> Pixels:
-            return self._pixels(draft, reference, new)
-
-        def load_picture(picture: CalibrationPicture) -> Pixels:
-            assert picture.file is not None
-            self._progress(picture.name)
-            return decode_picture(self.bundle.read(picture.file, folder), picture.name)
-
-        def matcher() -> PartMatcher:
-            return self._matcher(draft, patch_mask, new, shifts=False)
-
-        def examine(calibration: Calibration) -> Findings:
-            thumbnails = [
-                thumbnail(decode_picture(self.bundle.read(p.file, folder), p.name))
-                for p in calibration.pictures
-                if p.file is not None
-            ]
-            known = self._matcher(draft, patch_mask, new)
-            return examine_pictures(draft, known, calibration, thumbnails)
-
-        return settle(draft_scorer, load, load_picture, matcher, examine)
-
-    def _matcher(
-        self,
-        draft: Product,
-        patch_mask: PatchMask,
-        new: Mapping[str, NewPicture],
-        *,
-        shifts: bool = True,
-    ) -> PartMatcher:
-        """Compares pictures with the draft's references."""
-        references = (self._pixels(draft, r, new) for r in draft.references)
-        return PartMatcher(references, patch_mask.cells(SIDE), shifts=shifts)
-
-    def _examiner(
-        self, draft: Product, patch_mask: PatchMask, bank: Bank, new: Mapping[str, NewPicture]
-    ) -> DraftScorer:
-        return DraftScorer(
-            self.engine,
-            self.bundle.manifest.input,
-            draft,
-            patch_mask,
-            bank,
             self._scorer,
-            lambda reference: self._pixels(draft, reference, new),
+            product,
+            files,
+            fresh,
+            progress=self._progress,
+            thinning=self._thinning,
         )
-
-    def _made(
-        self,
-        draft: Product,
-        bank: Bank | None,
-        patch_mask: PatchMask,
-        files: Mapping[str, bytes],
-        update: ThresholdUpdate,
-        fields: Mapping[str, Any],
-    ) -> Draft:
-        product = draft.model_copy(update={**update.fields(), **fields})
-        everything = {**files, **update.files}
-        return Draft(product, bank, patch_mask, everything, update.grid, update.notes)
 
     def _commit(self, draft: Draft) -> Draft:
-        """As it was written, checksum and all."""
+        """Commit a draft; returns it with the product as it was written, checksum included."""
         product = Product.model_validate(draft.product.model_dump(by_alias=True))
         commit(self.bundle, product, draft.files)
         return replace(draft, product=self.bundle.product(product.name))
 
-    def _pixels(
-        self, draft: Product, reference: Reference, new: Mapping[str, NewPicture]
-    ) -> Pixels:
-        if reference.pixels in new:
-            return new[reference.pixels].rgb
-        folder = self.bundle.product_folder(draft.name)
+    def _load(self, product: Product, reference: Reference) -> Pixels:
+        folder = self.bundle.product_folder(product.name)
         return decode_picture(self.bundle.read(reference.file, folder), reference.name)
 
     def _name(self, product: str | None) -> str:
@@ -445,25 +314,11 @@ class Teacher:
         names = self.bundle.products()
         return self.bundle.product().name if names else DEFAULT_PRODUCT
 
-    def _lock(self, name: str, commit: bool) -> Any:
-        if any(not (c.isalnum() or c in "-_.") for c in name) or name.startswith(".") or not name:
+    def _lock(self, name: str, commit: bool) -> AbstractContextManager[object]:
+        if not is_product_name(name):
             raise UsageError(
                 f"{name!r} is not a product name", hint="use letters, digits, '-', '_' and '.'"
             )
         if not commit:
             return nullcontext()
         return locked(self.bundle.product_folder(name), self._wait, self._on_wait)
-
-
-def _scores_alike(old: Product, draft: Product) -> bool:
-    """Whether every picture has the same score as before."""
-    return (
-        old.bank is not None
-        and draft.bank is not None
-        and old.bank.sha256 == draft.bank.sha256
-        and _same(old, draft, SCORED_BY)
-    )
-
-
-def _same(old: Product, new: Product, fields: Sequence[str]) -> bool:
-    return all(getattr(old, k) == getattr(new, k) for k in fields)

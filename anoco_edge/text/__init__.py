@@ -1,1 +1,1 @@
-"""Text from outside, made safe to show: control characters escaped, passwords masked."""
+"""Making text from outside safe to show: control characters are escaped, passwords masked."""

@@ -1,7 +1,8 @@
-"""Passwords stay out of what is stored and shown: names of sources, error lines, JSON, reports.
+"""Masking passwords in everything that is stored or shown: names of sources, errors, reports.
 
-Cameras take them in many places: before the host, in the query, in the path, as a property of a
-GStreamer pipeline. What looks like one is masked: a harmless value masked by mistake costs nothing.
+Cameras take passwords in many places: before the host, in the query, in the path, as a property of
+a GStreamer pipeline. Whatever looks like a password is masked, because masking a harmless value by
+mistake does no harm.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import re
 
 MASK = "***"
 
-# user:password@host. The password may have anything in it, also / and @ and :, up to the query.
+# user:password@host, where the password may hold any character up to the query, also / and @ and :.
 _USER_INFO = re.compile(
     r"(?P<before>://[^/@:\s\"']*?)(?::|%3A)"
     r"(?P<secret>(?:(?!\?[\w.-]+=)[^\s\"'])*)@",
     re.IGNORECASE,
 )
-# cam:8080/live@2 has a port and an @ in its path, unless what follows the @ looks like a host.
+# cam:8080/live@2 has a port and an @ in its path and no password. Where the text after the @ looks
+# like a host, it is a password all the same.
 _PORT_AND_PATH = re.compile(r"\d{1,5}/")
 _HOST = re.compile(r"[\w-]+[.:][\w.:-]*(?:[/?]|$)|\[")
 # rtsp://cam:554/0/admin:secret/main
@@ -27,7 +29,7 @@ _SECRET_NAMES = (
     r"|[\w.-]*(?:token|secret|credentials?)"
     r"|[\w.-]*auth(?:orization|basic|info|key|token)?"
 )
-# The value ends where another begins: &next=, _next= (in paths), a space, a frame's number.
+# The value ends where another one begins: &next=, _next= (in paths), a space, a frame number.
 _FIELD = re.compile(
     rf"(?P<name>(?<![\w.-])(?:{_SECRET_NAMES}))(?P<equals>\s*(?:=|%3D)\s*(?:\([a-z]+\)\s*)?)"
     r"(?P<value>\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?"
@@ -38,7 +40,7 @@ _HEADER = re.compile(r"\b(?P<scheme>basic|bearer|digest)\s+[\w+/=.~-]{6,}", re.I
 
 
 def mask_address(text: str) -> str:
-    """The address of a stream, a GStreamer pipeline or a text around one, without its passwords.
+    """Mask the passwords in the address of a stream, in a GStreamer pipeline or in a text with one.
 
     >>> mask_address("rtsp://op:secret@cam:554/1"), mask_address("http://cam/v.cgi?usr=op&pwd=x")
     ('rtsp://op:***@cam:554/1', 'http://cam/v.cgi?usr=op&pwd=***')
@@ -52,7 +54,7 @@ def mask_address(text: str) -> str:
 
 
 def mask_addresses_in(message: str) -> str:
-    """The same for an error line, which is left alone when there is no address in it.
+    """Mask the passwords in an error message; one without an address stays as it is.
 
     >>> mask_addresses_in("/parts/pass=1/a.png is empty")
     '/parts/pass=1/a.png is empty'

@@ -1,8 +1,8 @@
-"""Text from outside (names of files, references and products), made harmless where it is shown.
+"""Making text from outside (names of files, references and products) harmless where it is shown.
 
-A name may have anything in it that Linux allows: an escape sequence that rewrites the terminal's
-screen or title, a line break that forges a line, a control that turns the direction of reading.
-Files that programs read (JSON) keep names exactly; these functions are for eyes and spreadsheets.
+A name may hold anything that Linux allows: an escape sequence that rewrites the terminal's screen
+or title, a line break that forges a line, a control that turns the direction of reading. Files that
+programs read (JSON) hold names exactly; these functions are for people and spreadsheets.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import re
 import unicodedata
 
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # and their wide forms
-# What JSON may have between quotes as it is, and a terminal obeys or shows in another place.
+# Characters that JSON allows in a string, and that a terminal obeys or shows in another place.
 _UNSAFE_IN_JSON = re.compile(
     "[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
 
 def plain_text(text: str) -> str:
-    r"""One line of what can be seen; everything else is written as an escape.
+    r"""Write a text on one line, with every character that cannot be seen as an escape.
 
     >>> print(plain_text("a\x1b[2Jb\u202ecod.png"))
     a\x1b[2Jb\u202ecod.png
@@ -30,7 +30,7 @@ def plain_text(text: str) -> str:
 
 
 def utf8_text(name: str) -> str:
-    r"""The name of a file, which need not be UTF-8, for JSON, pages and databases, which are.
+    r"""Make the name of a file, which need not be UTF-8, fit for JSON, pages and databases.
 
     >>> print(utf8_text("part\udce9.png"))
     part\udce9.png
@@ -39,7 +39,7 @@ def utf8_text(name: str) -> str:
 
 
 def html_text(text: str) -> str:
-    r"""Text for a page, between tags or in an attribute.
+    r"""Write a text for an HTML page, between tags or in an attribute.
 
     >>> print(html_text("a<b\u202e.png"))
     a&lt;b\u202e.png
@@ -48,7 +48,7 @@ def html_text(text: str) -> str:
 
 
 def csv_cell(value: object) -> object:
-    """A value for a CSV file, in which no spreadsheet sees a formula; numbers stay numbers.
+    """Write a value for a CSV file so that no spreadsheet takes it for a formula; numbers stay.
 
     >>> csv_cell("=1+1"), csv_cell(-0.5), csv_cell("a.png")
     ("'=1+1", -0.5, 'a.png')
@@ -60,7 +60,7 @@ def csv_cell(value: object) -> object:
 
 
 def plain_json(text: str) -> str:
-    r"""JSON that reads back as the same and has nothing in it that a terminal obeys.
+    r"""Escape characters of a JSON text that a terminal obeys; the text keeps its meaning.
 
     >>> print(plain_json('{"name": "\u202ea"}'))
     {"name": "\u202ea"}
@@ -69,6 +69,6 @@ def plain_json(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    if unicodedata.category(character) == "Zs":  # a wide or narrow space is no trap
+    if unicodedata.category(character) == "Zs":  # a wide or narrow space is harmless
         return character
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from anoco_edge.conformal import checked_scores
 from anoco_edge.errors import UsageError
+from anoco_edge.scoring.conformal import checked_scores
 from anoco_edge.text.plain_text import html_text
 
 # The colors of Okabe and Ito can be told apart with any kind of color vision.
@@ -309,7 +309,7 @@ def histogram_chart(
     """Chart the distribution of scores and the threshold.
 
     `between` is shaded: the range within which the threshold is known to lie, as
-    `anoco_edge.conformal.score_range` gives it; an infinite end reaches the chart's edge.
+    `anoco_edge.scoring.conformal.score_range` gives it; an infinite end reaches the chart's edge.
 
     >>> "threshold 3" in histogram_chart([1, 2, 3, 4], threshold=3, between=(2, 4)).svg()
     True

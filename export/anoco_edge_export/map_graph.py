@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import InputContract
-from anoco_edge.bundle.schema import Pooling
 from anoco_edge.images.preprocess import Mask
 from anoco_edge.pipeline.anomaly_map import axis_matrix
+from anoco_edge.scoring.pooling import Pooling
 from anoco_edge.scoring.types import NORM_RANGE
 from anoco_edge_export.scoring_graph import Nodes
 

@@ -18,9 +18,9 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle, noisy_frame
 
 from anoco_edge.bundle import Threshold
-from anoco_edge.conformal import best_rate
 from anoco_edge.demo.render import MATERIALS, render
 from anoco_edge.errors import AnocoError, PictureError, UsageError
+from anoco_edge.scoring.conformal import best_rate
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from tests.attack.campaign import Case, Plan
 
@@ -126,11 +126,11 @@ def _tried(teacher: Teacher, made: PictureSet) -> str:
 
 def _promised(threshold: Threshold, made: PictureSet) -> str:
     evidence, true = threshold.evidence, len(set(made.parts))
-    promises = evidence["exact"] or "At most" in evidence["words"]
-    if promises and evidence["false_reject"] < best_rate(true) - 1e-12:
-        return f"{true} parts, and: {evidence['words']}"
-    if made.independent and (evidence["parts"] != true or not evidence["exact"]):
-        return f"{true} independent parts, and: {evidence['words']}"
+    promises = evidence.exact or "At most" in evidence.words
+    if promises and evidence.false_reject < best_rate(true) - 1e-12:
+        return f"{true} parts, and: {evidence.words}"
+    if made.independent and (evidence.parts != true or not evidence.exact):
+        return f"{true} independent parts, and: {evidence.words}"
     return ""
 
 

@@ -402,3 +402,21 @@ def test_a_lost_first_generation_is_named(tiny_bundle: Bundle) -> None:
     list(Bundle.open(tiny_bundle.path).verify())
     Teacher.open(tiny_bundle.path).enroll([NewPicture.from_array("b", textured_picture(2))])
     assert [g.generation for g in tiny_bundle.generations(product.name)] == [1, 2]
+
+
+def test_a_parity_report_may_hold_tuples(tmp_path: Path) -> None:
+    bundle = make_tiny_bundle(tmp_path / "first.anoco")
+    files = {record.path: bundle.read(record) for record in bundle.manifest.files}
+    report = {"checks": ({"runtime": "a", "shape": (1, 2)},), "precision": None}
+    again = create_bundle(
+        tmp_path / "again.anoco",
+        backbone=bundle.manifest.backbone,
+        contract=bundle.manifest.input,
+        parity=report,
+        tools={},
+        files=files,
+    )
+    assert again.manifest.parity == {
+        "checks": [{"runtime": "a", "shape": [1, 2]}],
+        "precision": None,
+    }

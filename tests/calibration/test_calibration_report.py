@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.conformal import conformal_threshold, describe
 from anoco_edge.errors import ScoringError, StorageError, UsageError
+from anoco_edge.scoring.conformal import conformal_threshold, describe
 from anoco_edge_calibration.charts import (
     DEFECT,
     GOOD,

@@ -17,9 +17,9 @@ from tiny_bundle import make_tiny_bundle, noisy_frame, textured_picture, write_g
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.baseline import BaselineGrid
 from anoco_edge.cli.commands.info import _looks_at
-from anoco_edge.conformal import conformal_threshold
 from anoco_edge.detector import Detector
 from anoco_edge.errors import BundleError, ScoringError, StorageError
+from anoco_edge.scoring.conformal import conformal_threshold
 from anoco_edge.teaching import Teacher
 
 LINE = "line.anoco"

@@ -113,8 +113,8 @@ def test_a_single_reference_is_compared_with_gentle_views_of_itself(
     found = controller(ours).enroll(picture)
     python(theirs).enroll(new_pictures(picture), "part")
     product = assert_same(ours, theirs)
-    assert product.threshold.evidence["method"] == "gentle augmentations of the only reference"
-    assert len(product.threshold.evidence["scores"]) == 8
+    assert product.threshold.evidence.method == "gentle augmentations of the only reference"
+    assert len(product.threshold.evidence.scores) == 8
     assert (found.added, found.references, found.generation) == (1, 1, 1)
 
 
@@ -126,7 +126,7 @@ def test_of_many_references_32_are_held_out(
     pictures = frames(*range(41), size=(64, 64))
     controller(ours).enroll(pictures)
     python(theirs).enroll(new_pictures(pictures), "part")
-    assert len(assert_same(ours, theirs).threshold.evidence["scores"]) == 32
+    assert len(assert_same(ours, theirs).threshold.evidence.scores) == 32
 
 
 def test_pictures_without_a_difference_set_no_threshold(
@@ -138,7 +138,7 @@ def test_pictures_without_a_difference_set_no_threshold(
     assert controller(ours).enroll([dark, light]).threshold == 0
     python(theirs).enroll(new_pictures([dark, light]), "part")
     product = assert_same(ours, theirs)
-    assert product.threshold.kind == "none" and len(product.threshold.evidence["scores"]) == 2
+    assert product.threshold.kind == "none" and len(product.threshold.evidence.scores) == 2
 
 
 def test_a_threshold_set_by_hand_stays(tiny_bundle: Bundle, controller: Open) -> None:

@@ -29,7 +29,7 @@ from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.patch_mask import PatchMask, inspected_patches, inspected_pixels
 from anoco_edge.scoring import Parameters, open_scorer, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
-from anoco_edge.teaching.provisional_threshold import gentle_views
+from anoco_edge.teaching.provisional_threshold import mild_augmentations
 
 Pixels = NDArray[np.uint8]
 Level = Literal["none", "references", "paper"]
@@ -397,8 +397,8 @@ def test_a_single_reference_is_compared_with_gentle_changes_of_itself(
     product = Teacher.open(bundle.path).enroll(parts(1), settings=tta(level)).product
     assert product.threshold.kind == "provisional"
     detector = Detector.open(bundle.path)
-    scores = [detector.inspect(view).score for view in gentle_views(part(1).rgb)]
-    assert product.threshold.evidence["scores"] == pytest.approx(scores, rel=1e-4)
+    scores = [detector.inspect(view).score for view in mild_augmentations(part(1).rgb)]
+    assert product.threshold.evidence.scores == pytest.approx(scores, rel=1e-4)
     assert detector.inspect(part(1).rgb).verdict == "good"
 
 
@@ -412,7 +412,7 @@ def test_each_reference_is_scored_as_if_only_the_others_were_known(
     Teacher.open(others.path).enroll(parts(2, 3), settings=tta(level))
     score = Detector.open(others.path).inspect(part(1).rgb).score
     # The held-out patches come from the bank where they can, so they are rounded to float16.
-    assert product.threshold.evidence["scores"][0] == pytest.approx(score, rel=0.02)
+    assert product.threshold.evidence.scores[0] == pytest.approx(score, rel=0.02)
 
 
 # ---- together with the other settings

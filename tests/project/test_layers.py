@@ -20,7 +20,7 @@ import anoco_edge
 PACKAGE = Path(anoco_edge.__file__).parent
 
 LAYERS = (  # lowest first, as docs and DESIGN list them
-    {"errors", "text", "machine", "plugins", "conformal", "storage", "_moved"},
+    {"errors", "text", "machine", "plugins", "storage", "_moved"},
     {"images", "native"},
     {"scoring", "bundle"},
     {"plans"},

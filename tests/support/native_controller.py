@@ -169,7 +169,7 @@ def assert_same(ours: Path, theirs: Path, name: str = "part") -> Product:
     assert _plain(one) == _plain(other)
     assert one.threshold.kind == other.threshold.kind
     assert (one.threshold.value or 0) == pytest.approx(other.threshold.value or 0, rel=1e-6)
-    evidence, expected = one.threshold.evidence, other.threshold.evidence
+    evidence, expected = (p.threshold.evidence.model_dump() for p in (one, other))
     assert list(evidence) == list(expected)
     for key, value in expected.items():
         assert evidence[key] == (pytest.approx(value, rel=1e-6) if key == "scores" else value)

@@ -22,13 +22,13 @@ from tiny_bundle import make_tiny_bundle, noisy_frame, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.generations import prune, undo
-from anoco_edge.conformal import conformal_threshold
 from anoco_edge.demo.render import render
 from anoco_edge.detector import Detector
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import BundleError, PictureError, ScoringError, StorageError, UsageError
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.scoring import pool, score_patches
+from anoco_edge.scoring.conformal import conformal_threshold
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 
 GOOD = tuple(range(100, 109))  # nine held-out parts; with a rate of 0.2 the 8th score is taken
@@ -115,12 +115,12 @@ def test_the_threshold_is_the_kth_smallest_score_that_the_detector_gives(
 
 def test_the_evidence_says_in_words_what_is_promised(teacher: Teacher) -> None:
     evidence = calibrate(teacher).threshold.evidence
-    assert evidence["exact"] is True and evidence["method"] == "held-out pictures"
-    assert (evidence["asked"], evidence["false_reject"]) == (0.2, 0.2)
-    assert (evidence["parts"], evidence["order"]) == (9, 8)
-    low, high = evidence["interval"]  # of Beta(2, 8), by scipy
+    assert evidence.exact is True and evidence.method == "held-out pictures"
+    assert (evidence.asked, evidence.false_reject) == (0.2, 0.2)
+    assert (evidence.parts, evidence.order) == (9, 8)
+    low, high = evidence.interval  # of Beta(2, 8), by scipy
     assert (round(low, 4), round(high, 4)) == (0.0410, 0.4291)
-    words = evidence["words"]
+    words = evidence.words
     assert "At most 20 % of good parts are rejected on average" in words and "(2 of 10)" in words
     assert "between 4.1 % and 42.9 %" in words
     assert teacher.bundle.product().threshold.evidence == evidence
@@ -134,9 +134,9 @@ def test_without_pictures_each_reference_meets_the_others(teacher: Teacher) -> N
         own = bank.reference == number
         expected.append(pool(score_patches(features[own], features[~own]).energy))
     evidence = product.threshold.evidence
-    np.testing.assert_allclose(evidence["scores"], expected, rtol=1e-4)
-    assert product.threshold.value == max(evidence["scores"])
-    assert evidence["exact"] is False and "no exact guarantee" in evidence["words"]
+    np.testing.assert_allclose(evidence.scores, expected, rtol=1e-4)
+    assert product.threshold.value == max(evidence.scores)
+    assert evidence.exact is False and "no exact guarantee" in evidence.words
     assert product.calibration is not None and product.calibration.pictures == ()
     # One reference alone has no other to meet: no verdict rather than an invented one.
     change = teacher.remove(["frame1", "frame2"])
@@ -153,8 +153,8 @@ def test_too_few_pictures_change_nothing_unless_told_to(teacher: Teacher) -> Non
     assert tree(teacher.bundle.path) == before
     threshold = calibrate(teacher, rate=0.05, accept_fewer=True).threshold
     assert threshold.value == max(scores_of(teacher.bundle.path, *GOOD))
-    assert threshold.evidence["words"].startswith("Only 9 good parts, held out: that supports 10 %")
-    assert (threshold.evidence["asked"], threshold.evidence["false_reject"]) == (0.05, 0.1)
+    assert threshold.evidence.words.startswith("Only 9 good parts, held out: that supports 10 %")
+    assert (threshold.evidence.asked, threshold.evidence.false_reject) == (0.05, 0.1)
 
 
 def test_pictures_of_one_part_count_once_by_the_highest(teacher: Teacher) -> None:
@@ -164,8 +164,8 @@ def test_pictures_of_one_part_count_once_by_the_highest(teacher: Teacher) -> Non
     highest = [max(s for s, g in zip(found, groups, strict=True) if g == name) for name in "abcd"]
     # Four parts and 20 %: the largest of the four.
     assert product.threshold.value == max(highest)
-    assert (product.threshold.evidence["parts"], product.threshold.evidence["order"]) == (4, 4)
-    assert "each judged by the highest score of its pictures" in product.threshold.evidence["words"]
+    assert (product.threshold.evidence.parts, product.threshold.evidence.order) == (4, 4)
+    assert "each judged by the highest score of its pictures" in product.threshold.evidence.words
     with pytest.raises(UsageError, match="4 parts support a false-reject rate of 20 % at best"):
         calibrate(teacher, rate=0.1, groups=groups)
     with pytest.raises(UsageError, match="2 groups for 9 pictures"):
@@ -219,21 +219,21 @@ def test_thirty_frames_of_one_part_promise_nothing_about_thirty_parts(teacher: T
     assert tree(teacher.bundle.path) == before
     change = teacher.calibrate(burst, false_reject=0.05, accept_fewer=True)
     evidence = change.product.threshold.evidence
-    assert (evidence["parts"], evidence["parts_found"], evidence["pictures"]) == (1, 1, 30)
-    assert evidence["false_reject"] == 0.5 and "3.3 %" not in evidence["words"]
-    assert "(30 pictures look like 1 part)" in evidence["words"]
+    assert (evidence.parts, evidence.parts_found, evidence.pictures) == (1, 1, 30)
+    assert evidence.false_reject == 0.5 and "3.3 %" not in evidence.words
+    assert "(30 pictures look like 1 part)" in evidence.words
     assert change.notes[0].startswith("30 pictures look like 1 part (for example part200-0 and")
     # What is promised must hold for other good parts.
     value = change.product.threshold.value
     assert value is not None
     rejected = np.mean([s > value for s in scores_of(teacher.bundle.path, *range(300, 334))])
-    assert rejected <= evidence["interval"][1]
+    assert rejected <= evidence.interval[1]
 
 
 def test_ten_frames_of_three_parts_are_three_parts(teacher: Teacher) -> None:
     pictures = [p for seed in (200, 201, 202) for p in frames_of(seed, 10)]
     product = teacher.calibrate(pictures, false_reject=0.25).product
-    assert product.threshold.evidence["parts"] == 3
+    assert product.threshold.evidence.parts == 3
     assert product.calibration is not None
     assert {p.group for p in product.calibration.pictures} == {
         f"part{k}-0" for k in (200, 201, 202)
@@ -249,10 +249,10 @@ def test_stated_groups_that_look_like_one_part_are_used_but_promise_nothing(
     groups = [p.name for p in burst]
     change = teacher.calibrate(burst, false_reject=RATE, groups=groups, keep=False)
     evidence = change.product.threshold.evidence
-    assert (evidence["parts"], evidence["parts_found"], evidence["exact"]) == (9, 1, False)
-    assert evidence["doubts"] == ["they look like 1 (part200-0 and part200-1 for example)"]
-    assert change.notes == (f"no rate is promised: {evidence['doubts'][0]}",)
-    words = evidence["words"]
+    assert (evidence.parts, evidence.parts_found, evidence.exact) == (9, 1, False)
+    assert evidence.doubts == ("they look like 1 (part200-0 and part200-1 for example)",)
+    assert change.notes == (f"no rate is promised: {evidence.doubts[0]}",)
+    words = evidence.words
     assert words.startswith("9 good parts, held out, but they look like 1 (part200-0 and part200-1")
     assert "There is no guarantee" in words and "At most" not in words
     # Neither a threshold by hand nor the way back from it forgets.
@@ -279,7 +279,7 @@ def test_a_copy_of_a_calibration_picture_that_becomes_a_reference_sets_it_aside(
     change = teacher.enroll([encoded(frames(103)[0], "copy.jpg")])
     assert change.notes == ("frame103 is a reference now and no longer calibrates",)
     evidence = change.product.threshold.evidence
-    assert evidence["parts"] == 8 and "became reference since" in evidence["words"]
+    assert evidence.parts == 8 and "became reference since" in evidence.words
     assert change.product.calibration is not None
     assert change.product.calibration.pictures[3].score is None
     teacher.configure(Settings({}, threshold=5.0))
@@ -291,7 +291,7 @@ def test_parts_that_score_far_below_the_references_are_pointed_out(teacher: Teac
     strange = np.random.default_rng(5).integers(0, 255, (80, 96, 3), dtype=np.uint8)
     teacher.enroll([*frames(1), NewPicture.from_array("strange", strange)], "mixed")
     change = teacher.calibrate(frames(*GOOD), "mixed", false_reject=RATE)
-    assert change.product.threshold.evidence["exact"] is False
+    assert change.product.threshold.evidence.exact is False
     assert any("score far below the references among each other" in note for note in change.notes)
 
 
@@ -307,8 +307,8 @@ def test_frames_of_a_shaken_camera_are_doubted(teacher: Teacher) -> None:
     shaken = [NewPicture.from_array(f"s{k}", blocks(7, k)) for k in range(9)]
     change = teacher.calibrate(shaken, "blocks", false_reject=RATE)
     evidence = change.product.threshold.evidence
-    assert (evidence["parts"], evidence["exact"]) == (9, False)
-    assert "of what they differ from the references" in evidence["words"]
+    assert (evidence.parts, evidence.exact) == (9, False)
+    assert "of what they differ from the references" in evidence.words
     apart = [NewPicture.from_array(f"p{k}", blocks(20 + k)) for k in range(9)]
     assert teacher.calibrate(apart, "blocks", false_reject=RATE).notes == ()
 
@@ -320,10 +320,10 @@ def test_references_that_are_frames_of_one_part_are_pointed_out(teacher: Teacher
     assert note.startswith("the 4 references look like one part: the provisional threshold rests")
     assert "far too low for other good parts" in note
     assert change.product.threshold.kind == "provisional"
-    assert change.product.threshold.evidence["words"] == note
+    assert change.product.threshold.evidence.words == note
     change = teacher.calibrate([], "still", false_reject=RATE)
     assert change.notes == ("no rate is promised: the 4 references look like one part",)
-    words = change.product.threshold.evidence["words"]
+    words = change.product.threshold.evidence.words
     assert "but the 4 references look like one part. There is no exact guarantee" in words
     assert teacher.enroll(frames(210), "still").notes == ()
 
@@ -339,14 +339,14 @@ def test_pictures_of_mixed_sizes(teacher: Teacher) -> None:
             made.append(NewPicture.from_array(f"p{k}", np.asarray(rgb)))
         return made
 
-    assert teacher.calibrate(mixed(), false_reject=RATE).product.threshold.evidence["parts"] == 10
+    assert teacher.calibrate(mixed(), false_reject=RATE).product.threshold.evidence.parts == 10
     before = tree(teacher.bundle.path)
     with pytest.raises(PictureError, match="p10 is 80x96, the references are 96x80"):
         teacher.calibrate(mixed((80, 96), (500, 20)), false_reject=RATE)
     assert tree(teacher.bundle.path) == before
     teacher.configure(Settings({"any_size": True}))
     change = teacher.calibrate(mixed((80, 96), (500, 20), (16, 16)), false_reject=RATE)
-    assert change.product.threshold.evidence["parts"] == 13
+    assert change.product.threshold.evidence.parts == 13
     copy = Image.fromarray(textured_picture(1)).resize((160, 40))
     with pytest.raises(PictureError, match=r"look like copies of references: c \(like frame1\)"):
         teacher.calibrate(
@@ -459,7 +459,7 @@ def test_pictures_that_were_not_kept_leave_the_product_uncalibrated(teacher: Tea
     assert change.product.threshold.kind == "none" and change.product.calibration is None
     (note,) = change.notes
     assert note.startswith("verdicts will be 'uncalibrated': its calibration pictures were not kep")
-    assert change.product.threshold.evidence["lost"] in note
+    assert change.product.threshold.evidence.lost in note
     assert Detector.open(teacher.bundle.path).inspect(textured_picture(40)).verdict == (
         "uncalibrated"
     )
@@ -475,9 +475,9 @@ def test_a_calibration_picture_that_becomes_a_reference_no_longer_calibrates(
     stored = [score for score in stored_scores(change.product) if score is not None]
     assert stored == scores_of(teacher.bundle.path, *left)
     evidence = change.product.threshold.evidence
-    assert evidence["parts"] == 8
+    assert evidence.parts == 8
     # Which part became a reference was a choice: those left are not a fair sample any more.
-    assert evidence["exact"] is False and "no longer holds exactly" in evidence["words"]
+    assert evidence.exact is False and "no longer holds exactly" in evidence.words
 
 
 def test_too_few_left_wait_for_the_references_to_go_again(teacher: Teacher) -> None:
@@ -512,7 +512,7 @@ def test_the_other_pictures_of_a_part_that_became_a_reference_are_set_aside(
     assert product.calibration is not None
     unscored = [p.name for p in product.calibration.pictures if p.score is None]
     assert unscored == ["frame104", "frame105"]
-    assert product.threshold.evidence["parts"] == 5
+    assert product.threshold.evidence.parts == 5
 
 
 def test_a_threshold_set_by_hand_is_not_for_other_tiles(teacher: Teacher) -> None:
@@ -725,7 +725,7 @@ def test_a_part_either_fits_the_baseline_or_sets_the_threshold(teacher: Teacher)
     assert product.calibration is not None
     roles = {(p.group, p.role) for p in product.calibration.pictures}
     assert roles == {(g, "baseline") for g in "ac"} | {(g, "threshold") for g in "bd"}
-    assert product.threshold.evidence["parts"] == 2
+    assert product.threshold.evidence.parts == 2
 
 
 def test_a_baseline_needs_its_own_pictures(teacher: Teacher) -> None:
@@ -866,7 +866,7 @@ def test_the_stated_rate_is_the_realised_one_on_rendered_parts(
             given = [pictures[k] for k in chosen]
             found = teacher.calibrate(given, false_reject=rate, commit=False).product.threshold
             assert found.value == value
-    stated, (low, high) = found.evidence["false_reject"], found.evidence["interval"]
+    stated, (low, high) = found.evidence.false_reject, found.evidence.interval
     inside = np.mean([low <= rate <= high for rate in realised])
     with capsys.disabled():
         print(

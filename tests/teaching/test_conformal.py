@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
-from anoco_edge import conformal
-from anoco_edge.conformal import (
+from anoco_edge.demo.render import render
+from anoco_edge.errors import ScoringError, UsageError
+from anoco_edge.scoring import conformal
+from anoco_edge.scoring.conformal import (
     Conformal,
     best_rate,
     beta_interval,
@@ -26,8 +28,6 @@ from anoco_edge.conformal import (
     percent,
     score_range,
 )
-from anoco_edge.demo.render import render
-from anoco_edge.errors import ScoringError, UsageError
 
 SPLITS = 200
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import ScoringError, UsageError
 from anoco_edge.teaching import coreset
-from anoco_edge.teaching.coreset import DIMS, MOST_REPORTS, Chosen, thin
+from anoco_edge.teaching.coreset import DIMS, MOST_REPORTS, CoresetSelection, thin
 
 Features = NDArray[np.float32]
 
@@ -55,7 +55,7 @@ def literal(features: NDArray[Any], count: int, first: int) -> tuple[list[int], 
     return chosen, 0.0
 
 
-def left_out(features: NDArray[Any], chosen: Chosen) -> NDArray[np.float64]:
+def left_out(features: NDArray[Any], chosen: CoresetSelection) -> NDArray[np.float64]:
     """The distance of every patch to the nearest chosen one."""
     result: NDArray[np.float64] = np.sqrt(squared_distances(features)[:, chosen.rows].min(axis=1))
     return result
@@ -91,7 +91,7 @@ def test_rounds_and_blocks_do_not_change_the_choice(
         assert wanted.rows.tolist() == sorted(rows) and wanted.radius == pytest.approx(radius)
     for block, centres, active in [(7, 3, 1), (64, 1, 10), (1, 100, 400)]:
         monkeypatch.setattr(coreset, "BLOCK", block)
-        monkeypatch.setattr(coreset, "CENTRES", centres)
+        monkeypatch.setattr(coreset, "CENTERS", centres)
         monkeypatch.setattr(coreset, "ACTIVE", active)
         got = thin(features, 60)
         assert got.rows.tolist() == wanted.rows.tolist() and got.radius == wanted.radius
@@ -227,7 +227,7 @@ def test_more_patches_cover_more_and_within_twice_of_any_choice(seed: int, count
     rng = np.random.default_rng(seed)
     for _ in range(10):
         subset = np.sort(rng.choice(60, count, replace=False))
-        theirs = left_out(features, Chosen(subset, 0, 0)).max()
+        theirs = left_out(features, CoresetSelection(subset, 0, 0)).max()
         assert got.radius <= 2 * theirs * (1 + 1e-3)
 
 

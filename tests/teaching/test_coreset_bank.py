@@ -182,7 +182,7 @@ def test_each_reference_is_held_out_whole(teacher: Teacher) -> None:
         query = teacher.engine.features(pixels[None])[0]
         others = bank.references.features[bank.reference != number]
         expected.append(float(score_patches(query, others).energy.max()))
-    assert product.threshold.evidence["scores"] == pytest.approx(expected, rel=1e-4)
+    assert product.threshold.evidence.scores == pytest.approx(expected, rel=1e-4)
     assert product.threshold.value == pytest.approx(max(expected) * MARGIN, rel=1e-4)
 
 
@@ -190,10 +190,10 @@ def test_a_reference_may_have_no_row_left(teacher: Teacher) -> None:
     """Eight pictures and four rows: most have none, and are scored against all the same."""
     product = teacher.enroll(parts(*range(1, 9)), settings=at_most(4)).product
     left = set(teacher.bundle.bank(product).reference.tolist())
-    assert len(left) < 8 == len(product.threshold.evidence["scores"])
+    assert len(left) < 8 == len(product.threshold.evidence.scores)
     assert product.threshold.kind == "provisional"
     detector = Detector.open(teacher.bundle.path)
-    scores = product.threshold.evidence["scores"]
+    scores = product.threshold.evidence.scores
     for number in set(range(8)) - left:  # nothing was taken away to hold it out
         score = detector.inspect(parts(number + 1)[0].rgb).score
         assert scores[number] == pytest.approx(score, rel=1e-4)

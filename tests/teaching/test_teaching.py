@@ -21,7 +21,7 @@ from anoco_edge.errors import BundleError, PictureError, ScoringError, UsageErro
 from anoco_edge.images.preprocess import prepare
 from anoco_edge.scoring import pool, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-from anoco_edge.teaching.provisional_threshold import MARGIN, MOST_HELD_OUT, gentle_views
+from anoco_edge.teaching.provisional_threshold import MARGIN, MOST_HELD_OUT, mild_augmentations
 
 Pictures = Callable[[int], list[Path]]
 
@@ -550,9 +550,9 @@ def test_leave_one_picture_out_is_what_it_says(teacher: Teacher, metric: str, po
         scores.append(pool(found.energy, pooling))
     threshold = product.threshold
     assert threshold.kind == "provisional"
-    assert threshold.evidence["method"] == "leave-one-picture-out"
-    np.testing.assert_allclose(threshold.evidence["scores"], scores, rtol=1e-3, atol=1e-9)
-    assert threshold.value == pytest.approx(MARGIN * max(threshold.evidence["scores"]))
+    assert threshold.evidence.method == "leave-one-picture-out"
+    np.testing.assert_allclose(threshold.evidence.scores, scores, rtol=1e-3, atol=1e-9)
+    assert threshold.value == pytest.approx(MARGIN * max(threshold.evidence.scores))
     assert len({round(s, 9) for s in scores}) == 3
 
 
@@ -561,7 +561,7 @@ def test_leaving_out_covers_first_and_last_of_many_pictures(teacher: Teacher) ->
     odd[20:60, 24:72] = 255
     pictures = [*frames(*range(1, MOST_HELD_OUT + 8)), NewPicture.from_array("odd", odd)]
     threshold = teacher.enroll(pictures).product.threshold
-    scores = threshold.evidence["scores"]
+    scores = threshold.evidence.scores
     assert len(scores) == MOST_HELD_OUT and scores[-1] > 10 * scores[0]
     assert threshold.value == MARGIN * scores[-1]
 
@@ -571,14 +571,16 @@ def test_one_reference_is_compared_with_its_gentle_variations(
 ) -> None:
     product = teacher.enroll(frames(1)).product
     bank = features_of(teacher.bundle, textured_picture(1))
-    pixels = [prepare(v, teacher.bundle.manifest.input)[0] for v in gentle_views(frame(1).rgb)]
+    pixels = [
+        prepare(v, teacher.bundle.manifest.input)[0] for v in mild_augmentations(frame(1).rgb)
+    ]
     views = open_engine("auto", teacher.bundle).features(np.stack(pixels))
     scores = [score_patches(view, bank, scorer="reference").energy.max() for view in views]
     threshold = product.threshold
     assert threshold.kind == "provisional" and threshold.value == pytest.approx(
         MARGIN * max(scores), rel=1e-3
     )
-    assert "only reference" in threshold.evidence["method"]
+    assert "only reference" in threshold.evidence.method
     again = Teacher.open(make_tiny_bundle(tmp_path / "again.anoco").path).enroll(frames(1))
     assert again.product.threshold == threshold
     # Reading the picture back from the bundle gives the same threshold as the fresh pixels.
@@ -586,21 +588,21 @@ def test_one_reference_is_compared_with_its_gentle_variations(
     assert teacher.remove(["frame2"]).product.threshold == threshold
 
 
-def test_gentle_views_are_gentle_seeded_and_all_different() -> None:
+def test_mild_augmentations_are_gentle_seeded_and_all_different() -> None:
     picture = textured_picture(1)
-    views, again = gentle_views(picture), gentle_views(picture)
+    views, again = mild_augmentations(picture), mild_augmentations(picture)
     assert len({v.tobytes() for v in views} | {picture.tobytes()}) == len(views) + 1
     for view, same in zip(views, again, strict=True):
         np.testing.assert_array_equal(view, same)
         assert view.shape == picture.shape and view.dtype == np.uint8
 
 
-def test_gentle_views_move_a_corner_by_pixels_and_the_light_by_percents() -> None:
+def test_mild_augmentations_move_a_corner_by_pixels_and_the_light_by_percents() -> None:
     picture = np.zeros((80, 96, 3), np.uint8)
     picture[8:14, 8:14] = 200
     y, x = np.mgrid[0:80, 0:96]
     moved, light = [], []
-    for view in gentle_views(picture):
+    for view in mild_augmentations(picture):
         weight = view[..., 0].astype(float)
         centre = (weight * x).sum() / weight.sum(), (weight * y).sum() / weight.sum()
         moved.append(np.hypot(centre[0] - 10.5, centre[1] - 10.5))
@@ -625,6 +627,6 @@ def test_pictures_without_any_spread_give_no_threshold(
     settings = Settings({"metric": metric}, region=[(16, 16), (64, 64)])  # without that pixel
     product = teacher.enroll(pictures, settings=settings).product
     assert product.threshold.kind == "none" and product.threshold.value is None
-    assert len(product.threshold.evidence["scores"]) == 2
+    assert len(product.threshold.evidence.scores) == 2
     result = Detector.open(tiny_bundle.path).inspect(textured_picture(5, 64, 64))
     assert result.verdict == "uncalibrated" and result.ratio is None and result.regions == ()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from anoco_edge.bundle import Bundle, Product
+from anoco_edge.bundle.evidence import ConformalEvidence, LeaveOneOutEvidence
 from anoco_edge.cli.console import Steps, emit_json, note, out, plain, progress, warn
 from anoco_edge.cli.options import (
     BundleArgument,
@@ -24,13 +25,14 @@ from anoco_edge.cli.options import (
 )
 from anoco_edge.cli.views.defects import Scored, read_defects, refuse_glob, score_defects
 from anoco_edge.cli.views.randomness import warn_if_random
-from anoco_edge.conformal import Conformal, group_maxima, parts_needed, percent
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import (
+    BundleError,
     EnvironmentMissingError,
     StorageError,
     UsageError,
 )
+from anoco_edge.scoring.conformal import Conformal, group_maxima, parts_needed, percent
 from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.teaching import NewPicture, ProductChange, Teacher
 from anoco_edge.text.plain_text import utf8_text
@@ -219,23 +221,32 @@ def _read(paths: Sequence[str], step: Steps) -> list[NewPicture]:
 
 def scored_parts(product: Product) -> list[Scored]:
     """Name, part and score of every picture that the threshold rests on."""
-    calibration, scores = product.calibration, product.threshold.evidence.get("scores", ())
-    if calibration is None or calibration.source == "references":
+    evidence = product.threshold.evidence
+    if isinstance(evidence, LeaveOneOutEvidence):
         names = [r.name for r in product.references]
-        return [(name, name, score) for name, score in zip(names, scores, strict=True)]
-    return [(p.name, p.group, p.score) for p in calibration.pictures if p.score is not None]
+        return [(name, name, score) for name, score in zip(names, evidence.scores, strict=True)]
+    pictures = product.calibration.pictures if product.calibration is not None else ()
+    return [(p.name, p.group, p.score) for p in pictures if p.score is not None]
+
+
+def _evidence(product: Product) -> ConformalEvidence:
+    evidence = product.threshold.evidence
+    if not isinstance(evidence, ConformalEvidence):
+        raise BundleError(f"product {product.name!r} is not calibrated", hint="calibrate it again")
+    return evidence
 
 
 def _conformal(product: Product) -> Conformal:
-    evidence, value = product.threshold.evidence, product.threshold.value
-    assert value is not None
+    evidence, value = _evidence(product), product.threshold.value
+    if value is None:
+        raise BundleError(f"product {product.name!r} has no threshold", hint="calibrate it again")
     return Conformal(
         threshold=value,
-        false_reject=evidence["false_reject"],
-        asked=evidence["asked"],
-        parts=evidence["parts"],
-        order=evidence["order"],
-        interval=(evidence["interval"][0], evidence["interval"][1]),
+        false_reject=evidence.false_reject,
+        asked=evidence.asked,
+        parts=evidence.parts,
+        order=evidence.order,
+        interval=evidence.interval,
     )
 
 
@@ -269,8 +280,8 @@ def _write(
         write_calibration_report,
     )
 
-    good, found, evidence = scored_parts(product), _conformal(product), product.threshold.evidence
-    chart = score_histogram(found, good, defects, exact=evidence["exact"])
+    good, found, evidence = scored_parts(product), _conformal(product), _evidence(product)
+    chart = score_histogram(found, good, defects, exact=evidence.exact)
     try:
         with writing(str(folder)):
             write_atomic(folder / "scores.png", chart.png())
@@ -279,8 +290,8 @@ def _write(
             title=f"Calibration of {name}",
             product=product.name,
             found=found,
-            words=evidence["words"],
-            exact=evidence["exact"],
+            words=evidence.words,
+            exact=evidence.exact,
             pictures=good,
             defects=defects,
             warnings=warnings,
@@ -331,7 +342,7 @@ def _show(
         + ("" if dry_run else f", generation {product.generation}")
         + f": threshold [bold]{threshold.value:.4g}[/bold]{was}"
     )
-    out.print(plain(threshold.evidence["words"]), soft_wrap=True)
+    out.print(plain(_evidence(product).words), soft_wrap=True)
     highest = sorted(scored_parts(product), key=lambda scored: -scored[2])[:SHOWN]
     named = ", ".join(f"{name} {score:.4g}" for name, _, score in highest)
     out.print(

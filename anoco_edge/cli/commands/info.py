@@ -110,7 +110,7 @@ def show_products(products: list[Product]) -> None:
         )
     out.print(table)
     for p in products:
-        words = p.threshold.evidence.get("words") or p.threshold.evidence.get("lost")
+        words = p.threshold.evidence.explanation
         if words:
             out.print(plain_text(f"{p.name}: {words}"), soft_wrap=True, markup=False)
         off = why_off(p, p.threshold.value)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from anoco_edge.conformal import Conformal, group_maxima, percent, score_range
+from anoco_edge.scoring.conformal import Conformal, group_maxima, percent, score_range
 from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.text.plain_text import html_text
 from anoco_edge_calibration.charts import Chart, histogram_chart
@@ -24,7 +24,7 @@ def score_histogram(
 
     The range of the threshold is shaded if the parts were held out of the references (`exact`).
 
-    >>> from anoco_edge.conformal import conformal_threshold
+    >>> from anoco_edge.scoring.conformal import conformal_threshold
     >>> parts = [("a.png", "a", 1.0), ("b.png", "b", 2.0)]
     >>> score_histogram(conformal_threshold([1, 2], 0.5), parts, exact=True).png()[1:4]
     b'PNG'
@@ -53,12 +53,12 @@ def write_calibration_report(
 ) -> None:
     """Write the page: what the threshold promises, the charts, and every picture with its score.
 
-    `words` come from `anoco_edge.conformal.describe`, which was called with `exact`. Pictures that
-    share a group show one part. With scores of defective parts the page shows what each threshold
-    would miss. `warnings` stand above everything else.
+    `words` come from `anoco_edge.scoring.conformal.describe`, which was called with `exact`.
+    Pictures that share a group show one part. With scores of defective parts the page shows what
+    each threshold would miss. `warnings` stand above everything else.
 
     >>> import tempfile
-    >>> from anoco_edge.conformal import conformal_threshold, describe
+    >>> from anoco_edge.scoring.conformal import conformal_threshold, describe
     >>> found = conformal_threshold([1.0, 2.0], 0.5)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = Path(folder, "report.html")

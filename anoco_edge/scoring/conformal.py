@@ -1,5 +1,7 @@
-"""Split conformal calibration: from scores of held-out good parts to a threshold whose
-false-reject rate is bounded, whatever the distribution of the scores."""
+"""Split conformal calibration: a threshold from the scores of held-out good parts.
+
+Its false-reject rate is bounded for any distribution of the scores.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from anoco_edge.errors import ScoringError, UsageError
 
-SHARE = 0.9  # of calibrations whose realised rate lies in the interval
+SHARE = 0.9  # of calibrations have a true rate inside the interval
 
 
 @dataclass(frozen=True)
 class Conformal:
-    """A threshold, and what is known about the good parts that it rejects (score > threshold).
+    """A threshold, and the share of good parts that it rejects (those with score > threshold).
 
-    `false_reject` is (n + 1 - k) / (n + 1): the mean rate over calibrations of n parts, exact for
-    scores without ties and an upper bound with them. One calibration has luck: its own rate
-    follows Beta(n + 1 - k, k), and `interval` holds the middle 90 % of that.
+    `false_reject` is (n + 1 - k) / (n + 1), the mean rate over calibrations of n parts. It is exact
+    for scores without ties and an upper bound with them. The rate of a single calibration varies:
+    it follows Beta(n + 1 - k, k), and `interval` holds the middle 90 % of that distribution.
     """
 
     threshold: float
@@ -34,7 +36,7 @@ class Conformal:
 
 
 def best_rate(parts: int) -> float:
-    """The lowest false-reject rate that so many held-out parts can support.
+    """The lowest false-reject rate that this number of held-out parts can support.
 
     >>> best_rate(4)
     0.2
@@ -43,7 +45,7 @@ def best_rate(parts: int) -> float:
 
 
 def parts_needed(rate: float) -> int:
-    """How many held-out parts a false-reject rate needs at least.
+    """The least number of held-out parts that a false-reject rate needs.
 
     >>> parts_needed(0.01), parts_needed(0.3)
     (99, 3)
@@ -54,11 +56,12 @@ def parts_needed(rate: float) -> int:
 def conformal_threshold(
     scores: ArrayLike, rate: float, *, accept_fewer: bool = False, unit: str = "picture"
 ) -> Conformal:
-    """The k-th smallest score, k = ceil((n + 1)(1 - rate)), as threshold.
+    """Take the k-th smallest score as threshold, with k = ceil((n + 1)(1 - rate)).
 
-    The next good part is as likely to take any of the n + 1 ranks among the scores, so it lies
-    above the k-th in at most n + 1 - k of n + 1 cases. `accept_fewer` settles for the best that
-    too few parts support; `unit` is what messages call a score ("part", if pictures are grouped).
+    The next good part takes each of the n + 1 ranks among the scores with the same probability, so
+    it lies above the k-th in at most n + 1 - k of n + 1 cases. `accept_fewer` accepts the best rate
+    that too few parts support. `unit` is the word for a score in messages ("part", if pictures are
+    grouped).
 
     >>> found = conformal_threshold([3.0, 1.0, 2.0, 5.0, 4.0, 6.0, 8.0, 7.0, 9.0], 0.3)
     >>> found.threshold, found.order, found.false_reject
@@ -81,7 +84,7 @@ def conformal_threshold(
 
 
 def score_range(scores: ArrayLike, found: Conformal) -> tuple[float, float]:
-    """Scores between which a threshold that rejects exactly `found.false_reject` would lie.
+    """The scores between which the threshold lies that rejects exactly `found.false_reject`.
 
     They are the order statistics at the ends of `found.interval`, rounded outwards, so the range
     holds that threshold in about 90 % of calibrations. An end beyond the outermost score is open:
@@ -120,7 +123,7 @@ def beta_interval(a: int, b: int, share: float = SHARE) -> tuple[float, float]:
 
 
 def _lower_quantile(a: int, b: int, tail: float) -> float:
-    """x with I_x(a, b) = tail, by bisection: I_x(a, b) = P(at least a of a + b - 1 hits)."""
+    """Find x with I_x(a, b) = tail by bisection, as I_x(a, b) = P(at least a of a + b - 1 hits)."""
     n = a + b - 1
     log_factorial = np.array([math.lgamma(k + 1) for k in range(n + 1)])
     hits = np.arange(a, n + 1)
@@ -137,11 +140,11 @@ def _lower_quantile(a: int, b: int, tail: float) -> float:
 
 
 def group_maxima(scores: Sequence[float], groups: Sequence[str]) -> list[float]:
-    """One score a part: the highest of its pictures; parts in order of first appearance.
+    """The highest score of each part, with the parts in the order in which they first appear.
 
-    Pictures of one part resemble each other, so they are not as many independent witnesses, and
-    counting them so breaks the bound. Parts are independent, and a part is rejected as soon as one
-    of its pictures is: with the highest score of each part the bound holds for parts.
+    Pictures of one part resemble each other, so counting them as independent breaks the bound.
+    Parts are independent, and a part is rejected as soon as one of its pictures is. So the bound
+    holds for parts when each one has the highest score of its pictures.
 
     >>> group_maxima([1.0, 5.0, 3.0], ["a", "b", "a"])
     [3.0, 5.0]
@@ -157,7 +160,7 @@ def group_maxima(scores: Sequence[float], groups: Sequence[str]) -> list[float]:
 
 
 def checked_scores(scores: ArrayLike) -> NDArray[np.float64]:
-    """The scores as a row of float64; one that is no energy (NaN, infinite, negative) is refused.
+    """The scores as an array of float64; NaN, infinity and negative scores are refused.
 
     >>> checked_scores([1, 2])
     array([1., 2.])
@@ -173,7 +176,7 @@ def checked_scores(scores: ArrayLike) -> NDArray[np.float64]:
 
 
 def percent(rate: float, *, up: bool = False) -> str:
-    """A rate for people; `up` rounds up, so that "at most" stays true.
+    """Write a rate in percent; `up` rounds up, so that "at most" stays true.
 
     >>> percent(0.00051), percent(0.0298), percent(0.01), percent(0.2)
     ('0.05 %', '3.0 %', '1 %', '20 %')
@@ -185,10 +188,10 @@ def percent(rate: float, *, up: bool = False) -> str:
     if 0 < value < 0.01:
         decimals = -math.floor(math.log10(value))
     scaled = value * 10**decimals
-    # The tolerance is for products such as 100 * 0.07, which end a hair above.
+    # The tolerance is for products such as 100 * 0.07, which are slightly too large.
     whole = math.ceil(scaled - 1e-9) if up else round(scaled)
     text = f"{whole / 10**decimals:.{decimals}f}"
-    if abs(whole - scaled) < 1e-9:  # a figure that was not rounded needs no zeros to say so
+    if abs(whole - scaled) < 1e-9:  # a figure that was not rounded is written without zeros
         text = text.rstrip("0").rstrip(".")
     return f"{text} %"
 
@@ -201,11 +204,11 @@ def describe(
     alike: int = 0,
     doubts: Sequence[str] = (),
 ) -> str:
-    """What the threshold promises, in words for the floor.
+    """Say in words what the threshold promises.
 
-    `exact` is for held-out parts; references scored against each other carry no exact promise.
-    `alike` is the number of pictures in which the parts were found by likeness. `doubts` say why
-    the parts may be fewer than they seem; nothing is promised then.
+    `exact` is True for held-out parts; references that are scored against each other give no exact
+    promise. `alike` is the number of pictures, where the parts were found by comparing them.
+    `doubts` say why there may be fewer parts than it seems; then nothing is promised.
 
     >>> found = conformal_threshold(list(range(99)), 0.01)
     >>> print(describe(found, exact=True).partition(". For")[0])
@@ -250,7 +253,7 @@ def _doubted(doubts: Sequence[str]) -> str:
 
 
 def _exact(rate: float) -> Fraction:
-    """The rate as it was written: 0.01 is one hundredth, not the nearest float."""
+    """The rate as a person wrote it: 0.01 is one hundredth and not the nearest float."""
     if not 0 < rate < 1:
         raise UsageError(
             f"a false-reject rate of {rate} is not possible",
@@ -277,5 +280,5 @@ def _counted(n: int, what: str) -> str:
 
 
 def _in_full(rate: float) -> str:
-    """What was asked for, not rounded: beside the best that is possible it must not look equal."""
+    """Write a requested rate without rounding, so that it does not look equal to the best one."""
     return f"{100 * rate:.12g} %"
