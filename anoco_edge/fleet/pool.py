@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from typing_extensions import NotRequired, TypedDict
 
 from anoco_edge import __version__
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
@@ -59,7 +61,17 @@ class Job:
 
     module: str
     name: str
-    given: dict[str, Any]
+    given: Mapping[str, object]
+
+
+class Greeting(TypedDict):
+    """What a new worker answers: its name, then whether it is ready, or the error and exit code."""
+
+    name: str
+    ready: NotRequired[bool]
+    version: NotRequired[str]
+    error: NotRequired[str]
+    code: NotRequired[int]
 
 
 @dataclass
@@ -204,7 +216,7 @@ class Pool:
                 hint="is the cluster busy? Give fewer --workers, or wait for it",
             )
 
-    def _introduce(self, worker: _Worker, answer: dict[str, Any]) -> None:
+    def _introduce(self, worker: _Worker, answer: Greeting) -> None:
         """A worker that is new says who it is, then that it can work, or why not."""
         if "error" in answer:
             error = AnocoError(f"{answer['name']}: {answer['error']}")
@@ -278,7 +290,7 @@ def _actor_class() -> type:
     lacks this package. Nothing outside may be used by it."""
 
     class Worker:
-        def hello(self, folder: str) -> dict[str, Any]:
+        def hello(self, folder: str) -> Greeting:
             """Who this is; paths of the driver shall mean the same here."""
             import os
             import socket
@@ -300,7 +312,7 @@ def _actor_class() -> type:
                 )
             return {"name": self.name, "version": version, "ready": False}
 
-        def open(self, module: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        def open(self, module: str, name: str, given: Mapping[str, object]) -> Greeting:
             """Make what does the work."""
             import importlib
 
@@ -321,7 +333,7 @@ def _actor_class() -> type:
             """Asked while `work` is at it."""
             return int(getattr(self.job, "steps", 0))
 
-        def unable(self, error: str, code: int) -> dict[str, Any]:
+        def unable(self, error: str, code: int) -> Greeting:
             return {"name": self.name, "error": error, "code": code}
 
     return Worker
