@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 from urllib.parse import urlsplit
 
 from anoco_edge.errors import EnvironmentMissingError, UsageError, missing
@@ -127,7 +126,7 @@ def _check_protocol(on: str, connection: socket.socket) -> None:
 
 
 def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int) -> None:
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
+    quiet: dict[str, bool | str] = {"log_to_driver": False, "logging_level": "critical"}
     handler = signal.getsignal(signal.SIGTERM)
     try:
         if address is not None:
@@ -152,7 +151,7 @@ def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int)
             signal.signal(signal.SIGTERM, handler)
 
 
-def _connect(ray: ModuleType, url: str, quiet: dict[str, Any]) -> None:
+def _connect(ray: ModuleType, url: str, quiet: dict[str, bool | str]) -> None:
     """Connect, and try once more where a busy head lost the server that it starts for a client."""
     try:
         ray.init(url, **quiet)
