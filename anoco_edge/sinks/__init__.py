@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anoco_edge.errors import EnvironmentMissingError
+from anoco_edge.errors import AnocoError, EnvironmentMissingError
 from anoco_edge.plugins import Registry, Spec
 
 if TYPE_CHECKING:
@@ -80,5 +80,13 @@ class SinkRequest:
                 f"the sink {self.spec.name!r} needs {self.spec.needs or error.name}: {error}",
                 hint=f"install it with: pip install 'anoco-edge[{extra}]'" if extra else "",
             ) from None
-        sink: Sink = module.open_sink(self.target, run)
+        try:
+            sink: Sink = module.open_sink(self.target, run)
+        except AnocoError:
+            raise
+        except Exception as error:  # the sink may come from another package
+            raise EnvironmentMissingError(
+                f"the sink {self.spec.name!r} cannot be opened: {type(error).__name__}: {error}",
+                hint=f"check what stands after {self.spec.name}=" if self.target else "",
+            ) from error
         return GuardedSink(self.spec.name, sink, report)

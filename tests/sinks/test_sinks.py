@@ -118,6 +118,8 @@ class OutsideSink:
 
 
 def open_sink(target, run):
+    if target == "nobody":
+        raise ConnectionRefusedError("nobody listens")
     return OutsideSink(Path(target), run)
 '''
 
@@ -149,6 +151,9 @@ def test_a_sink_of_another_package_works_from_the_command_line(here: Path, outsi
     ]
     unknown = run_process(*INFER, "--sink", "pigeon")
     assert unknown.code == 2 and "use one of: folder, json-lines, outside" in unknown.complaint
+    refused = run_process(*INFER, "--sink", "outside=nobody")
+    assert refused.code == 3
+    assert "the sink 'outside' cannot be opened: ConnectionRefusedError" in refused.complaint
     broken = run_process(*INFER, "--sink", "broken-entry")
     assert broken.code == 3 and "comes from a package that cannot be used" in broken.complaint
 
