@@ -1,4 +1,4 @@
-"""--on: the options of commands that can work on more than one machine, and what they say."""
+"""The option --on of commands that can work on more than one machine, and what they print."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anoco_edge.cli.console import counted, err, note, out, progress, warn
-from anoco_edge.cli.views.drift import announcer
 from anoco_edge.cli.views.verdicts import (
     SHOWN_ROWS,
     remark_threshold,
     say_kept,
     show_rows,
     show_summary,
-    write_report,
 )
 from anoco_edge.text.plain_text import plain_json
 
@@ -28,8 +26,10 @@ if TYPE_CHECKING:
     from anoco_edge.detector import DetectorConfig
     from anoco_edge.fleet.inspecting import FleetRun
     from anoco_edge.fleet.journal import Journal
-    from anoco_edge.results import SavePolicy, Summary
-    from anoco_edge.sinks.folder import Row
+    from anoco_edge.results import RunSummary
+    from anoco_edge.results.rows import Row
+    from anoco_edge.sinks.drift_announcer import DriftAnnouncer
+    from anoco_edge.sinks.folder import SavePolicy
 
 OnOption = Annotated[
     str | None,
@@ -43,12 +43,15 @@ WorkersOption = Annotated[
     int, typer.Option(min=0, help="With --on: workers; 0 for as many as there is room for.")
 ]
 SAY_SECONDS = 10.0
-KEPT_ROWS = 1000  # of those that are shown at the end
+KEPT_ROWS = 1000  # rows that are remembered for the table at the end
 
 
 @contextmanager
 def fleet_progress(title: str, total: int, done: int) -> Iterator[Callable[[str], None]]:
-    """A bar on a terminal, a line now and then elsewhere; called with who did one more."""
+    """Show a bar on a terminal and a line now and then elsewhere.
+
+    The function that it yields is called with the name of the worker that did one more.
+    """
     started = said = time.monotonic()
     count = done
     with progress(title, total) as step:
@@ -70,7 +73,7 @@ def fleet_progress(title: str, total: int, done: int) -> Iterator[Callable[[str]
 
 @dataclass(frozen=True)
 class Fleet:
-    """Where `infer` shall work, and what it shall say."""
+    """Where `infer` works, and what it prints."""
 
     on: str
     workers: int
@@ -86,14 +89,18 @@ class Fleet:
         save: SavePolicy,
         keep: int,
         batch: int,
-    ) -> Summary:
-        """Inspect with many workers. Until the report is written, the same command can go on."""
+    ) -> RunSummary:
+        """Inspect with many workers.
+
+        Until the report is written, the same command continues a run that was stopped.
+        """
         from anoco_edge.drift import DriftWatch
         from anoco_edge.fleet.cluster import check_address
-        from anoco_edge.fleet.inspecting import FleetRun, shown, write_rows
+        from anoco_edge.fleet.inspecting import FleetRun, report_pictures, write_rows
         from anoco_edge.fleet.journal import Journal
         from anoco_edge.results.earlier_runs import keep_earlier_run, lock_folder
-        from anoco_edge.sinks.folder import writing_results
+        from anoco_edge.results.storage_errors import writing_results
+        from anoco_edge.sinks.drift_announcer import DriftAnnouncer
         from anoco_edge.sources.files import find_pictures
 
         check_address(self.on)
@@ -103,25 +110,26 @@ class Fleet:
         snapshot = run.snapshot
         remark_threshold(snapshot)
         watch = DriftWatch.of(snapshot.product, snapshot.threshold) if self.drift else None
-        rows = _Rows(len(paths), announcer(watch))
+        announcer = DriftAnnouncer(watch, note, warn) if watch else None
+        rows = _TableRows(len(paths), announcer)
         with Journal(out, run.identity()) as journal:
             lock_folder(out, journal)
             if not journal.numbers():
                 with writing_results(out):
                     say_kept(keep_earlier_run(out, journal=False))
             self._work(run, journal)
-            summary, folder = write_rows(run, journal, watch, rows.add)
+            name = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
+            title = f"{snapshot.bundle.name}: {name}"
+            summary, folder = write_rows(run, journal, title, watch, rows.add)
             summary.seconds = time.perf_counter() - started
             if self.json:
                 _emit(summary, out / "results.jsonl")
             else:
                 show_rows(rows.kept, snapshot.threshold_kind)
                 show_summary(summary, live=False, kind=snapshot.threshold_kind)
-            name = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
-            title = f"{snapshot.bundle.name}: {name}"
-            report = write_report(folder, snapshot, summary, watch, title, shown(journal))
+            folder.finish_with(summary, report_pictures(journal))
             journal.remove()
-        note(f"report: {report}")
+        note(f"report: {folder.report}")
         return summary
 
     def _work(self, run: FleetRun, journal: Journal) -> None:
@@ -147,18 +155,19 @@ class Fleet:
             note(f"{worker}: {counted(count, 'picture')}")
 
 
-class _Rows:
-    """Those that are shown at the end: all of a few, otherwise what is not good."""
+class _TableRows:
+    """Remembers the rows of the table at the end: all of a few, otherwise those not good."""
 
-    def __init__(self, total: int, announce: Callable[[Row], None]) -> None:
+    def __init__(self, total: int, announcer: DriftAnnouncer | None) -> None:
         self.kept: list[Row] = []
         self._few = total <= SHOWN_ROWS
-        self._announce = announce
+        self._announcer = announcer
 
     def add(self, row: Row) -> None:
-        """One more."""
-        self._announce(row)
-        if self._few or (row["verdict"] != "good" and len(self.kept) < KEPT_ROWS):
+        """Take one more row."""
+        if self._announcer is not None:
+            self._announcer.announce(row)
+        if self._few or (row.verdict != "good" and len(self.kept) < KEPT_ROWS):
             self.kept.append(row)
 
 
@@ -171,9 +180,9 @@ def needs_gpu(engine: str) -> bool:
     return "tensorrt" in engine or "cuda" in engine
 
 
-def _emit(summary: Summary, results: Path) -> None:
-    """What `emit_json` would, without holding all rows."""
-    head = json.dumps({"summary": summary.to_dict()}, ensure_ascii=False, allow_nan=False)
+def _emit(summary: RunSummary, results: Path) -> None:
+    """Print what `emit_json` would, without holding all rows in memory."""
+    head = json.dumps({"summary": summary.to_json()}, ensure_ascii=False, allow_nan=False)
     out.file.write(f'{head[:-1]}, "results": [')
     with results.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""A simulated line: parts are rendered, a camera looks at them one by one, verdicts are kept."""
+"""A simulated line: a camera looks at rendered parts one by one, and their verdicts are kept."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from PIL import Image
 from anoco_edge.demo.contact_sheet import Cell
 from anoco_edge.demo.render import DEFECTS, Part, render
 from anoco_edge.detector import Detector
+from anoco_edge.errors import PictureError
 from anoco_edge.images.frame import Frame
 from anoco_edge.reporting.overlay import heat
-from anoco_edge.results import ResultFolder, inspect_source
-from anoco_edge.sinks.folder import Row
+from anoco_edge.results import RunInfo, RunSummary, Sink, inspect_source
+from anoco_edge.results.overlay import Overlay
+from anoco_edge.results.rows import FailedRow, ResultRow, Row
+from anoco_edge.sinks.folder import ResultFolder
 from anoco_edge.sources.base import Closing
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.teaching import NewPicture, Teacher
@@ -27,19 +30,17 @@ SHOWN_GOOD, SHOWN_BAD = 3, 5  # of each material, on the contact sheet
 
 @dataclass(frozen=True)
 class Shift:
-    """What one material's run gave; rows and parts in the order the camera saw them."""
+    """The run of one material; rows and parts are in the order in which the camera saw them."""
 
     material: str
     parts: Sequence[Part]
-    rows: Sequence[Row]
+    rows: Sequence[ResultRow]
     cells: Sequence[Cell]
 
     def count(self, *, defective: bool, verdict: str) -> int:
-        """One cell of the confusion matrix."""
+        """Return one cell of the confusion matrix."""
         pairs = zip(self.parts, self.rows, strict=True)
-        return sum(
-            (p.defect is not None) == defective and r["verdict"] == verdict for p, r in pairs
-        )
+        return sum((p.defect is not None) == defective and r.verdict == verdict for p, r in pairs)
 
 
 def make_parts(
@@ -49,7 +50,7 @@ def make_parts(
     seed: int = 0,
     step: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Part], list[Part]]:
-    """Reference parts, then parts for the line: good and defective ones mixed, all seeded."""
+    """Render reference parts, and parts for the line: good and defective ones mixed, all seeded."""
     kinds = DEFECTS[material]
     first = 1000 * seed
     plan: list[tuple[int, str | None]] = [(first + 100 + k, None) for k in range(good)]
@@ -66,7 +67,7 @@ def make_parts(
 
 
 def save_parts(folder: Path, references: Sequence[Part], line: Sequence[Part]) -> None:
-    """PNG files to look at, and to try the other commands on."""
+    """Write the parts as PNG files, to look at and to try the other commands on."""
     with writing(str(folder)):
         for kind, parts in (("references", references), ("line", line)):
             for number, part in enumerate(parts):
@@ -76,49 +77,62 @@ def save_parts(folder: Path, references: Sequence[Part], line: Sequence[Part]) -
 
 
 def teach(bundle: Path, material: str, references: Sequence[Part]) -> None:
-    """Enrol the reference parts as a product named like their material."""
+    """Enroll the reference parts as a product named like their material."""
     pictures = [NewPicture.from_array(f"{material}-{p.seed}.png", p.rgb) for p in references]
     Teacher.open(bundle).enroll(pictures, material)
+
+
+class _RowList:
+    """The sink that holds all rows of a shift in memory; `step` is called after each."""
+
+    def __init__(self, step: Callable[[], None]) -> None:
+        self.rows: list[ResultRow] = []
+        self._step = step
+
+    def write(self, row: Row, frame: Frame, overlay: Overlay | None) -> None:
+        if isinstance(row, FailedRow):  # rendered parts can all be inspected
+            raise PictureError(row.error)
+        self.rows.append(row)
+        self._step()
+
+    def finish(self, summary: RunSummary) -> None:
+        """Do nothing: the rows stay where they are."""
 
 
 def run_shift(
     bundle: Path, material: str, line: Sequence[Part], out: Path, step: Callable[[], None]
 ) -> Shift:
-    """The camera looks at every part; results and report go to `out`."""
+    """Inspect every part with a simulated camera; results and report go to `out`."""
     detector = Detector.open(bundle, material)
-    folder = ResultFolder(out, save="all")
-    camera = SimulatedCamera(material, line)
-    rows: list[Row] = []
-
-    def on_row(row: Row) -> None:
-        rows.append(row)
-        step()
-
-    summary = inspect_source(detector, camera, folder, batch=1, on_row=on_row)
+    run = RunInfo.of(detector, f"demo: {material}", live=False)
+    kept = _RowList(step)
+    sinks: list[Sink] = [ResultFolder(out, run, save="all"), kept]
+    summary = inspect_source(detector, SimulatedCamera(material, line), sinks, batch=1)
     if summary.interrupted:
         raise KeyboardInterrupt
     if summary.lost is not None:
         raise summary.lost
-    folder.finish(detector, {}, f"demo: {material}")
     chosen = [k for k, p in enumerate(line) if p.defect is None][:SHOWN_GOOD]
     kinds = {p.defect: k for k, p in reversed(list(enumerate(line))) if p.defect is not None}
     chosen += sorted(kinds.values())[:SHOWN_BAD]  # the first of each kind
-    return Shift(material, line, rows, [_cell(detector, line[k], rows[k]) for k in chosen])
+    cells = [_cell(detector, line[k], kept.rows[k]) for k in chosen]
+    return Shift(material, line, kept.rows, cells)
 
 
-def _cell(detector: Detector, part: Part, row: Row) -> Cell:
+def _cell(detector: Detector, part: Part, row: ResultRow) -> Cell:
     result = detector.inspect(part.rgb)
+    ratio = "" if row.ratio is None else f"  {row.ratio:.1f}x"
     return Cell(
         picture=part.rgb,
         overlay=heat(part.rgb, result.map, result.threshold),
-        caption=f"{part.defect or 'good'}  {row['ratio']:.1f}x",
-        verdict=row["verdict"],
-        correct=(row["verdict"] == "anomalous") == (part.defect is not None),
+        caption=f"{part.defect or 'good'}{ratio}",
+        verdict=row.verdict,
+        correct=(row.verdict == "anomalous") == (part.defect is not None),
     )
 
 
 class SimulatedCamera(Closing):
-    """A Source whose frames are rendered parts."""
+    """A source whose frames are rendered parts."""
 
     live = False
     skipped = 0
@@ -136,4 +150,4 @@ class SimulatedCamera(Closing):
             yield Frame(label, number, part.rgb, None, 0.0, time.monotonic())
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is no device to release."""

@@ -1,5 +1,13 @@
-"""The drift watch: says when light or camera have moved since calibration."""
+"""The drift watch: it warns when light or camera have moved since calibration."""
 
-from anoco_edge.drift.watch import DriftWarning, DriftWatch, promise, why_off
+from anoco_edge.drift.readings import DriftReading, DriftSummary, DriftWarning
+from anoco_edge.drift.watch import DriftWatch, promise, why_off
 
-__all__ = ["DriftWarning", "DriftWatch", "promise", "why_off"]
+__all__ = [
+    "DriftReading",
+    "DriftSummary",
+    "DriftWarning",
+    "DriftWatch",
+    "promise",
+    "why_off",
+]

@@ -1,24 +1,24 @@
-"""Have light or camera moved since calibration? The scores of good parts tell.
+"""Notice from the scores of good parts that light or camera have moved since calibration.
 
 Each part that scores below the threshold takes a rank among the calibration scores below it. As
-long as nothing has moved every rank is as likely as any other, whatever the scores' distribution.
-Only what lies below the threshold is compared, on both sides: parts called good are a choice, and
-the calibration scores below the threshold are the same choice. (Given the threshold, which may be
-one of the calibration scores, those below it are as independent as before.)
+long as nothing has moved, every rank is as likely as any other, whatever the distribution of the
+scores. Only what lies below the threshold is compared, on both sides: the parts called good are
+selected by the threshold, so the calibration scores are selected in the same way. (Given the
+threshold, which may be one of the calibration scores, those below it are as independent as before.)
 
 Two sums (CUSUM) follow the ranks, one for scores that rise and one for scores that fall. A sum
 grows with ranks that are further out than its allowance, and starts at 0 again when they are not. A
-warning comes when one reaches its limit, and is over when that sum is back at 0. `limits` has the
-numbers, and why they hold although all ranks are taken among the same few scores.
+warning comes when a sum reaches its limit, and is over when that sum is back at 0. The module
+`limits` has the numbers, and explains why they hold although all ranks are taken among the same few
+scores.
 
-Where no part is good for a while there is nothing to compare; the watch says that it is blind.
+Where no part is good for a while there is nothing to compare, and the watch reports that it is
+blind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 
@@ -32,50 +32,23 @@ from anoco_edge.drift.limits import (
     limit,
     rank_scores,
 )
+from anoco_edge.drift.readings import DriftReading, DriftSummary, DriftWarning, State
 from anoco_edge.errors import UsageError
 from anoco_edge.scoring.conformal import percent
 
-State = Literal["steady", "higher", "lower", "blind"]
-BLIND = 50  # parts in a row of which none was good: there is nothing to compare any more
+BLIND = 50  # after so many parts in a row of which none was good the watch calls itself blind
 _DIRECTIONS: tuple[tuple[State, float], ...] = (("higher", 1.0), ("lower", -1.0))
 
 
-@dataclass(frozen=True)
-class DriftWarning:
-    """Scores of good parts have moved."""
-
-    state: State
-    row: int
-    """The `id` of the row at which it was noticed."""
-    since: int
-    """The `id` of the row since which the sum has not been 0: about where it began."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"state": self.state, "id": self.row, "since": self.since}
-
-    def __str__(self) -> str:
-        if self.state == "blind":
-            return (
-                f"no part was good since row {self.since}, so there is nothing to compare with "
-                "calibration: if these parts are good, light or camera have moved"
-            )
-        return (
-            f"good parts score {self.state} than in calibration since about row {self.since} "
-            f"(noticed at row {self.row}): light, camera or parts have changed; put it right, or "
-            "calibrate again"
-        )
-
-
 class DriftWatch:
-    """Follows the rows of a run, in their order.
+    """Follows the rows of a run, in their order, and warns when their scores have moved.
 
     >>> rng = np.random.default_rng(0)
     >>> watch = DriftWatch(rng.random(60), threshold=2.0)
     >>> for number in range(200):  # from the hundredth part on everything scores higher
     ...     score = rng.random() + (0.5 if number >= 100 else 0.0)
-    ...     state = watch.update({"id": number, "verdict": "good", "score": score})
-    >>> state["state"], watch.warned.since
+    ...     reading = watch.update(number, "good", score)
+    >>> reading.state, watch.warned.since
     ('higher', 100)
     """
 
@@ -85,8 +58,9 @@ class DriftWatch:
             raise UsageError(
                 f"a drift watch is not possible: {why}", hint="calibrate with more parts"
             )
-        # Equal scores are put in an order by chance, once for calibration and once for each part:
-        # without it the ranks would not be the urn's. Seeded, so that a run can be repeated.
+        # Equal scores are put in a random order, once for calibration and once for each part;
+        # otherwise the ranks would not be those of the urn in `limits`. The generator is seeded, so
+        # that a run can be repeated.
         self._rng = np.random.default_rng(0)
         chance = self._rng.random(len(below))
         order = np.lexsort((chance, below))
@@ -97,19 +71,21 @@ class DriftWatch:
         self._limit = limit(len(below))
         self.watched = 0
         self.warnings = 0
-        self.warned: DriftWarning | None = None
-        """The latest one."""
+        self.warned: DriftWarning | None = None  # the latest warning
         self.reset()
 
     @staticmethod
     def of(product: Product, threshold: float | None) -> DriftWatch | None:
-        """For a product that is judged by this threshold; None where `why_off` says why."""
+        """Make the watch of a product that is judged by this threshold.
+
+        The result is None where the product cannot be watched; `why_off` gives the reason.
+        """
         if threshold is None or why_off(product, threshold) is not None:
             return None
         return DriftWatch(calibration_scores(product), threshold)
 
     def reset(self) -> None:
-        """Begin anew, after what had moved was put right; what was counted stays."""
+        """Start the sums at 0, after what had moved was put right; the counts stay."""
         self.state: State = "steady"
         self._before: State = "steady"
         self._unseen = 0
@@ -118,25 +94,24 @@ class DriftWatch:
         self._began: dict[State, int] = {}
         self._age = 0
 
-    def update(self, row: dict[str, Any]) -> dict[str, Any]:
-        """One row of a run; gives its `drift` field: the state, and how near a warning is (1)."""
-        if row["verdict"] == "good" and row["score"] < self._threshold:
+    def update(self, number: int, verdict: str | None, score: float | None) -> DriftReading:
+        """Take the next row of a run into account, and return its reading.
+
+        `number` is the id of the row. A picture that could not be inspected has neither verdict
+        nor score, and changes nothing.
+        """
+        if verdict == "good" and score is not None and score < self._threshold:
             if self.state == "blind":
                 self.state = self._before
             self._unseen = 0
-            self._follow(row["id"], float(row["score"]))
-        elif row["verdict"] == "anomalous":
-            self._miss(row["id"])
-        return {"state": self.state, "level": round(max(self._sums.values()) / self._limit, 3)}
+            self._follow(number, float(score))
+        elif verdict == "anomalous":
+            self._miss(number)
+        return DriftReading(self.state, round(max(self._sums.values()) / self._limit, 3))
 
-    def to_dict(self) -> dict[str, Any]:
-        """For the summary."""
-        return {
-            "state": self.state,
-            "watched": self.watched,
-            "warnings": self.warnings,
-            "latest": self.warned.to_dict() if self.warned else None,
-        }
+    def summary(self) -> DriftSummary:
+        """Return what the watch has counted so far."""
+        return DriftSummary(self.state, self.watched, self.warnings, self.warned)
 
     def _miss(self, number: int) -> None:
         if self._unseen == 0:
@@ -155,7 +130,8 @@ class DriftWatch:
         self._age += 1
         step = float(self._steps[self._rank(score)])
         for state, sign in _DIRECTIONS:
-            # Held at the limit: however long it was bad, it takes as few good parts to come back.
+            # The sum never exceeds its limit, so that after a long disturbance it takes as few good
+            # parts to come back as after a short one.
             moved = self._sums[state] + sign * step - self._allowance
             self._sums[state] = min(max(0.0, moved), self._limit)
             if self._sums[state] == 0:
@@ -176,11 +152,12 @@ class DriftWatch:
 
 
 def calibration_scores(product: Product) -> list[float]:
-    """One score a part that was held out; of several pictures of a part, one picked by chance.
+    """Return one score for each part that was held out for calibration.
 
-    What comes by on the line is one picture at a time, so the highest of a part's pictures, which
-    the threshold rests on, is not what it compares with. The hash of the pixels is the chance.
-    (Then what is said above of the threshold holds nearly: it rests on the pictures beside, too.)
+    Where a part has several pictures, one of them is picked by the hash of its pixels, which is as
+    good as chance. On the line one picture comes at a time, so it must not be compared with the
+    highest score of a part's pictures, on which the threshold rests. (Then what the module says
+    about the threshold holds nearly, because the threshold also rests on the other pictures.)
     """
     held = product.calibration.pictures if product.calibration else ()
     picked = {p.group: p for p in sorted(held, key=lambda p: p.pixels) if p.score is not None}
@@ -188,7 +165,7 @@ def calibration_scores(product: Product) -> list[float]:
 
 
 def why_off(product: Product, threshold: float | None) -> str | None:
-    """Why the product cannot be watched; None where it can."""
+    """Say why the product cannot be watched; None where it can."""
     if threshold is None:
         return "there is no threshold"
     scores = calibration_scores(product)
@@ -198,7 +175,7 @@ def why_off(product: Product, threshold: float | None) -> str | None:
 
 
 def promise(product: Product) -> str:
-    """The false-alarm rate in words."""
+    """State the false-alarm rate in words."""
     rate = f"at most {percent(FALSE_ALARMS)} of undisturbed runs of {HORIZON:,} good parts warn"
     evidence = product.threshold.evidence
     if isinstance(evidence, ConformalEvidence) and not evidence.exact:

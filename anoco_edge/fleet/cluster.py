@@ -1,4 +1,4 @@
-"""A Ray of our own on this machine, or one that runs already; quiet either way."""
+"""Connect to a Ray cluster: one that this process starts on this machine, or a running one."""
 
 from __future__ import annotations
 
@@ -13,37 +13,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 from urllib.parse import urlsplit
 
 from anoco_edge.errors import EnvironmentMissingError, UsageError, missing
 from anoco_edge.machine import cores
 
 CLIENT_PORT = 10001  # Ray's own default
-ANSWER_SECONDS = 3.0  # of the machine; Ray itself may be busy
+ANSWER_SECONDS = 3.0  # until the machine must answer; Ray itself may take longer
 GREETING_SECONDS = 10.0
-_STORE_BYTES = 100_000_000  # rows and small pictures pass through it, no frames
+_STORE_BYTES = 100_000_000  # rows and thumbnails pass through Ray's store, and no frames
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
-# Ray's word for "this machine alone": every port on the loopback, none on the network. Whoever else
-# is on this machine needs a token, which nobody else gets.
+# With these settings Ray opens its ports on the loopback interface only. Other users of this
+# machine would need the token, which only this process and its workers have.
 _ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
-_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of HTTP/2: no entries, type 4, stream 0
+_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an HTTP/2 frame: no entries, type 4, stream 0
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where workers can be started; `workers` says how many at once."""
+    """Where workers can be started: `workers` at once, each of which takes `resources`."""
 
     ray: ModuleType
     name: str
     workers: int
     resources: dict[str, float]
-    """What one worker takes."""
 
 
 def check_address(on: str) -> tuple[str, int] | None:
-    """Host and port of `ray://host:port`; None for `ray`, which starts one here.
+    """Return host and port of `ray://host:port`; None for `ray`, which starts a cluster here.
 
     >>> check_address("ray"), check_address("ray://head"), check_address("ray://10.0.0.7:20001")
     (None, ('head', 10001), ('10.0.0.7', 20001))
@@ -65,16 +63,16 @@ def check_address(on: str) -> tuple[str, int] | None:
 
 @contextmanager
 def open_cluster(on: str, *, workers: int, threads: int, gpu: bool) -> Iterator[Cluster]:
-    """Connected to Ray until the block ends. `workers` 0: as many as there is room for."""
+    """Stay connected to Ray until the block ends; with 0 `workers` take as many as fit."""
     address = check_address(on)
     own = _ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)} if address is None else {}
     for name, value in (_QUIET | own).items():
         os.environ.setdefault(name, value)
     if address is not None:
-        _knock(on, *address)
+        _check_answer(on, *address)
     ray = _ray()
     resources = {"CPU": float(threads), **({"GPU": 1.0} if gpu else {})}
-    # Ray prints what its daemons say to our standard output, where only results belong.
+    # Ray prints messages of its daemons to standard output, where only results belong.
     with redirect_stdout(io.StringIO()):
         try:
             _start(ray, on, address, max(cores(), workers * threads))
@@ -84,7 +82,7 @@ def open_cluster(on: str, *, workers: int, threads: int, gpu: bool) -> Iterator[
                 kinds = " and ".join(f"{need:g} {kind}" for kind, need in resources.items())
                 raise EnvironmentMissingError(
                     f"{on} has no room for a worker, which takes {kinds}",
-                    hint="give fewer --threads, or another --engine",
+                    hint="give a worker fewer threads, or choose another engine",
                 )
             yield Cluster(ray, on, min(workers or most, most), resources)
         finally:
@@ -100,33 +98,39 @@ def _ray() -> ModuleType:
     return found
 
 
-def _knock(on: str, host: str, port: int) -> None:
-    """Ray itself waits for half a minute: right for a busy head, too long where nobody is, or
-    somebody else."""
+def _check_answer(on: str, host: str, port: int) -> None:
+    """Refuse an address at which nothing answers, or something that is not Ray.
+
+    Ray itself waits for half a minute, which is right for a busy head and too long for a wrong
+    address.
+    """
     try:
-        with socket.create_connection((host, port), ANSWER_SECONDS) as door:
+        with socket.create_connection((host, port), ANSWER_SECONDS) as connection:
             if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
-                _greet(on, door)
+                _check_protocol(on, connection)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error) or "no answer"
         raise _no_answer(on, reason) from None
 
 
-def _greet(on: str, door: socket.socket) -> None:
-    """Ray's client speaks gRPC, so HTTP/2 (RFC 9113, 3.4): either side begins with its settings."""
-    door.settimeout(GREETING_SECONDS)
-    door.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
-    answer = door.recv(len(_SETTINGS))
+def _check_protocol(on: str, connection: socket.socket) -> None:
+    """Check that HTTP/2 is spoken, on which gRPC and so Ray's client rest.
+
+    By RFC 9113, section 3.4, either side begins with its settings.
+    """
+    connection.settimeout(GREETING_SECONDS)
+    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
+    answer = connection.recv(len(_SETTINGS))
     if answer[3:4] != _SETTINGS[3:4]:
         raise _no_answer(on, "what listens there is not Ray's client server")
 
 
 def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int) -> None:
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
+    quiet: dict[str, bool | str] = {"log_to_driver": False, "logging_level": "critical"}
     handler = signal.getsignal(signal.SIGTERM)
     try:
         if address is not None:
-            with warnings.catch_warnings():  # the error below says it
+            with warnings.catch_warnings():  # the error below says the same
                 warnings.simplefilter("ignore")
                 _connect(ray, f"ray://{address[0]}:{address[1]}", quiet)
         else:
@@ -143,11 +147,12 @@ def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int)
         raise _no_answer(on, reason_of(error)) from None
     finally:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray takes it, and would end us at once
+            # Ray installs its own handler, which would end this process at once.
+            signal.signal(signal.SIGTERM, handler)
 
 
-def _connect(ray: ModuleType, url: str, quiet: dict[str, Any]) -> None:
-    """A head starts a server for each of us, and a busy one may lose it: it is asked once more."""
+def _connect(ray: ModuleType, url: str, quiet: dict[str, bool | str]) -> None:
+    """Connect, and try once more where a busy head lost the server that it starts for a client."""
     try:
         ray.init(url, **quiet)
     except ConnectionAbortedError:
@@ -155,7 +160,7 @@ def _connect(ray: ModuleType, url: str, quiet: dict[str, Any]) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """What Ray says, in one line. Its servers send tracebacks, of which the end says it.
+    """Return an error of Ray in one line; of the tracebacks that its servers send, the last line.
 
     >>> reason_of(OSError("Traceback (most recent call last):\\n  File...\\nRuntimeError: no"))
     'RuntimeError: no'
@@ -180,5 +185,5 @@ def _no_answer(on: str, reason: str) -> EnvironmentMissingError:
 
 
 def _temporary() -> str:
-    """Where Ray puts its logs: it looks at these, and not where Python's tempfile does."""
+    """Return where Ray puts its logs; it reads other variables than Python's tempfile does."""
     return os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"

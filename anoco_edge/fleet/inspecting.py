@@ -1,9 +1,9 @@
-"""Inspecting a folder with many workers: the same rows as on one machine, in the same order.
+"""Inspect a folder with many workers: the same rows as on one machine, in the same order.
 
-Pictures travel through no network: a worker reads them where it is. What comes back is the row, a
-thumbnail and, where one is wanted, the overlay. Every answer goes to a journal at once; when all
-are there results.jsonl, results.csv and report.html are written in order, with the drift watch
-looking on, and the journal goes.
+Pictures are not sent over the network: a worker reads them where it runs. It sends back the row, a
+thumbnail and, where one is wanted, the overlay. Every answer is written to a journal at once. When
+all answers are there, the drift watch follows the rows in order, results.jsonl, results.csv and
+report.html are written, and the journal is removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import DetectorConfig
@@ -23,26 +24,46 @@ from anoco_edge.fleet.cluster import Cluster
 from anoco_edge.fleet.journal import Journal, fingerprint
 from anoco_edge.fleet.pool import ATTEMPTS, Job, Pool, Task
 from anoco_edge.pipeline.base import ProductSnapshot
+from anoco_edge.results.overlay import draw_for_row
 from anoco_edge.results.report_page import thumbnail
-from anoco_edge.results.runner import Summary, failed_row, inspect_group
+from anoco_edge.results.row_reader import row_from_json
+from anoco_edge.results.rows import FailedJson, FailedRow, ResultJson, ResultRow, Row
+from anoco_edge.results.runner import inspect_group, watched
+from anoco_edge.results.sink import RunInfo
+from anoco_edge.results.storage_errors import writing_results
+from anoco_edge.results.summary import RunSummary
 from anoco_edge.sinks.folder import (
+    ReportPicture,
     ResultFolder,
-    Row,
     SavePolicy,
-    Shown,
-    overlay_jpeg,
     overlay_name,
-    writing_results,
+    wants_overlay,
 )
 from anoco_edge.sources.files import picture_frame
 
-GROUPS = 4  # runs of the backbone a task: enough that sending it costs nothing beside them
-THUMBNAILS = 10_000  # pictures in the report; a page with more of them cannot be opened
-Pictures = tuple[int, list[str]]  # the number of the first, and their paths
+GROUPS = 4  # runs of the backbone in one task: beside them, sending the task costs nothing
+THUMBNAILS = 10_000  # in the report; a browser cannot open a page with many more
+Pictures = tuple[int, list[str]]  # the number of the first picture, and the paths of all
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker sends back for one picture; thumbnail and overlay are JPEG files."""
+
+    row: Row
+    thumbnail: bytes | None = None
+    overlay: bytes | None = None
+
+
+class JournalEntry(TypedDict):
+    """What the journal holds of one picture; the thumbnail is base64."""
+
+    row: ResultJson | FailedJson
+    thumbnail: str | None
 
 
 class Inspector:
-    """What a worker does: opens the detector, then inspects the pictures of each task."""
+    """The job of a worker: it opens the detector, then inspects the pictures of each task."""
 
     def __init__(self, config: DetectorConfig, product: str, batch: int, save: SavePolicy) -> None:
         self._detector = config.detector()
@@ -54,17 +75,22 @@ class Inspector:
         self._batch = batch
         self._save = save
 
-    def __call__(self, pictures: Pictures) -> list[dict[str, Any]]:
+    def __call__(self, pictures: Pictures) -> list[Answer]:
         first, paths = pictures
         batch = self._batch
         answers = []
         for start in range(0, len(paths), batch):
             frames = [picture_frame(path, 0) for path in paths[start : start + batch]]
-            inspected = inspect_group(self._detector, frames, first + start, self._save)
-            for row, rgb, overlay in inspected:
-                small = None if rgb is None else thumbnail(rgb)
-                drawn = None if overlay is None else overlay_jpeg(overlay)
-                answers.append({"row": row, "thumbnail": small, "overlay": drawn})
+            for one in inspect_group(self._detector, frames, first + start):
+                row, drawn = one.row, None
+                if (
+                    isinstance(row, ResultRow)
+                    and one.overlay is not None
+                    and wants_overlay(self._save, row)
+                ):
+                    row, drawn = draw_for_row(row, one.overlay)
+                small = None if one.frame.rgb is None else thumbnail(one.frame.rgb)
+                answers.append(Answer(row, small, drawn))
         return answers
 
 
@@ -89,14 +115,14 @@ class FleetRun:
         keep: int,
         batch: int,
     ) -> FleetRun:
-        """A worker has one thread where none were asked for: there are many workers."""
+        """Plan a run; a worker has one thread where none were asked for, as there are many."""
         settings = replace(config.settings, threads=config.settings.threads or 1)
         config = replace(config, settings=settings)
         snapshot = ProductSnapshot.of(Bundle.open(config.bundle), config.product, config.threshold)
         return FleetRun(config, snapshot, paths, out, save, keep, batch)
 
-    def identity(self) -> dict[str, Any]:
-        """What tells it from other runs: only the same command again may go on with it."""
+    def identity(self) -> dict[str, object]:
+        """Return what tells this run from others: only the same command may continue it."""
         return {
             **asdict(self.config),
             "bundle": self.snapshot.bundle.manifest.checksum,
@@ -107,14 +133,21 @@ class FleetRun:
         }
 
     def job(self) -> Job:
-        """For the workers."""
-        given = {"config": self.config, "product": self.snapshot.product.checksum}
-        given |= {"batch": self.batch, "save": self.save}
+        """Return the job of the workers."""
+        given = {
+            "config": self.config,
+            "product": self.snapshot.product.checksum,
+            "batch": self.batch,
+            "save": self.save,
+        }
         return Job(__name__, Inspector.__name__, given)
 
     def tasks(self, done: Container[int]) -> Iterator[Task]:
-        """What is not done yet. Pictures share a run of the backbone as on one machine; where some
-        are done and some not, those left go one by one."""
+        """Yield what is not done yet.
+
+        Pictures share a run of the backbone as on one machine. Where some of a task are done and
+        some are not, those left become tasks of one picture each.
+        """
         size = self.batch * GROUPS
         for start in range(0, len(self.paths), size):
             numbers = range(start, min(start + size, len(self.paths)))
@@ -132,19 +165,19 @@ def inspect_on(
     step: Callable[[str], None],
     say: Callable[[str], None],
 ) -> Counter[str]:
-    """Do what the journal lacks; gives how many pictures each worker did."""
+    """Do what the journal lacks, and return how many pictures each worker did."""
     shares: Counter[str] = Counter()
     pool = Pool(cluster, run.job(), say)
     for done in pool.run(run.tasks(pictures_in(journal))):
         first, paths = done.task.payload
-        answers = done.result
+        answers: list[Answer] | None = done.result
         if answers is None and len(paths) > 1:
-            # One picture that ends every worker must not cost those beside it.
+            # One picture that ends every worker must not cost the others of its task.
             pool.add(_singles(range(first, first + len(paths)), paths))
             continue
         if answers is None:
-            error = f"{paths[0]}: it ended {ATTEMPTS} workers, one after the other"
-            answers = [{"row": failed_row(first, paths[0], error)}]
+            error = f"it ended {ATTEMPTS} workers, one after the other"
+            answers = [Answer(FailedRow.from_error(first, paths[0], error))]
         journal.add(first, [_kept(run.out, answer) for answer in answers])
         shares[done.worker] += len(answers)
         for _ in answers:
@@ -153,35 +186,41 @@ def inspect_on(
 
 
 def pictures_in(journal: Journal) -> set[int]:
-    """The numbers of those that are done."""
+    """Return the numbers of the pictures that are done."""
     return {first + k for first in journal.numbers() for k in range(journal.size(first))}
 
 
 def write_rows(
-    run: FleetRun, journal: Journal, watch: DriftWatch | None, on_row: Callable[[Row], None]
-) -> tuple[Summary, ResultFolder]:
-    """results.jsonl and results.csv, in order."""
-    summary = Summary()
-    folder = ResultFolder(run.out, save=run.save, keep=run.keep, continues=True)
-    for row, _ in _rows(journal):
-        row["drift"] = watch.update(row) if watch else None
+    run: FleetRun,
+    journal: Journal,
+    title: str,
+    watch: DriftWatch | None,
+    on_row: Callable[[Row], None],
+) -> tuple[RunSummary, ResultFolder]:
+    """Write results.jsonl and results.csv, in order; `on_row` is called with every row."""
+    summary = RunSummary()
+    info = RunInfo.of(run.snapshot, title, live=False)
+    folder = ResultFolder(run.out, info, save=run.save, keep=run.keep, continues=True)
+    for found, _ in _rows(journal):
+        row = watched(found, watch)
         folder.put(row)
         summary.count(row)
         on_row(row)
-    summary.drift = watch.to_dict() if watch else None
+    summary.drift = watch.summary() if watch else None
     return summary, folder
 
 
-def shown(journal: Journal) -> Iterator[Shown]:
-    """What the report shows, read from the disk one by one."""
+def report_pictures(journal: Journal) -> Iterator[ReportPicture]:
+    """Yield what the report shows, read from the disk one by one."""
     for row, small in _rows(journal):
-        yield Shown(row, b64decode(small or ""), row.get("overlay"))
+        overlay = row.overlay if isinstance(row, ResultRow) else None
+        yield ReportPicture(row, b64decode(small) if small else None, overlay)
 
 
 def _rows(journal: Journal) -> Iterator[tuple[Row, str | None]]:
     for first in sorted(journal.numbers()):
-        for answer in journal[first]:
-            yield answer["row"], answer["thumbnail"]
+        for entry in journal[first]:
+            yield row_from_json(entry["row"]), entry["thumbnail"]
 
 
 def _singles(numbers: Iterable[int], paths: Sequence[str]) -> Iterator[Task]:
@@ -189,15 +228,15 @@ def _singles(numbers: Iterable[int], paths: Sequence[str]) -> Iterator[Task]:
         yield Task(number, (number, [path]))
 
 
-def _kept(out: Path, answer: dict[str, Any]) -> dict[str, Any]:
-    """As it goes to the journal; the overlay goes where it will stay."""
-    row, small, overlay = (answer.get(name) for name in ("row", "thumbnail", "overlay"))
-    assert row is not None
-    if overlay is not None:
-        row = {**row, "overlay": overlay_name(row)}
-        path = out / row["overlay"]
+def _kept(out: Path, answer: Answer) -> JournalEntry:
+    """Return an answer as the journal holds it; the overlay is written to where it stays."""
+    row, small = answer.row, None
+    if answer.overlay is not None and isinstance(row, ResultRow):
+        row = replace(row, overlay=overlay_name(row))
+        path = out / overlay_name(row)
         with writing_results(path):
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(overlay)
-    wanted = small is not None and row["id"] < THUMBNAILS
-    return {"row": row, "thumbnail": b64encode(small).decode() if wanted and small else None}
+            path.write_bytes(answer.overlay)
+    if answer.thumbnail is not None and row.id < THUMBNAILS:
+        small = b64encode(answer.thumbnail).decode()
+    return {"row": row.to_json(), "thumbnail": small}

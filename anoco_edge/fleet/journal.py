@@ -1,7 +1,7 @@
-"""What of a long run is done, on the disk: a run that was killed goes on where it was.
+"""Keep on the disk what of a long run is done, so that a run that was killed can continue.
 
-The first line says which run it is; every further line holds the result of one task. A line that
-was cut off by a kill is cut off for good, and its task done again.
+The first line says which run it is; every further line holds the result of one task. A line that a
+kill left unfinished is removed, and its task is done again.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.results.atomic_lines import WholeLines
-from anoco_edge.sinks.folder import writing_results
+from anoco_edge.results.earlier_runs import UNFINISHED as NAME
+from anoco_edge.results.storage_errors import ANOTHER_FOLDER, writing_results
 from anoco_edge.sources.base import Closing
 
-NAME = "unfinished.jsonl"  # sources/files.py knows it too
+__all__ = ["NAME", "Journal", "fingerprint"]
 
 
 class Journal(Closing):
-    """The results of tasks, by number; use it in a `with`.
+    """The results of tasks, by the number of the task; use it in a `with`.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -34,7 +35,7 @@ class Journal(Closing):
     (True, [3], ['good'])
     """
 
-    def __init__(self, folder: Path, run: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, run: Mapping[str, object]) -> None:
         self.path = folder / NAME
         self._places: dict[int, tuple[int, int]] = {}
         self._sizes: dict[int, int] = {}
@@ -51,11 +52,11 @@ class Journal(Closing):
         return number in self._places
 
     def numbers(self) -> list[int]:
-        """Of the tasks that are done."""
+        """Return the numbers of the tasks that are done."""
         return list(self._places)
 
     def size(self, number: int) -> int:
-        """How many results that task has."""
+        """Return how many results that task has."""
         return self._sizes[number]
 
     def __getitem__(self, number: int) -> list[Any]:
@@ -64,8 +65,8 @@ class Journal(Closing):
         found: list[Any] = json.loads(self._lock.read(size))["result"]
         return found
 
-    def add(self, number: int, result: list[Any]) -> None:
-        """Afterwards it is on the disk."""
+    def add(self, number: int, result: Sequence[object]) -> None:
+        """Append the results of a task; afterwards they are on the disk."""
         text = json.dumps({"task": number, "result": result}, allow_nan=False) + "\n"
         before = self._lines.size
         with writing_results(self.path):
@@ -74,11 +75,11 @@ class Journal(Closing):
         self._sizes[number] = len(result)
 
     def remove(self) -> None:
-        """The run is finished."""
+        """Delete the journal, because the run is finished."""
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of it; one that holds nothing goes."""
+        """Close the file; a journal that holds no result is deleted."""
         if not self._places:
             self.remove()
         self._lines.close()
@@ -90,11 +91,12 @@ class Journal(Closing):
         except BlockingIOError:
             self._lock.close()
             raise StorageError(
-                f"another run writes to {self.path.parent}", hint="wait for it, or choose --out"
+                f"another run writes to {self.path.parent}",
+                hint=f"wait for it, or {ANOTHER_FOLDER}",
             ) from None
 
-    def _read(self, run: dict[str, Any]) -> int:
-        """Note what is there, and how many bytes of it are whole."""
+    def _read(self, run: Mapping[str, object]) -> int:
+        """Note which results are there, and return how many bytes are whole lines."""
         self._lock.seek(0)
         header, whole = None, 0
         for line in self._lock:
@@ -115,20 +117,20 @@ class Journal(Closing):
         self._check((header or {}).get("run"), run)
         return whole
 
-    def _check(self, found: Any, run: dict[str, Any]) -> None:
-        run = json.loads(json.dumps(run))  # as it was written: tuples are lists there
+    def _check(self, found: Any, run: Mapping[str, object]) -> None:
+        run = json.loads(json.dumps(run))  # in the file, tuples are lists
         if found == run:
             return
         other = [k for k in run if not isinstance(found, dict) or found.get(k) != run[k]]
         self._lock.close()
         raise UsageError(
             f"{self.path.parent} holds an unfinished run that differs in: {', '.join(other)}",
-            hint=f"finish that one, choose another --out, or delete {self.path}",
+            hint=f"finish that one, {ANOTHER_FOLDER}, or delete {self.path}",
         )
 
 
 def fingerprint(paths: Sequence[str]) -> str:
-    """Of files by name, size and time: whether these are still the same pictures."""
+    """Return a hash of names, sizes and times, by which the same files are known again."""
     digest = hashlib.sha256()
     for path in paths:
         try:

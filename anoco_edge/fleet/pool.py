@@ -1,11 +1,11 @@
-"""Tasks to workers and results back, as they come; a worker that dies is replaced.
+"""Hand tasks to workers and return results as they come; replace a worker that dies.
 
-Few tasks are under way at any time, so the driver's memory does not grow with their number. A task
-whose worker died is done again by another, then with no other task beside it, so that it is known
-which one ends workers: after `ATTEMPTS` of them it is given up.
+Few tasks are under way at any time, so the memory of the driver does not grow with their number. A
+task whose worker died is done again by another worker that has no other task, so that it is known
+which task ends workers. After it has ended `ATTEMPTS` workers, the task is given up.
 
-On Ray's actors and not on Ray Data: a row that ends its worker was given there to one new worker
-after the other without end, and every machine needs pandas and pyarrow, 250 MB more.
+This uses Ray's actors and not Ray Data, because Ray Data gave a row that ends its worker to one new
+worker after the other without end, and needs pandas and pyarrow (250 MB) on every machine.
 """
 
 from __future__ import annotations
@@ -13,40 +13,44 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import NotRequired, TypedDict
+
 from anoco_edge import __version__
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
 from anoco_edge.fleet.cluster import Cluster, reason_of
 
 ATTEMPTS = 3
-WAITING = 2  # tasks of one worker: the next one is there when one is done
-TALK = "talk"  # what a worker answers while it works
-TALK_SECONDS = 2.0  # between two questions how far a worker is
-PATIENCE_SECONDS = 60.0  # until a person is told why nothing happens
-START_SECONDS = 600.0  # until the first worker is ready: a cluster may be busy, or grow first
+WAITING = 2  # tasks that a worker has at a time, so that the next is there when one is done
+TALK = "talk"  # the concurrency group in which a worker answers while it works
+TALK_SECONDS = 2.0  # between two questions to a worker about its progress
+PATIENCE_SECONDS = 60.0  # without a worker, until a person is told why nothing happens
+START_SECONDS = 600.0  # until the first worker must be ready: a cluster may have to grow first
 
 
 @dataclass(eq=False)
 class Task:
-    """A piece of work: its number, and what the worker is given."""
+    """A piece of work: its number, and what the worker is given.
+
+    `alone` says that a worker that had this task died, so that no worker gets it together with
+    another one. `deaths` counts the workers that died while they had only this task.
+    """
 
     number: int
     payload: Any
     alone: bool = False
-    """A worker died that had it: it shares no other one with a task."""
     deaths: int = 0
-    """Of workers that had nothing but it."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a task: the result, or None where it ended too many workers."""
+    """A task that is over, with its result, or None where it ended too many workers."""
 
     task: Task
     result: Any
@@ -55,11 +59,21 @@ class Done:
 
 @dataclass(frozen=True)
 class Job:
-    """What workers do: `module.name(**given)` gives what is called with each payload."""
+    """What workers do: `module.name(**given)` makes the object that is called with each payload."""
 
     module: str
     name: str
-    given: dict[str, Any]
+    given: Mapping[str, object]
+
+
+class Greeting(TypedDict):
+    """What a new worker answers: its name, then whether it is ready, or the error and exit code."""
+
+    name: str
+    ready: NotRequired[bool]
+    version: NotRequired[str]
+    error: NotRequired[str]
+    code: NotRequired[int]
 
 
 @dataclass
@@ -68,19 +82,21 @@ class _Worker:
     name: str = "a worker"
     ready: bool = False
     tasks: deque[Task] = field(default_factory=deque)
-    asked: float = 0.0
-    """When it was last asked how far it is; infinity while the answer is awaited."""
+    asked: float = 0.0  # when its progress was last asked for; infinity while that is awaited
 
     def takes(self, alone: bool) -> bool:
-        """Whether it can be given one more task."""
+        """Whether the worker can be given one more task."""
         if alone or any(task.alone for task in self.tasks):
             return not self.tasks
         return len(self.tasks) < WAITING
 
 
 class Pool:
-    """Workers on a cluster, all doing the same job. `say` hears of those that died, `listen` now
-    and then how many steps of its task each has done, where a job counts its `steps`."""
+    """Workers on a cluster that all do the same job.
+
+    `say` is called when a worker has died. `listen` is called now and then with the name of a
+    worker and how many steps of its task it has done, where the job counts its `steps`.
+    """
 
     def __init__(
         self,
@@ -100,10 +116,10 @@ class Pool:
         self._waiting: deque[Task] = deque()
         self._began = time.monotonic()
         self._started = self._warned = False
-        self._stillborn = 0  # workers in a row that died before they were ready
+        self._failed_starts = 0  # workers that died before they were ready, in a row
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
-        """Results in the order in which they are ready. Whoever takes them may `add` tasks."""
+        """Yield results in the order in which they are ready; the caller may `add` tasks."""
         source = iter(tasks)
         try:
             while True:
@@ -118,7 +134,7 @@ class Pool:
                 self._end(worker)
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """To be done next."""
+        """Add tasks that are done next."""
         self._waiting.extendleft(tasks)
 
     def _hand_out(self) -> None:
@@ -145,7 +161,7 @@ class Pool:
         self._pending[worker.actor.hello.remote(str(Path.cwd()))] = (worker, None)
 
     def _next(self) -> Iterator[Done]:
-        """What the next answer brings."""
+        """Wait for the next answer, and yield the tasks that are over by it."""
         self._ask()
         try:
             awaited = [*self._pending, *self._questions]
@@ -185,7 +201,7 @@ class Pool:
     def _hear(self, question: Any) -> None:
         worker = self._questions.pop(question)
         worker.asked = time.monotonic()
-        # One that died shows where its work is awaited.
+        # That a worker died is noticed where its work is awaited.
         with suppress(self._ray.exceptions.RayError):
             steps = self._ray.get(question)
             if self._listen and worker in self._workers:
@@ -201,11 +217,11 @@ class Pool:
         if waited > START_SECONDS:
             raise EnvironmentMissingError(
                 f"no worker could be started on {self._cluster.name} in {START_SECONDS:.0f} s",
-                hint="is the cluster busy? Give fewer --workers, or wait for it",
+                hint="is the cluster busy? Ask for fewer workers, or wait for it",
             )
 
-    def _introduce(self, worker: _Worker, answer: dict[str, Any]) -> None:
-        """A worker that is new says who it is, then that it can work, or why not."""
+    def _introduce(self, worker: _Worker, answer: Greeting) -> None:
+        """Take the first answers of a worker: who it is, then that it can work, or why not."""
         if "error" in answer:
             error = AnocoError(f"{answer['name']}: {answer['error']}")
             error.exit_code = answer["code"]
@@ -218,7 +234,7 @@ class Pool:
         worker.name = answer["name"]
         worker.ready = answer["ready"]
         if worker.ready:
-            self._stillborn = 0
+            self._failed_starts = 0
             self._started = True
         else:
             job = self._job
@@ -226,17 +242,17 @@ class Pool:
             self._pending[opened] = (worker, None)
 
     def _replace(self, worker: _Worker) -> Iterator[Done]:
-        """What a worker that died had is done again; what it had alone may be the reason."""
+        """Let others do what a worker that died had; a task that it had alone may be the reason."""
         self._workers.remove(worker)
         self._pending = {ref: it for ref, it in self._pending.items() if it[0] is not worker}
         self._questions = {ref: w for ref, w in self._questions.items() if w is not worker}
         self._end(worker)
         if not worker.ready:
-            self._stillborn += 1
-            if self._stillborn >= ATTEMPTS * self._cluster.workers:
+            self._failed_starts += 1
+            if self._failed_starts >= ATTEMPTS * self._cluster.workers:
                 raise AnocoError(
                     f"workers on {self._cluster.name} die before they can work, {worker.name} last",
-                    hint="is there memory enough? Give fewer --workers",
+                    hint="is there memory enough? Ask for fewer workers",
                 )
             self._say(f"{worker.name} died while it started; another one takes its place")
             return
@@ -249,7 +265,7 @@ class Pool:
         yield from (Done(t, None, worker.name) for t in tasks if t.deaths >= ATTEMPTS)
 
     def _end(self, worker: _Worker) -> None:
-        with suppress(Exception):  # it may be gone already, or its whole cluster
+        with suppress(Exception):  # the worker may be gone already, or its whole cluster
             self._ray.kill(worker.actor)
 
     def _lost(self, error: Exception) -> AnocoError:
@@ -260,7 +276,9 @@ class Pool:
 
 
 def task_error(worker: str, cause: BaseException) -> AnocoError:
-    """What a worker's exception is to the user; one of our own is no bug: an engine that died.
+    """Turn the exception of a worker into an error for the user.
+
+    An AnocoError is not a bug: it may say that an engine died.
 
     >>> str(task_error("worker a:1", AnocoError("the GPU is lost", hint="restart it")))
     'worker a:1: the GPU is lost; restart it'
@@ -274,12 +292,15 @@ def task_error(worker: str, cause: BaseException) -> AnocoError:
 
 
 def _actor_class() -> type:
-    """Made in a function, so that Ray sends its code along: it must be able to say that a machine
-    lacks this package. Nothing outside may be used by it."""
+    """Return the class of the actors.
+
+    It is made in a function, so that Ray sends its code along and it can say that a machine lacks
+    this package. It may therefore use nothing from outside.
+    """
 
     class Worker:
-        def hello(self, folder: str) -> dict[str, Any]:
-            """Who this is; paths of the driver shall mean the same here."""
+        def hello(self, folder: str) -> Greeting:
+            """Say who this is, and change to the folder of the driver, so that paths agree."""
             import os
             import socket
 
@@ -300,8 +321,8 @@ def _actor_class() -> type:
                 )
             return {"name": self.name, "version": version, "ready": False}
 
-        def open(self, module: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
-            """Make what does the work."""
+        def open(self, module: str, name: str, given: Mapping[str, object]) -> Greeting:
+            """Make the object that does the work."""
             import importlib
 
             from anoco_edge.errors import AnocoError
@@ -318,10 +339,10 @@ def _actor_class() -> type:
             return self.job(payload)
 
         def progress(self) -> int:
-            """Asked while `work` is at it."""
+            """Return how many steps are done, while `work` is running."""
             return int(getattr(self.job, "steps", 0))
 
-        def unable(self, error: str, code: int) -> dict[str, Any]:
+        def unable(self, error: str, code: int) -> Greeting:
             return {"name": self.name, "error": error, "code": code}
 
     return Worker

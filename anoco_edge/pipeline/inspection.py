@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from anoco_edge.errors import UsageError
 from anoco_edge.images.preprocess import Box, Mask, Placement
@@ -44,6 +45,42 @@ class Evidence:
     query_row: int
     query_col: int
     query_box: Box
+
+
+class RegionJson(TypedDict):
+    """A region of an inspected picture: its box in pixels, area, highest energy and patch."""
+
+    box: list[float]
+    area: float
+    peak: float
+    patch: list[int]
+
+
+class EvidenceJson(TypedDict):
+    """The strongest patch of a picture, and the patch of a reference it was compared with."""
+
+    patch: list[int]
+    box: list[float]
+    reference: str
+    reference_patch: list[int]
+    reference_box: list[float]
+    similarity: float
+
+
+class InspectionJson(TypedDict):
+    """What a row of results.jsonl says about the picture itself."""
+
+    source: str
+    product: str
+    generation: int
+    score: float
+    threshold: float | None
+    threshold_kind: str
+    ratio: float | None
+    verdict: Verdict
+    regions: list[RegionJson]
+    evidence: EvidenceJson | None
+    timings: dict[str, float]
 
 
 class EvidenceSource(Protocol):
@@ -119,9 +156,13 @@ class Inspection:
         anchor, similarity = int(self.anchor[row, col]), float(self.similarity[row, col])
         return self.evidence_lookup.evidence(anchor, similarity, row, col, self.placement)
 
-    def to_row(self) -> dict[str, Any]:
-        """One object of results.jsonl."""
-        evidence = self.evidence(*self.peak)
+    @cached_property
+    def peak_evidence(self) -> Evidence | None:
+        """The evidence of the strongest patch; None where no patch was inspected."""
+        return self.evidence(*self.peak) if self.scored[self.peak] else None
+
+    def to_row(self) -> InspectionJson:
+        """Return the part of a row of results.jsonl that this inspection knows."""
         return {
             "source": self.source,
             "product": self.product,
@@ -140,13 +181,19 @@ class Inspection:
                 }
                 for r in self.regions
             ],
-            "evidence": {
-                "patch": [evidence.query_row, evidence.query_col],
-                "box": [round(v, 1) for v in evidence.query_box],
-                "reference": evidence.reference,
-                "reference_patch": [evidence.row, evidence.col],
-                "reference_box": [round(v, 1) for v in evidence.box],
-                "similarity": evidence.similarity,
-            },
+            "evidence": _evidence_json(self.peak_evidence),
             "timings": {k: round(v, 3) for k, v in self.timings.items()},
         }
+
+
+def _evidence_json(evidence: Evidence | None) -> EvidenceJson | None:
+    if evidence is None:
+        return None
+    return {
+        "patch": [evidence.query_row, evidence.query_col],
+        "box": [round(v, 1) for v in evidence.query_box],
+        "reference": evidence.reference,
+        "reference_patch": [evidence.row, evidence.col],
+        "reference_box": [round(v, 1) for v in evidence.box],
+        "similarity": evidence.similarity,
+    }

@@ -1,4 +1,4 @@
-"""The one colour scale of every heat map: dark violet, crimson, orange, yellow."""
+"""The color scale that all heat maps share: dark violet, crimson, orange, yellow."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-# Lightness rises from stop to stop, so the order survives a grey print and colour blindness.
-# The middle stop, where the threshold lies, is the first that reads as red.
+# Lightness rises from stop to stop, so the order can be seen on a gray print and by color-blind
+# people. The middle stop, where the threshold lies, is the first that looks red.
 _STOPS = ((26, 12, 70), (112, 22, 122), (206, 36, 72), (247, 122, 24), (255, 208, 58))
 
-# Björn Ottosson's OKLab (2020): equal steps in it look equal, which straight RGB mixing does not.
+# The scale is mixed in Björn Ottosson's OKLab (2020), because equal steps look equal there, and not
+# in RGB.
 _TO_CONES = np.array(
     [
         [0.4122214708, 0.5363325363, 0.0514459929],
@@ -39,7 +40,7 @@ def _encoded(linear: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 @lru_cache(maxsize=1)
 def table() -> npt.NDArray[np.uint8]:
-    """The scale as 256 RGB rows, from nothing to twice the threshold.
+    """Return the scale as 256 RGB rows, from an energy of 0 to twice the threshold.
 
     >>> table().shape, tuple(int(c) for c in table()[128])
     ((256, 3), (206, 37, 72))
@@ -50,15 +51,15 @@ def table() -> npt.NDArray[np.uint8]:
     mixed = np.stack([np.interp(at, np.arange(len(stops)), lab[:, c]) for c in range(3)], axis=1)
     cones = (mixed @ np.linalg.inv(_TO_LAB).T) ** 3
     rgb = _encoded(cones @ np.linalg.inv(_TO_CONES).T)
-    colours = np.rint(rgb * 255).astype(np.uint8)
-    colours.setflags(write=False)  # one cached copy is shared by all callers
-    return colours
+    scale = np.rint(rgb * 255).astype(np.uint8)
+    scale.setflags(write=False)  # all callers share one cached copy
+    return scale
 
 
-def colours(fraction: npt.NDArray[np.floating]) -> npt.NDArray[np.uint8]:
-    """RGB for numbers between 0 and 1; what lies outside takes the colour of the end.
+def colors(fraction: npt.NDArray[np.floating]) -> npt.NDArray[np.uint8]:
+    """Return the colors of numbers between 0 and 1; others take the color of the nearer end.
 
-    >>> colours(np.array([-1.0, 0.0])).tolist()
+    >>> colors(np.array([-1.0, 0.0])).tolist()
     [[26, 12, 70], [26, 12, 70]]
     """
     index: npt.NDArray[np.intp] = np.rint(np.clip(fraction, 0.0, 1.0) * 255).astype(np.intp)

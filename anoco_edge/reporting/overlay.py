@@ -1,4 +1,4 @@
-"""One picture that shows a verdict: the heat map, the regions, and the reference it rests on."""
+"""Draw one picture that shows a verdict: heat map, regions, and the reference it rests on."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from anoco_edge.errors import UsageError
-from anoco_edge.reporting.colormap import colours
+from anoco_edge.reporting.colormap import colors
 
 Picture = npt.NDArray[np.uint8]
 Box = tuple[float, float, float, float]
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 MIN_SIDE = 384  # below this a defect of a few pixels cannot be pointed at
 OPAQUE = 0.62
 
-BACKGROUND: Colour = (24, 26, 30)
-TEXT: Colour = (236, 238, 241)
-FAINT: Colour = (158, 164, 173)
-CONTOUR: Colour = (0, 229, 255)  # cyan is on no part of the colour scale
-REGION: Colour = (255, 255, 255)
-PATCH: Colour = (124, 255, 92)  # the same in both panels: these two places were compared
-HALO: Colour = (0, 0, 0)
-CHIPS: dict[str, Colour] = {
+BACKGROUND: Color = (24, 26, 30)
+TEXT: Color = (236, 238, 241)
+FAINT: Color = (158, 164, 173)
+CONTOUR: Color = (0, 229, 255)  # cyan is on no part of the color scale
+REGION: Color = (255, 255, 255)
+PATCH: Color = (124, 255, 92)  # the same in both panels: these two places were compared
+HALO: Color = (0, 0, 0)
+CHIPS: dict[str, Color] = {
     "good": (28, 124, 66),
     "anomalous": (200, 38, 48),
     "uncalibrated": (166, 110, 0),
@@ -49,7 +49,7 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Layout:
+class OverlayLayout:
     """Where things lie in a finished overlay; boxes are `x0, y0, x1, y1`, the ends excluded."""
 
     size: tuple[int, int]
@@ -78,7 +78,7 @@ def _checked(rgb: Picture, energy_map: npt.NDArray[np.floating], threshold: floa
 
 
 def _scale_end(energy_map: npt.NDArray[np.floating], threshold: float | None) -> float:
-    """The energy that gets the last colour; 0 when the map is empty and nothing fixes the scale."""
+    """Return the energy that gets the last color; 0 where neither threshold nor map give one."""
     if threshold is not None:
         return 2.0 * threshold
     finite = energy_map[np.isfinite(energy_map)]
@@ -89,25 +89,26 @@ def _blend(rgb: Picture, energy_map: npt.NDArray[np.floating], end: float) -> Pi
     if end <= 0:
         return rgb.copy()
     energy = np.asarray(energy_map, dtype=np.float32)
-    # Unscored places (NaN: outside the region of interest) stay clear.
+    # Places that were not scored (NaN, outside the region of interest) stay clear.
     fraction = np.nan_to_num(np.clip(energy / np.float32(end), 0, 1), nan=0.0)
-    # Smoothstep: the noise of good parts stays almost clear, the threshold (0.5) is well covered.
+    # With a smoothstep the noise of good parts stays almost clear, and the threshold (0.5) is well
+    # covered.
     t = np.minimum(fraction / 0.75, 1.0)
     alpha = (OPAQUE * t * t * (3 - 2 * t))[..., None]
-    mixed: npt.NDArray[np.float32] = rgb * (1 - alpha) + colours(fraction) * alpha
+    mixed: npt.NDArray[np.float32] = rgb * (1 - alpha) + colors(fraction) * alpha
     return np.rint(mixed).astype(np.uint8)
 
 
 def heat(
     rgb: Picture, energy_map: npt.NDArray[np.floating], threshold: float | None
 ) -> npt.NDArray[np.uint8]:
-    """The heat map laid over the picture; colour and opacity rise from 0 to twice the threshold.
+    """Lay the heat map over the picture; color and opacity rise from 0 to twice the threshold.
 
-    The threshold fixes the scale, so two pictures of one product can be compared by eye. Without
-    one the map's own maximum takes its place.
+    The threshold fixes the scale, so two pictures of one product can be compared by eye. Where
+    there is none, the scale ends at the maximum of the map.
 
-    >>> grey = np.full((2, 2, 3), 128, np.uint8)
-    >>> heat(grey, np.array([[0, 0], [0, 9]], np.float32), threshold=1.0)[..., 0].tolist()
+    >>> gray = np.full((2, 2, 3), 128, np.uint8)
+    >>> heat(gray, np.array([[0, 0], [0, 9]], np.float32), threshold=1.0)[..., 0].tolist()
     [[128, 128], [128, 207]]
     """
     _checked(rgb, energy_map, threshold)
@@ -119,12 +120,12 @@ def _fitted(width: int, height: int, side: int) -> tuple[int, int]:
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def plan(
+def plan_overlay(
     picture: tuple[int, int], reference: tuple[int, int] | None, max_side: int = 1024
-) -> Layout:
-    """Where the panels go for pictures of these sizes (width, height).
+) -> OverlayLayout:
+    """Place the panels for pictures of these sizes (width, height).
 
-    >>> plan((128, 128), None).picture
+    >>> plan_overlay((128, 128), None).picture
     (14, 70, 398, 454)
     """
     if max_side < 16:
@@ -133,7 +134,7 @@ def plan(
     font_size = min(max(round(side / 44), 14), 22)
     gap = font_size
     panels = [_fitted(*size, side) for size in (picture, reference) if size is not None]
-    # A thin panel is centred in a wider cell, so that captions and colour bar keep their room.
+    # A thin panel is centered in a wider cell, so that captions and color bar keep their room.
     cells = [max(w, MIN_SIDE) for w, _ in panels]
     width = sum(cells) + gap * (len(cells) + 1)
     header_lines = 1 if width >= 42 * font_size else 2
@@ -145,7 +146,7 @@ def plan(
         placed.append((x, top, x + w, top + h))
         left += cell + gap
     bar_top = bottom + gap // 2
-    return Layout(
+    return OverlayLayout(
         size=(width, bar_top + 3 * font_size + gap),
         picture=placed[0],
         bar=(gap, bar_top, gap + cells[0], bar_top + font_size),
@@ -163,20 +164,20 @@ def _resized_map(
     values: npt.NDArray[np.floating], box: tuple[int, int, int, int], end: float
 ) -> npt.NDArray[np.float32]:
     size = (box[2] - box[0], box[3] - box[1])
-    # One NaN or infinity would spread over everything the filter touches.
+    # One NaN or infinity would spread over all pixels that the filter touches.
     clean = np.nan_to_num(np.clip(values.astype(np.float32), 0.0, end), nan=0.0)
     return np.asarray(Image.fromarray(clean).resize(size, Image.Resampling.BILINEAR))
 
 
-def _neighbours(mask: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.bool_]]:
+def _neighbors(mask: npt.NDArray[np.bool_]) -> list[npt.NDArray[np.bool_]]:
     padded = np.pad(mask, 1)
     h, w = mask.shape
     return [padded[dy : dy + h, dx : dx + w] for dy in range(3) for dx in range(3)]
 
 
 def _contour(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """A 2-px line: the last pixel inside and the first one outside."""
-    around = _neighbours(mask)
+    """Return a line of two pixels: the last one inside and the first one outside."""
+    around = _neighbors(mask)
     grown = np.logical_or.reduce(around)
     shrunk = np.logical_and.reduce(around)
     return np.asarray(grown & ~shrunk, dtype=np.bool_)
@@ -187,14 +188,14 @@ def _draw_contour(
 ) -> None:
     size = (box[2] - box[0], box[3] - box[1])
     covered = Image.fromarray(outline.astype(np.uint8) * 255).resize(size, Image.Resampling.BOX)
-    # Any coverage counts: shrinking a large picture must not lose a small region.
+    # Any coverage counts, so that shrinking a large picture does not lose a small region.
     line = _contour(np.asarray(covered) > 0)
-    panel[np.logical_or.reduce(_neighbours(line)) & ~line] //= 3
+    panel[np.logical_or.reduce(_neighbors(line)) & ~line] //= 3
     panel[line] = CONTOUR
 
 
 def _to_canvas(box: Box, source: tuple[int, int], panel: tuple[int, int, int, int]) -> list[int]:
-    """Corner pixels on the canvas of a box in a picture of this width and height."""
+    """Return the corners, on the canvas, of a box in a picture of this width and height."""
     sx, sy = (panel[2] - panel[0]) / source[0], (panel[3] - panel[1]) / source[1]
     x0, x1 = sorted((box[0] * sx, box[2] * sx))
     y0, y1 = sorted((box[1] * sy, box[3] * sy))
@@ -202,16 +203,16 @@ def _to_canvas(box: Box, source: tuple[int, int], panel: tuple[int, int, int, in
     return [int(np.clip(round(v), panel[i % 2], panel[2 + i % 2] - 1)) for i, v in enumerate(raw)]
 
 
-def _rectangle(draw: ImageDraw.ImageDraw, corners: list[int], colour: Colour, width: int) -> None:
+def _rectangle(draw: ImageDraw.ImageDraw, corners: list[int], color: Color, width: int) -> None:
     x0, y0 = corners[:2]
     x1, y1 = max(corners[2], x0), max(corners[3], y0)
-    # Dark on both sides keeps a bright box visible on a bright part.
+    # A dark line on both sides keeps a bright box visible on a bright part.
     draw.rectangle((x0 - 1, y0 - 1, x1 + 1, y1 + 1), outline=HALO, width=width + 2)
-    draw.rectangle((x0, y0, x1, y1), outline=colour, width=width)
+    draw.rectangle((x0, y0, x1, y1), outline=color, width=width)
 
 
 def _shortened(text: str, font: _Font, width: float) -> str:
-    """Cut in the middle: the end of a file name tells more than its centre."""
+    """Cut a text in the middle, because the end of a file name tells more than its center."""
     clean = "".join(c if c.isprintable() else "?" for c in text)
     if font.getlength(clean) <= width:
         return clean
@@ -224,7 +225,7 @@ def _shortened(text: str, font: _Font, width: float) -> str:
 
 def _draw_header(
     draw: ImageDraw.ImageDraw,
-    layout: Layout,
+    layout: OverlayLayout,
     *,
     score: float,
     threshold: float | None,
@@ -250,20 +251,22 @@ def _draw_header(
         words.append((f"ratio {score / threshold:.2f}x threshold", TEXT))
     if kind == "provisional":
         words.append(("(provisional threshold)", FAINT))
-    for text, colour in words:
+    for text, color in words:
         length = font.getlength(text)
         if x + length > layout.size[0] - size and x > size:
             x, middle = float(size), middle + 2 * size
-        draw.text((x, middle), text, fill=colour, font=font, anchor="lm")
+        draw.text((x, middle), text, fill=color, font=font, anchor="lm")
         x += length + size
 
 
-def _draw_bar(canvas: Image.Image, layout: Layout, end: float, threshold: float | None) -> None:
+def _draw_bar(
+    canvas: Image.Image, layout: OverlayLayout, end: float, threshold: float | None
+) -> None:
     x0, y0, x1, y1 = layout.bar
-    grey = np.full((y1 - y0, x1 - x0, 3), 128, np.uint8)
-    ramp = np.broadcast_to(np.linspace(0.0, 1.0, x1 - x0), grey.shape[:2])
-    # Blended like the picture itself, so that what the eye compares is equal.
-    canvas.paste(Image.fromarray(_blend(grey, ramp, 1.0 if end > 0 else 0.0)), (x0, y0))
+    gray = np.full((y1 - y0, x1 - x0, 3), 128, np.uint8)
+    ramp = np.broadcast_to(np.linspace(0.0, 1.0, x1 - x0), gray.shape[:2])
+    # The bar is blended like the picture, so that equal energies look equal in both.
+    canvas.paste(Image.fromarray(_blend(gray, ramp, 1.0 if end > 0 else 0.0)), (x0, y0))
     draw = ImageDraw.Draw(canvas)
     font = ImageFont.load_default(max(layout.font_size - 2, 12))
     label_y = y1 + layout.font_size * 0.45
@@ -279,7 +282,7 @@ def _draw_bar(canvas: Image.Image, layout: Layout, end: float, threshold: float 
 
 
 def _draw_reference(
-    canvas: Image.Image, layout: Layout, panel: tuple[int, int, int, int], match: Match
+    canvas: Image.Image, layout: OverlayLayout, panel: tuple[int, int, int, int], match: Match
 ) -> None:
     canvas.paste(Image.fromarray(_resized(match.reference, panel)), panel[:2])
     draw = ImageDraw.Draw(canvas)
@@ -306,7 +309,7 @@ def draw_overlay(
     match: Match | None,
     max_side: int = 1024,
 ) -> Image.Image:
-    """The whole story of one picture: heat map, regions and colour bar; beside it the reference.
+    """Draw heat map, regions and color bar of one picture, and the closest reference beside it.
 
     >>> part = np.full((64, 96, 3), 90, np.uint8)
     >>> draw_overlay(part, np.zeros((64, 96), np.float32), score=0.2, threshold=1.0, verdict="good",
@@ -321,9 +324,9 @@ def draw_overlay(
         )
     height, width = rgb.shape[:2]
     beside = None if match is None else (match.reference.shape[1], match.reference.shape[0])
-    layout = plan((width, height), beside, max_side)
+    layout = plan_overlay((width, height), beside, max_side)
     canvas = Image.new("RGB", layout.size, BACKGROUND)
-    # Shrink first and colour afterwards: a 20-megapixel picture costs no more than its panel.
+    # The picture is shrunk before it is colored, so that 20 megapixels cost no more than the panel.
     end = _scale_end(energy_map, threshold)
     energy = _resized_map(energy_map, layout.picture, end)
     panel = _blend(_resized(rgb, layout.picture), energy, end)

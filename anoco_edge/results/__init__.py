@@ -1,6 +1,7 @@
-"""What a run leaves behind: results.jsonl, results.csv, overlays and report.html in one folder."""
+"""Typed rows of a run, and the runner that makes them and hands them to sinks."""
 
-from anoco_edge.results.runner import Summary, inspect_source
-from anoco_edge.sinks.folder import ResultFolder, SavePolicy
+from anoco_edge.results.runner import inspect_source
+from anoco_edge.results.sink import RunInfo, Sink
+from anoco_edge.results.summary import RunSummary
 
-__all__ = ["ResultFolder", "SavePolicy", "Summary", "inspect_source"]
+__all__ = ["RunInfo", "RunSummary", "Sink", "inspect_source"]

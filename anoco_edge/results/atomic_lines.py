@@ -1,4 +1,4 @@
-"""A file that grows by whole lines, whatever happens."""
+"""A file that grows by whole lines, also when the disk is full or writing is interrupted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 class WholeLines:
-    """What does not fit on the disk, or is interrupted, is taken back to the last whole line.
+    """Appends lines to a file; a line that cannot be written whole is removed again.
 
-    Begins anew, or after the first `keep` bytes of what is there.
+    The file starts empty, or with the first `keep` bytes of what is there.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -21,15 +21,16 @@ class WholeLines:
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
-        # Unbuffered: what a buffer still holds after an error would be written again on closing.
+        # The file is unbuffered, because a buffer would write what it still holds after an error
+        # again when the file is closed.
         self._file = path.open("r+b" if keep else "wb", buffering=0)
         self._file.truncate(keep)
         self._file.seek(keep)
         self.size = keep
 
     def write(self, text: str) -> None:
-        """Append text that ends a line; afterwards it is in the file."""
-        # A file name need not be UTF-8; its odd bytes become \\udcXX, which JSON reads back.
+        """Append a text that ends with a line break; afterwards it is in the file."""
+        # The name of a file need not be UTF-8. Its odd bytes become \\udcXX, which JSON reads back.
         rest = memoryview(text.encode("utf-8", "backslashreplace"))
         size = self.size + len(rest)
         try:
@@ -42,7 +43,7 @@ class WholeLines:
         self.size = size
 
     def close(self) -> None:
-        """Nothing is left to write, and the disk has it; may be called twice."""
+        """Close the file after its content is on the disk; may be called twice."""
         if not self._file.closed:
             try:
                 os.fsync(self._file.fileno())

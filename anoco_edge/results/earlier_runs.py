@@ -1,9 +1,9 @@
 """A run never destroys an earlier one: what is in its folder moves to runs/0001, 0002 and so on.
 
-The folder of --out holds the newest run. Rows name overlays and frames relative to their file, so a
-run moves as a whole. It moves by renames into runs/.moving-0001, which gets its name at the end. A
-new run writes nothing before that, so whatever lies in the folder while there is a .moving-0001
-belongs to it: the next start completes a move that was killed.
+The folder itself holds the newest run. Rows name overlays and frames relative to their file, so a
+run can be moved as a whole. Its files are renamed into runs/.moving-0001, and that folder gets its
+final name at the end. A new run writes nothing before that, so whatever lies in the folder while
+there is a .moving-0001 belongs to the earlier run: the next start completes a move that was killed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from anoco_edge.errors import StorageError
+from anoco_edge.results.storage_errors import ANOTHER_FOLDER
 from anoco_edge.storage.atomic_files import sync_folder
 
 RUNS = "runs"
 UNFINISHED = "unfinished.jsonl"  # the journal of a run with many workers
 _MOVING = ".moving-"
-# A journal goes first: without its overlays it must not be taken up again.
+# The journal moves first: without its overlays it must not be taken up again.
 _PATTERNS = (UNFINISHED, "results*.csv", "report.html", "overlays", "frames", "results*.jsonl")
 
 
 def keep_earlier_run(folder: Path, *, journal: bool = True) -> Path | None:
-    """Move the run that `folder` holds, and say where it is now; None when there is none.
+    """Move the run that `folder` holds, and return where it is now; None when there is none.
 
-    With `journal=False` the journal there is of the run that begins, and stays.
+    With `journal=False` the journal in the folder belongs to the run that begins, and stays.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as out:
@@ -50,19 +51,22 @@ def keep_earlier_run(folder: Path, *, journal: bool = True) -> Path | None:
 
 
 def all_runs(folder: Path) -> list[Path]:
-    """The folders of the earlier runs and the newest, oldest first."""
+    """Return the folders of the earlier runs and of the newest, oldest first."""
     numbered = [p for p in folder.glob(f"{RUNS}/*") if p.name.isdecimal()]
     return [*sorted(numbered, key=lambda path: int(path.name)), folder]
 
 
 def next_segment(folder: Path) -> int:
-    """The first free number of results.0001.jsonl: a file of a long run that is full."""
+    """Return the number N under which a results.jsonl that is full becomes results.000N.jsonl."""
     taken = [path.name.split(".")[1] for path in folder.glob("results.*.*")]
     return 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
 
 
 def lock_folder(folder: Path, owner: object) -> Callable[[], object]:
-    """Refuse a second run in the same folder until `owner` is gone or the result is called."""
+    """Refuse a second run in the same folder.
+
+    The lock is held until `owner` is garbage-collected or the returned function is called.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     release = weakref.finalize(owner, os.close, handle)
     try:
@@ -71,12 +75,12 @@ def lock_folder(folder: Path, owner: object) -> Callable[[], object]:
         release()
         raise _taken(folder) from None
     except OSError:
-        pass  # a file system without locks: two runs at once are the user's to avoid
+        pass  # the file system has no locks, so the user has to avoid two runs at once
     return release
 
 
 def refuse_fleet(folder: Path) -> None:
-    """A run with many workers holds its journal while it lasts."""
+    """Refuse a folder in which a run with many workers holds the lock of its journal."""
     try:
         handle = os.open(folder / UNFINISHED, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -90,7 +94,7 @@ def refuse_fleet(folder: Path) -> None:
 
 
 def _taken(folder: Path) -> StorageError:
-    return StorageError(f"another run writes to {folder}", hint="wait for it, or choose --out")
+    return StorageError(f"another run writes to {folder}", hint=f"wait for it, or {ANOTHER_FOLDER}")
 
 
 def _files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
@@ -99,7 +103,7 @@ def _files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
 
 
 def _holds_a_run(folder: Path, names: Sequence[str]) -> bool:
-    """Rows or pictures; a run that ended before its first row leaves nothing to keep."""
+    """Whether there are rows or pictures; a run that ended before its first row leaves none."""
     return any(
         any(path.iterdir()) if path.is_dir() else path.stat().st_size > 0
         for path in _files(folder, names)
@@ -109,11 +113,12 @@ def _holds_a_run(folder: Path, names: Sequence[str]) -> bool:
 
 def _move(folder: Path, half: Path, names: Sequence[str]) -> Path:
     for path in _files(folder, names):
-        if not (half / path.name).exists():  # otherwise it is another run's, and moves after this
+        if not (half / path.name).exists():  # otherwise it belongs to a later run, which moves next
             path.rename(half / path.name)
-    # By this file a folder is known as a run, whose overlays are no pictures of parts.
+    # This file marks the folder as a run, whose overlays are not to be inspected as parts.
     (half / "results.jsonl").touch()
-    # On the disk before the new run takes the names: a power cut must not leave its files alone.
+    # The renames must be on the disk before the new run takes the names, so that after a power cut
+    # no file of the earlier run is mistaken for one of the new run.
     sync_folder(half)
     sync_folder(folder)
     name = half.name.removeprefix(_MOVING)

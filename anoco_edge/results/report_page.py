@@ -1,19 +1,19 @@
-"""Results as one self-contained HTML file. Whatever comes from a row is text, never markup."""
+"""Results as one self-contained HTML file.
+
+Whatever comes from a row is put into the page as text and never as markup.
+"""
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import math
 import os
-import re
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import quote
@@ -23,11 +23,15 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from anoco_edge.errors import StorageError
+from anoco_edge.reporting.html_shell import fill, load_page
+from anoco_edge.results.rows import FailedRow, ResultRow, Row
+from anoco_edge.results.sink import RunInfo
+from anoco_edge.results.storage_errors import ANOTHER_FOLDER
 from anoco_edge.storage.beneath import sweep_temporaries, temporary_name
 from anoco_edge.text.plain_text import html_text
 
-# Verdict as written in a row -> word for a person; "failed" stands for a row with an error.
-VERDICTS = {
+# The word for each verdict; "failed" stands for a row with an error.
+VERDICT_WORDS = {
     "anomalous": "Anomalous",
     "good": "Good",
     "uncalibrated": "No verdict",
@@ -52,18 +56,18 @@ SUMMARY_WORDS = {
     "drift": "Drift watch",
 }
 BINS = 40
-FIRST_ROWS = 300  # the template's script says the same: more are shown on request
+FIRST_ROWS = 300  # report_page.js has the same number; further rows are shown on request
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One picture: its object of results.jsonl, and what to show of it.
+    """One picture: its row, and what the page shows of it.
 
     `overlay` is the path of the overlay file relative to the report, with forward slashes and not
     percent-encoded; `overlay_bytes` (JPEG) is embedded instead when given.
     """
 
-    row: Mapping[str, object]
+    row: Row
     thumbnail: bytes | None = None
     overlay: str | None = None
     overlay_bytes: bytes | None = None
@@ -71,7 +75,7 @@ class Entry:
 
 @dataclass
 class _Tally:
-    """What the page says above the table; gathered while the rows go by."""
+    """What the page says above the table; it is gathered while the rows are written."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     scores: list[tuple[float, str]] = field(default_factory=list)
@@ -79,46 +83,16 @@ class _Tally:
 
 
 def thumbnail(image: Image.Image | npt.NDArray[np.uint8], side: int = 160) -> bytes:
-    """A small JPEG whose larger side is at most `side`.
+    """Make a small JPEG whose larger side is at most `side`.
 
     >>> thumbnail(np.zeros((300, 600, 3), np.uint8))[:2]
     b'\\xff\\xd8'
     """
     picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
     small = ImageOps.contain(picture.convert("RGB"), (side, side), Image.Resampling.BILINEAR)
-    held = io.BytesIO()
-    small.save(held, format="JPEG", quality=80, optimize=True)
-    return held.getvalue()
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    return None
-
-
-def _total_ms(row: Mapping[str, object]) -> float | None:
-    timings = row.get("timings")
-    if not isinstance(timings, Mapping):
-        return None
-    return _number(timings.get("total"))
-
-
-def _closest(row: Mapping[str, object]) -> tuple[str, float | None]:
-    """Name and similarity of the reference behind the row's highest score."""
-    evidence = row.get("evidence")
-    if isinstance(evidence, (list, tuple)):
-        evidence = evidence[0] if evidence else None
-    if not isinstance(evidence, Mapping):
-        return "", None
-    return str(evidence.get("reference", "")), _number(evidence.get("similarity"))
-
-
-def _verdict(row: Mapping[str, object]) -> str:
-    if row.get("error"):
-        return "failed"
-    verdict = str(row.get("verdict", ""))
-    return verdict if verdict in VERDICTS else "uncalibrated"
+    buffer = io.BytesIO()
+    small.save(buffer, format="JPEG", quality=80, optimize=True)
+    return buffer.getvalue()
 
 
 def _jpeg_uri(data: bytes) -> str:
@@ -133,7 +107,8 @@ def _picture_cell(entry: Entry, name: str) -> str:
     if entry.overlay_bytes is not None:
         target = _jpeg_uri(entry.overlay_bytes)
     elif entry.overlay is not None:
-        # "./" and an encoded colon: a name such as "javascript:..." stays a file name.
+        # With "./" before it and its colon encoded, a name such as "javascript:..." stays the name
+        # of a file.
         target = "./" + quote(entry.overlay, errors="surrogateescape")
     else:
         return f'<td class="pic">{image}</td>'
@@ -146,51 +121,66 @@ def _breakable(path: str) -> str:
 
 
 def _cell(value: float | str | None, text: str, kind: str = "") -> str:
-    """A cell with the value it is sorted by; rows without one come last in either direction."""
+    """Make a cell with the value that it is sorted by; rows without a value come last."""
     key = "" if value is None else html_text(str(value))
     css = f' class="{kind}"' if kind else ""
     return f'<td{css} data-v="{key}">{text}</td>'
 
 
 def _row(entry: Entry, position: int, tally: _Tally) -> str:
-    """One line of the table; the cells stand in the order of the template's headings."""
+    """Make one line of the table; the cells stand in the order of the headings in the template."""
     row = entry.row
-    verdict, score, ratio = _verdict(row), _number(row.get("score")), _number(row.get("ratio"))
-    time, (reference, similarity) = _total_ms(row), _closest(row)
-    regions = row.get("regions")
-    count = len(regions) if isinstance(regions, (list, tuple)) else None
-    name = str(row.get("source", ""))
+    verdict = row.verdict or "failed"
     tally.verdicts[verdict] += 1
-    if score is not None:
-        tally.scores.append((score, verdict))
-    if time is not None:
-        tally.times.append(time)
-    number = _number(row.get("id"))
-    shown_id = str(row.get("id", position))
-    error = f'<p class="error">{html_text(str(row["error"]))}</p>' if row.get("error") else ""
-    similar = "" if similarity is None else f" <small>{similarity:.2f} similar</small>"
+    chip = f'<span class="chip {verdict}">{VERDICT_WORDS[verdict]}</span>'
+    error = f'<p class="error">{html_text(row.error)}</p>' if isinstance(row, FailedRow) else ""
     cells = [
-        _picture_cell(entry, name),
-        _cell(position if number is None else number, html_text(shown_id), "num"),
-        _cell(name, f"{_breakable(name)}{error}", "name"),
-        _cell(VERDICTS[verdict], f'<span class="chip {verdict}">{VERDICTS[verdict]}</span>'),
-        _cell(score, "" if score is None else f"{score:.4g}", "num"),
-        _cell(ratio, "" if ratio is None else f"{ratio:.2f}", "num"),
-        _cell(count, "" if count is None else str(count), "num"),
-        _cell(reference or None, f"{_breakable(reference)}{similar}", "name"),
-        _cell(time, "" if time is None else f"{time:.1f}", "num"),
+        _picture_cell(entry, row.source),
+        _cell(row.id, str(row.id), "num"),
+        _cell(row.source, f"{_breakable(row.source)}{error}", "name"),
+        _cell(VERDICT_WORDS[verdict], chip),
+        *(_figures(row, tally) if isinstance(row, ResultRow) else _NO_FIGURES),
     ]
     more = ' class="more"' if position > FIRST_ROWS else ""
     return f'<tr data-verdict="{verdict}"{more}>{"".join(cells)}</tr>\n'
 
 
+def _figures(row: ResultRow, tally: _Tally) -> list[str]:
+    """Make the cells that only a picture that was inspected has."""
+    tally.scores.append((row.score, row.verdict))
+    time = row.total_ms
+    if time is not None:
+        tally.times.append(time)
+    reference, similar = "", ""
+    if row.evidence is not None:
+        reference = row.evidence.reference
+        similar = f" <small>{row.evidence.similarity:.2f} similar</small>"
+    return [
+        _cell(row.score, f"{row.score:.4g}", "num"),
+        _cell(row.ratio, "" if row.ratio is None else f"{row.ratio:.2f}", "num"),
+        _cell(len(row.regions), str(len(row.regions)), "num"),
+        _cell(reference or None, f"{_breakable(reference)}{similar}", "name"),
+        _cell(time, "" if time is None else f"{time:.1f}", "num"),
+    ]
+
+
+_NO_FIGURES = [
+    _cell(None, "", "num"),
+    _cell(None, "", "num"),
+    _cell(0, "0", "num"),
+    _cell(None, "", "name"),
+    _cell(None, "", "num"),
+]
+
+
 def _axis(scores: list[float], threshold: float | None) -> tuple[float, float, bool]:
-    """Range of the histogram; logarithmic where one huge score would flatten all others."""
+    """Return the range of the histogram, which is logarithmic where one huge score would flatten
+    all others."""
     values = [*scores, threshold] if threshold is not None else scores
     low, high = min(values), max(values)
     usual = float(np.percentile(values, 25))
     if 0 < 20 * usual < high:
-        # What lies far below the usual (0 has no logarithm) is counted in the first bar.
+        # Scores far below the usual ones are counted in the first bar (0 has no logarithm).
         lowest = max(low, min(usual / 10, threshold or usual))
         return math.log10(lowest) - 0.03, math.log10(high) + 0.03, True
     start = min(low, 0.0)
@@ -205,7 +195,7 @@ def _bars(counts: Mapping[str, npt.NDArray[np.intp]], edges: list[float], talles
             if column[i]:
                 height = 130.0 * float(column[i]) / tallest
                 top -= height
-                words.append(f"{column[i]} {VERDICTS[verdict].lower()}")
+                words.append(f"{column[i]} {VERDICT_WORDS[verdict].lower()}")
                 place = f'x="{40 + i * 18 + 1}" y="{top:.2f}" width="16" height="{height:.2f}"'
                 shapes.append(f'<rect class="{verdict}" {place}/>')
         if words:
@@ -218,7 +208,7 @@ def _bars(counts: Mapping[str, npt.NDArray[np.intp]], edges: list[float], talles
 
 
 def histogram(scores: list[tuple[float, str]], threshold: float | None) -> str:
-    """Scores as a bar chart (SVG), coloured by verdict, with the threshold as a line.
+    """Draw scores as a bar chart (SVG), colored by verdict, with the threshold as a line.
 
     >>> histogram([(0.5, "good"), (2.5, "anomalous")], 1.0).count('<rect class="anomalous"')
     1
@@ -250,7 +240,7 @@ def histogram(scores: list[tuple[float, str]], threshold: float | None) -> str:
         )
     scale = "score, logarithmic" if log else "score"
     legend = "".join(
-        f'<span class="{verdict}">{VERDICTS[verdict]}</span>'
+        f'<span class="{verdict}">{VERDICT_WORDS[verdict]}</span>'
         for verdict, column in counts.items()
         if column.any()
     )
@@ -264,16 +254,18 @@ def histogram(scores: list[tuple[float, str]], threshold: float | None) -> str:
     )
 
 
-def _shown(value: object) -> str:
-    number = _number(value)
-    if isinstance(value, int) or number is None:
-        return html_text("-" if value is None else str(value))
-    return f"{number:.1f}" if abs(number) >= 1 else f"{number:.3g}"
+def _card_text(value: float | str) -> str:
+    if isinstance(value, str):
+        return html_text(value)
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
-def _cards(tally: _Tally, summary: Mapping[str, object]) -> str:
-    """Counts and times from the rows; the caller's own figures after them, or instead of them."""
-    values: dict[str, object] = {"pictures": tally.verdicts.total()}
+def _cards(tally: _Tally, figures: Mapping[str, float | str]) -> str:
+    """Show counts and times from the rows, and the figures of the caller after or in place of
+    them."""
+    values: dict[str, float | str] = {"pictures": tally.verdicts.total()}
     for verdict in ("good", "anomalous", "uncalibrated", "failed"):
         if verdict != "uncalibrated" or tally.verdicts[verdict]:
             values[verdict] = tally.verdicts[verdict]
@@ -281,12 +273,12 @@ def _cards(tally: _Tally, summary: Mapping[str, object]) -> str:
         values["median_ms"] = float(np.median(tally.times))
         values["p95_ms"] = float(np.percentile(tally.times, 95))
     values.setdefault("skipped", 0)
-    values.update(summary)
-    words = {**VERDICTS, **SUMMARY_WORDS}
+    values.update(figures)
+    words = {**VERDICT_WORDS, **SUMMARY_WORDS}
     return "".join(
-        f'<div class="card {key if key in VERDICTS else ""}">'
+        f'<div class="card {key if key in VERDICT_WORDS else ""}">'
         f"<dt>{html_text(words.get(key) or key.replace('_', ' ').capitalize())}</dt>"
-        f"<dd{' class=words' if isinstance(value, str) else ''}>{_shown(value)}</dd></div>"
+        f"<dd{' class=words' if isinstance(value, str) else ''}>{_card_text(value)}</dd></div>"
         for key, value in values.items()
     )
 
@@ -313,7 +305,9 @@ def _threshold(threshold: float | None, kind: str) -> str:
 
 def _filters(tally: _Tally) -> str:
     shown = [("all", "All", tally.verdicts.total())]
-    shown += [(v, word, tally.verdicts[v]) for v, word in VERDICTS.items() if tally.verdicts[v]]
+    shown += [
+        (v, word, tally.verdicts[v]) for v, word in VERDICT_WORDS.items() if tally.verdicts[v]
+    ]
     return "".join(
         f'<button type="button" data-show="{key}" aria-pressed="{str(key == "all").lower()}">'
         f"{word} <b>{count}</b></button>"
@@ -321,21 +315,12 @@ def _filters(tally: _Tally) -> str:
     )
 
 
-def _template() -> tuple[str, str]:
-    """The page before and after the rows; its one script is allowed by hash, no other ever runs."""
-    text = resources.files("anoco_edge.results").joinpath("report_template.html").read_text("utf-8")
-    script = text.partition("<script>")[2].partition("</script>")[0]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    head, tail = text.replace("{{SCRIPT_HASH}}", f"sha256-{digest}").split("{{ROWS}}")
-    return head, tail
-
-
 def _save(path: Path, head: str, rows: TextIO, tail: str) -> None:
-    """All or nothing: a reader sees the old report or the new one, never half of it."""
+    """Write the file so that a reader sees the old report or the new one, never half of it."""
     sweep_temporaries(path.parent, path.name)
     temporary = path.with_name(temporary_name(path.name))
     try:
-        # errors="replace": a file name that is not UTF-8 must not cost the whole report.
+        # With errors="replace" the name of a file that is not UTF-8 does not cost the whole report.
         with temporary.open("w", encoding="utf-8", errors="replace", newline="\n") as out:
             out.write(head)
             shutil.copyfileobj(rows, out)
@@ -347,28 +332,23 @@ def _save(path: Path, head: str, rows: TextIO, tail: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def write_report(
+def write_report_page(
     path: Path,
     entries: Iterable[Entry],
-    *,
-    title: str,
-    product: str,
-    threshold: float | None,
-    threshold_kind: str,
-    summary: Mapping[str, object],
+    run: RunInfo,
+    figures: Mapping[str, float | str],
     warning: str = "",
 ) -> None:
     """Write the page; entries are taken one by one, so embedded overlays do not pile up in memory.
 
-    `summary` adds cards (`skipped`, ...) and overrides the computed ones (`pictures`, `median_ms`,
-    `p95_ms`); `warning` stands above them. The page honours `#sort=score-desc&show=anomalous` in
-    its address.
+    `figures` adds cards (`skipped`, ...) and overrides the computed ones (`pictures`, `median_ms`,
+    `p95_ms`); `warning` stands above them. The page understands `#sort=score-desc&show=anomalous`
+    in its address.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = Path(folder, "report.html")
-    ...     write_report(page, [Entry({"source": "a<b.png", "score": 0.5, "verdict": "good"})],
-    ...                  title="Line 3", product="nut", threshold=1.0, threshold_kind="manual",
-    ...                  summary={"skipped": 2})
+    ...     row = FailedRow(0, "a<b.png", "a<b.png is empty")
+    ...     write_report_page(page, [Entry(row)], RunInfo("Line 3", "nut"), {"skipped": 2})
     ...     "a&lt;b.png" in page.read_text()
     True
     """
@@ -381,23 +361,20 @@ def write_report(
                 rows.write(_row(entry, position, tally))
             rows.seek(0)
             parts = {
-                "TITLE": html_text(title),
-                "PRODUCT": html_text(product),
-                "THRESHOLD": _threshold(threshold, threshold_kind),
-                "BANNER": _warning(warning) + _banner(threshold_kind),
-                "CARDS": _cards(tally, summary),
-                "HISTOGRAM": histogram(tally.scores, threshold),
+                "TITLE": html_text(run.title),
+                "PRODUCT": html_text(run.product),
+                "THRESHOLD": _threshold(run.threshold, run.threshold_kind),
+                "BANNER": _warning(warning) + _banner(run.threshold_kind),
+                "CARDS": _cards(tally, figures),
+                "HISTOGRAM": histogram(tally.scores, run.threshold),
                 "FILTERS": _filters(tally),
                 "EMPTY": "" if tally.verdicts else '<p class="quiet">No pictures yet.</p>',
             }
-            head, tail = (
-                # One pass, so that a title which looks like a placeholder stays a title.
-                re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], text)
-                for text in _template()
-            )
+            page = load_page("anoco_edge.results", "report_page", dark=True, local_images=True)
+            head, tail = (fill(text, parts) for text in page.split("{{ROWS}}"))
             _save(path, head, rows, tail)
     except OSError as error:
         raise StorageError(
             f"the report {path} could not be written: {error}",
-            hint="free some space or choose another place with --out",
+            hint=f"free some space, or {ANOTHER_FOLDER}",
         ) from error

@@ -1,4 +1,4 @@
-"""Ctrl-C between two rows, never within one."""
+"""Let Ctrl-C end a run between two rows and never within one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """SIGINT and SIGTERM are heard when the block is done, so that it is done whole.
+    """Hold SIGINT and SIGTERM back until the block has ended, so that it is not cut off.
 
     >>> try:
     ...     with signals_held():

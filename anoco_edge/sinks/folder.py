@@ -1,28 +1,24 @@
-"""Writing results as they come, so that a run that ends early loses nothing."""
+"""The result folder: results.jsonl, results.csv, overlays and report.html.
+
+Rows are written as they come, so that a run that ends early loses nothing.
+"""
 
 from __future__ import annotations
 
 import csv
-import errno
 import io
-import json
-import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.detector import Detector
-from anoco_edge.errors import StorageError, UsageError
-from anoco_edge.pipeline.base import ProductSnapshot
-from anoco_edge.pipeline.inspection import Inspection
-from anoco_edge.reporting.overlay import Match, draw_overlay
+from anoco_edge.errors import UsageError
+from anoco_edge.images.frame import Frame
 from anoco_edge.results.atomic_lines import WholeLines
 from anoco_edge.results.earlier_runs import (
     all_runs,
@@ -31,18 +27,22 @@ from anoco_edge.results.earlier_runs import (
     next_segment,
     refuse_fleet,
 )
-from anoco_edge.results.report_page import Entry, thumbnail, write_report
+from anoco_edge.results.json_text import json_line
+from anoco_edge.results.overlay import Overlay, draw_for_row
+from anoco_edge.results.report_page import Entry, thumbnail, write_report_page
+from anoco_edge.results.rows import FailedRow, ResultRow, Row
+from anoco_edge.results.sink import RunInfo
+from anoco_edge.results.storage_errors import writing_results
+from anoco_edge.results.summary import RunSummary
+from anoco_edge.sinks import LIVE_KEEP
 from anoco_edge.storage.atomic_files import sync_folder
-from anoco_edge.storage.regular_file import open_regular
-from anoco_edge.text.plain_text import csv_cell, plain_json
+from anoco_edge.text.plain_text import csv_cell
 
 SavePolicy = Literal["anomalous", "all", "none"]
-Row = dict[str, Any]
 
 MAX_RESULTS_BYTES = 100_000_000  # then results.jsonl and .csv become results.0001.jsonl and .csv
 EMBEDDED_OVERLAYS = 200  # inside report.html; further ones are linked
 LIVE_REPORT_ROWS = 2000
-OVERLAY_QUALITY = 88
 
 _COLUMNS = (
     *("id", "source", "verdict", "score", "threshold", "threshold_kind", "ratio"),
@@ -51,36 +51,40 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the report needs of one picture; the overlay itself stays on the disk."""
+class ReportPicture:
+    """What report.html needs of one picture; the overlay itself stays on the disk."""
 
     row: Row
-    thumbnail: bytes
+    thumbnail: bytes | None
     overlay: str | None
 
 
 class ResultFolder:
-    """One run's folder. An earlier run in it moves to runs/0001; `earlier` says where it is now.
+    """The sink that keeps one run in a folder.
 
-    `keep` counts overlays of all runs in the folder. With `continues` what lies there is of this
-    run, and its rows are written anew.
+    An earlier run in the folder moves to runs/0001; `earlier` says where it is now. `keep` limits
+    how many overlays of all runs in the folder are kept, 0 keeps all. With `continues` the folder
+    holds what was done of this same run, and its rows are written again from the first. `report` is
+    the path of report.html once it is written.
     """
 
     def __init__(
         self,
         folder: Path,
+        run: RunInfo | None = None,
         *,
         save: SavePolicy = "anomalous",
         keep: int = 0,
-        live: bool = False,
         continues: bool = False,
     ) -> None:
         self.folder = folder
-        self.save: SavePolicy = save
+        self.report: Path | None = None
+        self._run = run or RunInfo()
+        self._save: SavePolicy = save
         self._keep = keep
-        self._live = live
-        self._saved: dict[Path, list[Path]] = {}  # by overlay, oldest first
-        self._shown: deque[Shown] = deque(maxlen=LIVE_REPORT_ROWS if live else None)
+        self._saved: dict[Path, list[Path]] = {}  # the files of each overlay, oldest first
+        most = LIVE_REPORT_ROWS if self._run.live else None
+        self._pictures: deque[ReportPicture] = deque(maxlen=most)
         with writing_results(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self.earlier: Path | None = None
@@ -90,55 +94,59 @@ class ResultFolder:
                 refuse_fleet(folder)
                 self.earlier = keep_earlier_run(folder)
             self._open()
-            if keep:  # what earlier runs left counts too: a service restarts many times
+            if keep:  # overlays of earlier runs count too, because a service restarts many times
                 self._remember_earlier()
 
-    def add(self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image | None) -> Row:
-        """Write one row, and what the policy says to keep of the picture; returns the row."""
+    def write(self, row: Row, frame: Frame, overlay: Overlay | None) -> Row:
+        """Write the row, and keep of the picture what the policy says.
+
+        The returned row names the files that were kept.
+        """
         with writing_results(self.folder):
-            href = None
-            if overlay is not None and wants_overlay(self.save, row):
-                row, href = self._keep_pictures(row, rgb, overlay)
+            if (
+                overlay is not None
+                and isinstance(row, ResultRow)
+                and wants_overlay(self._save, row)
+            ):
+                row = self._keep_pictures(row, frame.rgb, overlay)
             self._write(row)
-        small = thumbnail(rgb) if rgb is not None else b""
-        self._shown.append(Shown(row, small, href))
+        kept = row.overlay if isinstance(row, ResultRow) else None
+        # Of a live source only the latest rows are shown, and it has no end: a thumbnail of every
+        # frame would be work for nothing. Frames whose overlay is kept are shown with one.
+        small = None
+        if frame.rgb is not None and (kept is not None or not self._run.live):
+            small = thumbnail(frame.rgb)
+        self._pictures.append(ReportPicture(row, small, kept))
         return row
 
     def put(self, row: Row) -> None:
         """Write one row whose overlay, if it has one, is in the folder already."""
         with writing_results(self.folder):
-            if row.get("overlay"):
-                self._remember([self.folder / row["overlay"]])
+            if isinstance(row, ResultRow) and row.overlay:
+                self._remember([self.folder / row.overlay])
             self._write(row)
 
-    def finish(
-        self,
-        snapshot: Detector | ProductSnapshot,
-        summary: Mapping[str, object],
-        title: str,
-        *,
-        warning: str = "",
-        shown: Iterable[Shown] | None = None,
-    ) -> Path:
-        """Write report.html, with a warning above all else, and close the files. `shown` is for
-        rows that were `put`, which are not remembered here."""
+    def finish(self, summary: RunSummary) -> None:
+        """Write report.html and close the files."""
+        self.finish_with(summary, self._pictures)
+
+    def finish_with(self, summary: RunSummary, pictures: Iterable[ReportPicture]) -> None:
+        """Write report.html with these pictures, for rows that were `put`, and close the files."""
+        figures: dict[str, float | str] = {"skipped": summary.skipped}
+        warning = ""
+        if summary.drift is not None:
+            figures["drift"] = summary.drift.state
+            warning = str(summary.drift.latest or "")
         path = self.folder / "report.html"
         with writing_results(path):
-            write_report(
-                path,
-                self._entries(self._shown if shown is None else shown),
-                title=title,
-                product=snapshot.product.name,
-                threshold=snapshot.threshold,
-                threshold_kind=snapshot.threshold_kind,
-                summary=summary,
-                warning=warning,
-            )
-            self.close()
-        return path
+            try:
+                write_report_page(path, self._entries(pictures), self._run, figures, warning)
+            finally:
+                self.close()
+        self.report = path
 
     def close(self) -> None:
-        """Close the files; what was added is on the disk."""
+        """Close the files; the rows are on the disk, and another run may use the folder."""
         self._close_files()
         self._release()
 
@@ -162,30 +170,30 @@ class ResultFolder:
         self._open()
 
     def _write(self, row: Row) -> None:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
-        self._jsonl.write(plain_json(text) + "\n")
-        flat = _flat(row)
-        self._csv.write(_csv_line([flat[name] for name in _COLUMNS]))
-        if self._live and self._jsonl.size > MAX_RESULTS_BYTES:
+        self._jsonl.write(json_line(row.to_json()))
+        self._csv.write(_csv_line(_csv_values(row)))
+        if self._run.live and self._jsonl.size > MAX_RESULTS_BYTES:
             self._start_next_segment()
 
     def _keep_pictures(
-        self, row: Row, rgb: NDArray[np.uint8] | None, overlay: Image.Image
-    ) -> tuple[Row, str]:
+        self, row: ResultRow, rgb: NDArray[np.uint8] | None, overlay: Overlay
+    ) -> ResultRow:
+        row, jpeg = draw_for_row(row, overlay)
+        if jpeg is None:
+            return row
         href = overlay_name(row)
-        stem = Path(href).stem
         files = [self.folder / href]
         files[0].parent.mkdir(exist_ok=True)
-        files[0].write_bytes(overlay_jpeg(overlay))
-        row = {**row, "overlay": href}
-        if rgb is not None and "picture" not in row:  # a frame that exists nowhere else
-            frame = self.folder / "frames" / f"{stem}.png"
-            frame.parent.mkdir(exist_ok=True)
-            Image.fromarray(rgb).save(frame)
-            files.append(frame)
-            row["picture"] = f"frames/{stem}.png"
+        files[0].write_bytes(jpeg)
+        row = replace(row, overlay=href)
+        if rgb is not None and row.picture is None:  # the frame of a stream exists nowhere else
+            picture = f"frames/{Path(href).stem}.png"
+            files.append(self.folder / picture)
+            files[1].parent.mkdir(exist_ok=True)
+            Image.fromarray(rgb).save(files[1])
+            row = replace(row, picture=picture)
         self._remember(files)
-        return row, href
+        return row
 
     def _remember_earlier(self) -> None:
         runs = all_runs(self.folder)
@@ -195,135 +203,56 @@ class ResultFolder:
             self._remember([overlay, frame])
 
     def _remember(self, files: list[Path]) -> None:
-        """Note what was kept; what is more than asked for goes, the oldest first. Rows stay."""
+        """Note files that were kept, and delete the oldest where there are more than asked for.
+
+        Their rows stay.
+        """
         self._saved.pop(files[0], None)
         self._saved[files[0]] = files
         while self._keep and len(self._saved) > self._keep:
             for path in self._saved.pop(next(iter(self._saved))):
                 path.unlink(missing_ok=True)
 
-    def _entries(self, shown: Iterable[Shown]) -> Iterator[Entry]:
+    def _entries(self, pictures: Iterable[ReportPicture]) -> Iterator[Entry]:
         embedded = 0
-        for one in shown:
+        for picture in pictures:
             data = None
-            if one.overlay and embedded < EMBEDDED_OVERLAYS:
-                path = self.folder / one.overlay
-                data = path.read_bytes() if path.exists() else None
-                embedded += data is not None
-            there = one.overlay and (self.folder / one.overlay).exists()
+            path = self.folder / picture.overlay if picture.overlay else None
+            there = path is not None and path.exists()
+            if path is not None and there and embedded < EMBEDDED_OVERLAYS:
+                data = path.read_bytes()
+                embedded += 1
             yield Entry(
-                row=one.row,
-                thumbnail=one.thumbnail or None,
-                overlay=one.overlay if there else None,
+                row=picture.row,
+                thumbnail=picture.thumbnail,
+                overlay=picture.overlay if there else None,
                 overlay_bytes=data,
             )
 
 
-def wants_overlay(save: SavePolicy, row: Mapping[str, Any]) -> bool:
-    """Whether the picture of this row is to be kept.
+def open_sink(target: str, run: RunInfo) -> ResultFolder:
+    """Open the folder that a person named as a sink; it keeps overlays of anomalous pictures."""
+    if not target:
+        raise UsageError("the sink 'folder' needs a folder", hint="write folder=DIR")
+    return ResultFolder(Path(target), run, keep=LIVE_KEEP if run.live else 0)
 
-    >>> wants_overlay("anomalous", {"verdict": "good"}), wants_overlay("all", {"verdict": "good"})
-    (False, True)
+
+def wants_overlay(save: SavePolicy, row: Row) -> bool:
+    """Whether the overlay of this row is to be kept.
+
+    >>> wants_overlay("anomalous", FailedRow(0, "a.png", "a.png is empty"))
+    False
     """
-    return save == "all" or (save == "anomalous" and row.get("verdict") == "anomalous")
+    return save == "all" or (save == "anomalous" and row.verdict == "anomalous")
 
 
 def overlay_name(row: Row) -> str:
-    """Where the overlay of a row lies in the folder.
+    """Return where the overlay of a row lies in the folder.
 
-    >>> overlay_name({"id": 7, "source": "parts/a b.png"})
+    >>> overlay_name(FailedRow(7, "parts/a b.png", ""))
     'overlays/000007-a_b.jpg'
     """
-    return f"overlays/{row['id']:06d}-{_safe(str(row['source']))}.jpg"
-
-
-def overlay_jpeg(overlay: Image.Image) -> bytes:
-    """As it is kept."""
-    held = io.BytesIO()
-    overlay.save(held, "JPEG", quality=OVERLAY_QUALITY)
-    return held.getvalue()
-
-
-def overlay_of(detector: Detector, result: Inspection, rgb: NDArray[np.uint8]) -> Image.Image:
-    """Heat map, regions and the best-matching reference of one inspected picture."""
-    row, col = result.peak
-    match = None
-    if result.scored[row, col]:
-        found = result.evidence(row, col)
-        match = Match(
-            reference=detector.reference_picture(found),
-            name=found.reference,
-            box=found.box,
-            similarity=found.similarity,
-            query_box=found.query_box,
-        )
-    return draw_overlay(
-        rgb,
-        result.map,
-        score=result.score,
-        threshold=result.threshold,
-        verdict=result.verdict,
-        kind=result.threshold_kind,
-        regions=[region.box for region in result.regions],
-        outline=result.outline_at_picture,
-        match=match,
-    )
-
-
-def read_results(path: Path) -> Iterator[Row]:
-    """The rows of a results.jsonl."""
-    with _opened_results(path) as stream:
-        for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            if not _is_row(row):
-                raise UsageError(
-                    f"line {number} of {path} is not a result", hint="give a run's results.jsonl"
-                )
-            yield row
-
-
-def _is_row(row: Any) -> bool:
-    """Whether the values that are read again later are of the kinds that `infer` writes."""
-    if not isinstance(row, dict) or type(row.get("id")) is not int:
-        return False
-    texts = (row.get(name) for name in ("source", "picture", "product", "verdict", "error"))
-    numbers = (row.get(name) for name in ("score", "threshold", "ratio"))
-    return all(text is None or isinstance(text, str) for text in texts) and all(
-        number is None or type(number) in (int, float) for number in numbers
-    )
-
-
-@contextmanager
-def _opened_results(path: Path) -> Iterator[io.TextIOWrapper]:
-    try:
-        file = open_regular(path)
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}", hint="give a run's results.jsonl"
-        ) from None
-    with io.TextIOWrapper(file, "utf-8", errors="surrogateescape") as stream:
-        yield stream
-
-
-@contextmanager
-def writing_results(what: Path) -> Iterator[None]:
-    """An operating-system error as one line; unlike in a bundle, what came before stays."""
-    try:
-        yield
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        raise StorageError(
-            f"cannot write {what}: {reason}",
-            hint="free some space; the rows written before are kept"
-            if full
-            else "choose another --out",
-        ) from None
+    return f"overlays/{row.id:06d}-{_safe(row.source)}.jpg"
 
 
 def _csv_line(values: Sequence[object]) -> str:
@@ -332,21 +261,26 @@ def _csv_line(values: Sequence[object]) -> str:
     return buffer.getvalue()
 
 
-def _flat(row: Row) -> Row:
-    regions = row.get("regions") or []
-    evidence = row.get("evidence") or {}
-    flat = {name: row.get(name) for name in _COLUMNS}
-    flat["regions"] = len(regions)
-    flat["reference"] = evidence.get("reference")
-    flat["similarity"] = evidence.get("similarity")
-    flat["drift"] = (row.get("drift") or {}).get("state")
-    flat["total_ms"] = (row.get("timings") or {}).get("total")
-    if regions:
-        flat.update(zip(("x0", "y0", "x1", "y1"), regions[0]["box"], strict=True))
-    return flat
+def _csv_values(row: Row) -> list[object]:
+    """Return the cells of a row in the order of the columns."""
+    values: dict[str, object] = dict.fromkeys(_COLUMNS)
+    values |= {"id": row.id, "source": row.source, "regions": 0}
+    values["drift"] = row.drift.state if row.drift else None
+    if isinstance(row, FailedRow):
+        values["error"] = row.error
+        return list(values.values())
+    for name in ("verdict", "score", "threshold", "threshold_kind", "ratio", "total_ms"):
+        values[name] = getattr(row, name)
+    values["regions"] = len(row.regions)
+    if row.regions:
+        values |= zip(("x0", "y0", "x1", "y1"), row.regions[0].box, strict=True)
+    if row.evidence is not None:
+        values["reference"] = row.evidence.reference
+        values["similarity"] = row.evidence.similarity
+    return list(values.values())
 
 
 def _safe(source: str) -> str:
-    """A file name that remembers its source."""
+    """Return a file name that resembles its source."""
     name = Path(source).stem if "#" not in source else source.replace("#", "-")
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[-60:].lstrip(".")

@@ -22,11 +22,13 @@ from command_line import (
     write_video,
 )
 from PIL import Image
+from result_rows import frame, result_row
 from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.engines import open_engine
-from anoco_edge.results import ResultFolder
-from anoco_edge.sinks.folder import read_results
+from anoco_edge.results import RunInfo
+from anoco_edge.results.row_reader import read_results
+from anoco_edge.sinks.folder import ResultFolder
 
 KEYS = {"source", "score", "threshold", "ratio", "verdict", "regions", "evidence", "timings"}
 
@@ -127,29 +129,30 @@ def test_earlier_results_are_kept(here: Path) -> None:
 
 
 def test_a_run_without_rows_replaces_no_earlier_results(tmp_path: Path) -> None:
-    row = {"id": 0, "source": "a.png", "verdict": "good"}
+    row = result_row(0, source="part.png")
     for rows in ([row], [row], [], []):
         folder = ResultFolder(tmp_path)
         for row in rows:
-            folder.add(row, None, None)
+            folder.write(row, frame(), None)
         folder.close()
     kept = sorted(tmp_path.glob("runs/*/results.*"))
-    assert [path.read_text().count("a.png") for path in kept] == [1, 1, 1, 1]
+    assert [path.read_text().count("part.png") for path in kept] == [1, 1, 1, 1]
 
 
 def test_a_live_run_starts_new_files_when_they_grow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anoco_edge.sinks.folder.MAX_RESULTS_BYTES", 300)
-    folder = ResultFolder(tmp_path, live=True)
+    monkeypatch.setattr("anoco_edge.sinks.folder.MAX_RESULTS_BYTES", 1500)
+    folder = ResultFolder(tmp_path, RunInfo(live=True))
     for number in range(20):
-        folder.add({"id": number, "source": "camera:0", "verdict": "good"}, None, None)
+        folder.write(result_row(number), frame(), None)
     folder.close()
-    assert all(path.stat().st_size < 400 for path in tmp_path.iterdir())
+    assert all(path.stat().st_size < 2100 for path in tmp_path.iterdir())
     segments = sorted(tmp_path.glob("results.0*.jsonl"))
     assert [path.name for path in segments[:2]] == ["results.0001.jsonl", "results.0002.jsonl"]
-    rows = [row for path in segments for row in read_results(path)] + rows_of(tmp_path)
-    assert [row["id"] for row in rows] == list(range(20)), "no segment is ever overwritten"
+    files = [*segments, tmp_path / "results.jsonl"]
+    rows = [row for path in files for row in read_results(path)]
+    assert [row.id for row in rows] == list(range(20)), "no segment is ever overwritten"
     assert len(list(tmp_path.glob("results.0*.csv"))) == len(segments)
 
 

@@ -16,7 +16,7 @@ from tiny_bundle import make_tiny_bundle
 from anoco_edge import Detector
 from anoco_edge.bundle import Bundle
 from anoco_edge.demo.render import render
-from anoco_edge.drift import DriftWatch, limits, watch, why_off
+from anoco_edge.drift import DriftReading, DriftWatch, limits, watch, why_off
 from anoco_edge.errors import UsageError
 from anoco_edge.teaching import NewPicture, Teacher
 
@@ -24,13 +24,12 @@ REFERENCES, CALIBRATION, LINE = 4, 60, 140
 DIMMED_AT, DIMMED_TO, WITHIN = 40, 0.45, 40
 
 
-def follow(watch: DriftWatch, scores: Sequence[float], threshold: float) -> list[dict[str, Any]]:
-    """The `drift` field of each part of a run."""
+def follow(watch: DriftWatch, scores: Sequence[float], threshold: float) -> list[DriftReading]:
+    """The reading of each part of a run."""
     verdicts = ["good" if score <= threshold else "anomalous" for score in scores]
     rows = zip(verdicts, scores, strict=True)
     return [
-        watch.update({"id": number, "verdict": verdict, "score": float(score)})
-        for number, (verdict, score) in enumerate(rows)
+        watch.update(number, verdict, float(score)) for number, (verdict, score) in enumerate(rows)
     ]
 
 
@@ -57,7 +56,7 @@ def test_the_watch_follows_the_sums_that_were_simulated() -> None:
     rng = np.random.default_rng([5, 40])  # the generator of highest_sums(40, ..., seed=5)
     for highest in limits.highest_sums(40, 5, seed=5, horizon=300):
         calibration, line = rng.random(40), rng.random(300)
-        levels = [seen["level"] for seen in follow(DriftWatch(calibration, 2.0), line, 2.0)]
+        levels = [seen.level for seen in follow(DriftWatch(calibration, 2.0), line, 2.0)]
         assert max(levels) == pytest.approx(highest / limits.limit(40), abs=1e-3)
 
 
@@ -96,11 +95,11 @@ def test_it_warns_in_both_directions_says_since_when_and_recovers(shift: float, 
     seen = DriftWatch(1 + rng.random(60), threshold=9.0)
     scores = 1 + rng.random(400)
     scores[100:250] += shift
-    states = [one["state"] for one in follow(seen, scores, 9.0)]
+    states = [one.state for one in follow(seen, scores, 9.0)]
     assert states[:100] == ["steady"] * 100 and states[-1] == "steady"
     assert states[130:250] == [state] * 120
     assert seen.warned is not None and 95 <= seen.warned.since <= 105 < seen.warned.row <= 130
-    assert seen.to_dict() == {
+    assert seen.summary().to_json() == {
         "state": "steady",
         "watched": 400,
         "warnings": 1,
@@ -111,16 +110,16 @@ def test_it_warns_in_both_directions_says_since_when_and_recovers(shift: float, 
 def test_parts_that_are_not_good_are_not_followed() -> None:
     seen = DriftWatch(np.arange(20.0), 100.0)
     for verdict in ("anomalous", "uncalibrated", None):
-        seen.update({"id": 0, "verdict": verdict, "score": 1e9})
+        seen.update(0, verdict, 1e9)
     # Good only because its regions are smaller than --min-area: calibration knows no such part.
-    seen.update({"id": 1, "verdict": "good", "score": 101.0})
+    seen.update(1, "good", 101.0)
     assert seen.watched == 0
 
 
 def test_it_says_that_it_is_blind_where_no_part_is_good() -> None:
     """Light so dim that everything is rejected leaves nothing to compare."""
     seen = DriftWatch(np.arange(20.0), 100.0)
-    states = [one["state"] for one in follow(seen, [9.0] + [500.0] * 60 + [9.0], 100.0)]
+    states = [one.state for one in follow(seen, [9.0] + [500.0] * 60 + [9.0], 100.0)]
     assert states == ["steady"] * 50 + ["blind"] * 11 + ["steady"]
     assert seen.warned is not None and (seen.warned.since, seen.warned.row) == (1, 50)
     assert str(seen.warned).startswith("no part was good since row 1, so there is nothing")
@@ -131,11 +130,11 @@ def test_the_sums_begin_anew_after_the_horizon_and_on_request(
 ) -> None:
     monkeypatch.setattr(watch, "HORIZON", 5)
     seen = DriftWatch(np.arange(20.0), 100.0)
-    levels = [one["level"] for one in follow(seen, [50.0] * 5, 100.0)]
+    levels = [one.level for one in follow(seen, [50.0] * 5, 100.0)]
     assert levels[3] > 0 and levels[4] == 0
     follow(seen, [50.0] * 3, 100.0)
     seen.reset()
-    assert follow(seen, [9.5], 100.0)[0] == {"state": "steady", "level": 0.0}
+    assert follow(seen, [9.5], 100.0)[0] == DriftReading("steady", 0.0)
 
 
 # --- rendered parts -------------------------------------------------------------------------------

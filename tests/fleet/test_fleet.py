@@ -372,7 +372,7 @@ def test_a_picture_that_ends_workers_costs_no_other(
     with Journal(run.out, run.identity()) as journal:
         inspecting.inspect_on(cast(Any, None), run, journal, lambda _: None, lambda _: None)
         assert inspecting.pictures_in(journal) == {0, 1, 2}
-        summary, _ = inspecting.write_rows(run, journal, None, lambda _: None)
+        summary, _ = inspecting.write_rows(run, journal, "", None, lambda _: None)
     rows = rows_of(Path("out"))
     assert [row["verdict"] is None for row in rows] == [False, True, False]
     assert rows[1]["error"] == "parts/good1.png: it ended 3 workers, one after the other"

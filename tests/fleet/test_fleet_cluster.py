@@ -106,7 +106,7 @@ def test_a_head_that_lost_its_server_is_asked_once_more(
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0})
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr("anoco_edge.fleet.cluster._knock", lambda *_: None)
+    monkeypatch.setattr("anoco_edge.fleet.cluster._check_answer", lambda *_: None)
     opened = open_cluster("ray://head:20001", workers=0, threads=1, gpu=False)
     if failures == 1:
         with opened as cluster:

@@ -62,7 +62,8 @@ def test_one_that_can_work_says_so_and_works(here: Path) -> None:
     product = Bundle.open("line.anoco").product()
     assert opened(worker, DetectorConfig("line.anoco"), product.checksum)["ready"] is True
     (answer,) = worker.work((0, ["parts/good0.png"]))
-    assert answer["row"]["verdict"] == "good" and worker.progress() == 0
+    assert pickle.loads(pickle.dumps(answer)) == answer
+    assert answer.row.verdict == "good" and worker.progress() == 0
 
 
 def test_one_whose_engine_dies_is_no_bug(here: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from anoco_edge.errors import UsageError
-from anoco_edge.reporting.colormap import colours, table
+from anoco_edge.reporting.colormap import colors, table
 from anoco_edge.reporting.overlay import (
     BACKGROUND,
     CHIPS,
@@ -19,7 +19,7 @@ from anoco_edge.reporting.overlay import (
     Match,
     draw_overlay,
     heat,
-    plan,
+    plan_overlay,
 )
 
 Pixels = npt.NDArray[np.int64]
@@ -74,7 +74,7 @@ def test_colours_get_lighter_all_the_way() -> None:
     assert np.diff(lightness).min() > -0.004  # no more than 8-bit rounding
     assert (lightness[32::32] > lightness[:-32:32] + 0.02).all()
     assert np.unique(table(), axis=0).shape == (256, 3)
-    assert colours(np.array([-3.0, 7.0])).tolist() == [table()[0].tolist(), table()[255].tolist()]
+    assert colors(np.array([-3.0, 7.0])).tolist() == [table()[0].tolist(), table()[255].tolist()]
 
 
 def test_a_hot_spot_is_redder_than_the_rest() -> None:
@@ -127,7 +127,7 @@ def test_the_panel_shows_the_heat_where_it_is() -> None:
     energy = np.zeros((400, 800), np.float32)
     energy[40:80, 600:700] = 3.0
     pixels = overlay(grey(800, 400), energy)
-    x, y, x1, y1 = plan((800, 400), None).picture
+    x, y, x1, y1 = plan_overlay((800, 400), None).picture
     assert (x1 - x, y1 - y) == (800, 400)
     assert redness(pixels[y + 45 : y + 75, x + 605 : x + 695]).min() > 40
     assert (pixels[y + 200 : y1, x:x1] == 120).all()
@@ -138,7 +138,7 @@ def test_boxes_and_contour_lie_where_the_region_is() -> None:
     outline = np.zeros((400, 400), np.bool_)
     outline[100:200, 50:150] = True
     pixels = overlay(grey(400, 400), regions=((40.0, 90.0, 160.0, 210.0),), outline=outline)
-    x, y, *_ = plan((400, 400), None).picture
+    x, y, *_ = plan_overlay((400, 400), None).picture
     box = (pixels == REGION).all(axis=-1)
     box[: y - 2] = False  # the header's white letters
     box[y + 400 :] = False
@@ -158,7 +158,7 @@ def test_a_tiny_region_survives_shrinking() -> None:
 
 
 def test_the_colour_bar_marks_the_threshold_in_its_middle() -> None:
-    layout = plan((512, 512), None)
+    layout = plan_overlay((512, 512), None)
     x0, y0, x1, y1 = layout.bar
     for threshold, marks in ((1.0, [x0, (x0 + x1) // 2, x1 - 1]), (None, [x0])):
         pixels = overlay(grey(512, 512), threshold=threshold)
@@ -173,7 +173,7 @@ def test_the_colour_bar_marks_the_threshold_in_its_middle() -> None:
 def test_the_bar_has_the_colours_of_the_picture() -> None:
     energy = np.full((512, 512), 1.5, np.float32)
     pixels = overlay(grey(512, 512, 128), energy)
-    layout = plan((512, 512), None)
+    layout = plan_overlay((512, 512), None)
     x0, y0, x1, _ = layout.bar
     at = x0 + round(0.75 * (x1 - x0 - 1))
     in_picture = pixels[layout.picture[1] + 100, layout.picture[0] + 100]
@@ -184,7 +184,7 @@ def test_the_reference_stands_beside_with_its_patch_marked() -> None:
     reference = grey(200, 100, 60)
     match = Match(reference, "good/001.png", (20, 40, 30, 50), 0.87, (8, 4, 24, 20))
     pixels = overlay(grey(400, 400), match=match)
-    layout = plan((400, 400), (200, 100))
+    layout = plan_overlay((400, 400), (200, 100))
     assert layout.reference is not None
     x0, y0, x1, y1 = layout.reference
     assert x0 > layout.picture[2] and (x1 - x0, y1 - y0) == (400, 200)
@@ -228,7 +228,7 @@ def test_any_shape_can_be_drawn(width: int, height: int, threshold: float | None
         outline=np.ones((height, width), np.bool_),
         match=match,
     )
-    x0, y0, x1, y1 = plan((width, height), (16, 16)).picture
+    x0, y0, x1, y1 = plan_overlay((width, height), (16, 16)).picture
     assert 384 <= max(x1 - x0, y1 - y0) <= 1024
     assert min(x1 - x0, y1 - y0) >= 1
     assert max(pixels.shape) < 2400
@@ -236,7 +236,7 @@ def test_any_shape_can_be_drawn(width: int, height: int, threshold: float | None
 
 def test_max_side_bounds_the_panel() -> None:
     for side in (64, 500):
-        x0, y0, x1, y1 = plan((4000, 3000), None, side).picture
+        x0, y0, x1, y1 = plan_overlay((4000, 3000), None, side).picture
         assert (x1 - x0, y1 - y0) == (side, side * 3 // 4)
 
 

@@ -11,8 +11,8 @@ from tiny_bundle import textured_picture
 
 from anoco_edge.errors import StorageError
 from anoco_edge.fleet.journal import Journal
-from anoco_edge.results import ResultFolder
 from anoco_edge.results.earlier_runs import all_runs, keep_earlier_run
+from anoco_edge.sinks.folder import ResultFolder
 from anoco_edge.sources.files import find_files
 
 RUN = {

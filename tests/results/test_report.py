@@ -12,6 +12,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,18 @@ import numpy as np
 import pytest
 from command_line import PATIENCE
 from PIL import Image
+from result_rows import EVIDENCE, result_row
 
 from anoco_edge.errors import StorageError
-from anoco_edge.results.report_page import FIRST_ROWS, Entry, histogram, thumbnail, write_report
+from anoco_edge.results import RunInfo
+from anoco_edge.results.report_page import (
+    FIRST_ROWS,
+    Entry,
+    histogram,
+    thumbnail,
+    write_report_page,
+)
+from anoco_edge.results.rows import FailedRow
 
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
@@ -64,35 +74,23 @@ def jpeg(colour: tuple[int, int, int], size: tuple[int, int] = (64, 48)) -> byte
     return held.getvalue()
 
 
-def row(number: int, score: float, verdict: str = "good", **more: object) -> dict[str, object]:
-    return {
-        "id": number,
-        "source": f"part{number}.png",
-        "score": score,
-        "threshold": 1.0,
-        "ratio": score,
-        "verdict": verdict,
-        "regions": [{"box": [1, 2, 3, 4]}] if verdict == "anomalous" else [],
-        "evidence": [{"reference": "good/001.png", "row": 1, "col": 2, "similarity": 0.8}],
-        "timings": {"backbone": 8.0, "total": 10.0 * number},
-        **more,
-    }
-
-
 def some_entries() -> list[Entry]:
     return [
-        Entry(row(1, 0.9), thumbnail(np.zeros((40, 80, 3), np.uint8)), None, jpeg((255, 0, 0))),
-        Entry(row(2, 10.5, "anomalous"), jpeg((9, 9, 9)), "overlays/2 #50%?.jpg", None),
-        Entry(row(10, 9.25, "anomalous"), None, None, jpeg((0, 0, 255))),
-        Entry({"id": 11, "source": "torn.jpg", "error": "torn.jpg ends in the middle"}),
-        Entry(row(12, 0.25)),
+        Entry(
+            result_row(1, 0.9), thumbnail(np.zeros((40, 80, 3), np.uint8)), None, jpeg((255, 0, 0))
+        ),
+        Entry(result_row(2, 10.5, "anomalous"), jpeg((9, 9, 9)), "overlays/2 #50%?.jpg", None),
+        Entry(result_row(10, 9.25, "anomalous"), None, None, jpeg((0, 0, 255))),
+        Entry(FailedRow(11, "torn.jpg", "torn.jpg ends in the middle")),
+        Entry(result_row(12, 0.25)),
     ]
 
 
 def written(folder: Path, entries: Iterable[Entry], **changes: Any) -> Path:
-    settings: dict[str, Any] = {"threshold": 1.0, "threshold_kind": "conformal", "summary": {}}
+    figures = changes.pop("figures", {})
+    run = replace(RunInfo("Line 3", "nut", 1.0, "conformal"), **changes)
     page = folder / "report.html"
-    write_report(page, entries, **{"title": "Line 3", "product": "nut", **settings, **changes})
+    write_report_page(page, entries, run, figures)
     return page
 
 
@@ -106,7 +104,7 @@ def test_a_row_for_every_picture_with_its_figures(tmp_path: Path) -> None:
 
 
 def test_cards_count_and_take_figures_of_the_caller(tmp_path: Path) -> None:
-    text = written(tmp_path, some_entries(), summary={"skipped": 7, "engine": "on<nx"}).read_text()
+    text = written(tmp_path, some_entries(), figures={"skipped": 7, "engine": "on<nx"}).read_text()
     cards = dict(re.findall(r"<dt>(.*?)</dt><dd.*?>(.*?)</dd>", text))
     assert cards == {
         "Pictures": "5",
@@ -144,21 +142,21 @@ def test_the_banner_says_what_verdicts_are_worth(tmp_path: Path, kind: str) -> N
 
 
 def evil_entries() -> list[Entry]:
-    evidence = {"reference": EVIL, "similarity": 0.5}
+    evidence = replace(EVIDENCE, reference=EVIL, similarity=0.5)
     return [
         Entry(
-            {**row(1, 0.5), "source": EVIL, "verdict": EVIL, "evidence": evidence, "id": EVIL},
+            result_row(1, source=EVIL, evidence=evidence),
             jpeg((1, 2, 3)),
             "javascript:document.title='owned'//" + EVIL,
         ),
-        Entry({"source": EVIL, "error": EVIL, "timings": EVIL, "regions": EVIL, "score": EVIL}),
-        Entry({"source": "{{ROWS}}{{TITLE}}", "score": float("nan"), "ratio": True}),
+        Entry(FailedRow(2, EVIL, EVIL)),
+        Entry(result_row(3, source="{{ROWS}}{{TITLE}}", ratio=None, evidence=None, timings={})),
     ]
 
 
 def evil_page(folder: Path) -> Path:
     words = dict.fromkeys(("title", "product", "threshold_kind"), EVIL + "{{CARDS}}")
-    return written(folder, evil_entries(), **words, summary={EVIL: EVIL, "skipped": EVIL})
+    return written(folder, evil_entries(), **words, figures={EVIL: EVIL, "skipped": EVIL})
 
 
 def test_names_are_text_and_never_markup(tmp_path: Path) -> None:
@@ -173,15 +171,19 @@ def test_names_are_text_and_never_markup(tmp_path: Path) -> None:
 
 def test_a_file_name_that_is_not_utf8(tmp_path: Path) -> None:
     name = b"caf\xe9.png".decode("utf-8", "surrogateescape")
-    text = written(tmp_path, [Entry(row(1, 0.5, source=name), None, name)]).read_text("utf-8")
+    text = written(tmp_path, [Entry(result_row(1, 0.5, source=name), None, name)]).read_text(
+        "utf-8"
+    )
     assert r"caf\udce9.png" in text and 'href="./caf%E9.png"' in text
 
 
 def test_no_entries_and_many(tmp_path: Path) -> None:
-    empty = written(tmp_path, [], threshold=None, threshold_kind="none", summary={}).read_text()
+    empty = written(tmp_path, [], threshold=None, threshold_kind="none", figures={}).read_text()
     assert "No pictures yet" in empty and "No scores to show" in empty
     small = thumbnail(np.zeros((8, 8, 3), np.uint8))
-    text = written(tmp_path, (Entry(row(i, i / 1000), small) for i in range(5000))).read_text()
+    text = written(
+        tmp_path, (Entry(result_row(i, i / 1000), small) for i in range(5000))
+    ).read_text()
     assert text.count("<tr data-verdict=") == 5000
     assert text.count('class="more"') == 5000 - FIRST_ROWS
     assert f"FIRST = {FIRST_ROWS};" in text
@@ -209,7 +211,7 @@ def test_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyP
     plain = tmp_path / "plain"
     plain.touch()
     assert page.stat().st_mode == plain.stat().st_mode, "whoever may read the folder may read it"
-    with pytest.raises(StorageError, match="choose another place"):
+    with pytest.raises(StorageError, match="choose another folder"):
         written(tmp_path / "missing", [])
 
 
@@ -389,7 +391,7 @@ def test_the_larger_view_opens_steps_and_closes(tmp_path: Path, browser: Browser
 
 @needs_driver
 def test_a_long_table_shows_its_first_rows_until_asked(tmp_path: Path, browser: Browser) -> None:
-    entries = [Entry(row(i, i / 100)) for i in range(FIRST_ROWS + 50)]
+    entries = [Entry(result_row(i, i / 100)) for i in range(FIRST_ROWS + 50)]
     browser.open(written(tmp_path, entries).as_uri())
     visible = f"{ROWS}.filter(row => row.offsetHeight).length"
     assert browser.run(visible) == FIRST_ROWS

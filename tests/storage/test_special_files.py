@@ -13,7 +13,7 @@ import pytest
 from anoco_edge.diagnostics.device_report.report import read_report
 from anoco_edge.errors import AnocoError
 from anoco_edge.images.decode import read_picture
-from anoco_edge.sinks.folder import read_results
+from anoco_edge.results.row_reader import read_results
 from anoco_edge.sources import open_source
 from anoco_edge.storage.regular_file import NotRegularFileError, open_regular
 from anoco_edge.teaching import NewPicture

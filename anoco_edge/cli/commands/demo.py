@@ -82,7 +82,7 @@ def _figures(shift: Shift, auroc: Any) -> dict[str, Any]:
     labels = [part.defect is not None for part in shift.parts]
     return {
         "material": shift.material,
-        "image_auroc": auroc([row["score"] for row in shift.rows], labels),
+        "image_auroc": auroc([row.score for row in shift.rows], labels),
         "good_passed": shift.count(defective=False, verdict="good"),
         "good_rejected": shift.count(defective=False, verdict="anomalous"),
         "defective_found": shift.count(defective=True, verdict="anomalous"),
@@ -96,13 +96,13 @@ def _show(shifts: list[Shift], figures: list[dict[str, Any]], folder: Path) -> N
     )
     for shift in shifts:
         for part, row in zip(shift.parts, shift.rows, strict=True):
-            right = (row["verdict"] == "anomalous") == (part.defect is not None)
-            colour = "green" if row["verdict"] == "good" else "red"
+            right = (row.verdict == "anomalous") == (part.defect is not None)
+            color = "green" if row.verdict == "good" else "red"
             verdicts.add_row(
-                row["source"],
-                f"[{colour}]{row['verdict']}[/]" + ("" if right else "  [yellow]wrong[/]"),
-                f"{row['ratio']:.2f}",
-                row["evidence"]["reference"] if row["evidence"] else "-",
+                row.source,
+                f"[{color}]{row.verdict}[/]" + ("" if right else "  [yellow]wrong[/]"),
+                "-" if row.ratio is None else f"{row.ratio:.2f}",
+                row.evidence.reference if row.evidence else "-",
             )
     out.print(verdicts)
     table = Table("material", "good: passed", "rejected", "defective: found", "missed", "AUROC")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -45,6 +45,9 @@ from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 from anoco_edge.teaching import NewPicture, Teacher
+
+if TYPE_CHECKING:
+    from anoco_edge.results.rows import Row
 
 
 def register(app: typer.Typer) -> None:
@@ -172,27 +175,34 @@ def _chosen(pictures: list[str], results: Path | None, ids: list[int]) -> list[s
 
 
 def _picture_of(results: Path, number: int) -> str:
-    from anoco_edge.sinks.folder import read_results
+    """Return the path of the picture that has this id in a run."""
+    from anoco_edge.results.row_reader import read_results
 
     if not results.is_file():
         raise UsageError(f"there is no {results}", hint="it lies in the --out folder of infer")
     for row in read_results(results):
-        if row["id"] == number:
-            if row.get("error"):
-                raise UsageError(
-                    f"id {number} could not be inspected: {row['error']}",
-                    hint="enrol pictures that can",
-                )
-            if "picture" not in row:
-                raise UsageError(
-                    f"the frame of id {number} was not kept",
-                    hint="run infer with --save all, or enrol the picture itself",
-                )
-            path = results.parent / row["picture"]  # an absolute path stays what it is
-            if not path.is_file():
-                raise UsageError(
-                    f"{path}, the picture of id {number}, is no longer there",
-                    hint="newer overlays replaced it (--keep), or it was moved",
-                )
-            return str(path)
+        if row.id == number:
+            return _kept_picture(results, row)
     raise UsageError(f"{results} has no id {number}", hint="ids are its first column")
+
+
+def _kept_picture(results: Path, row: Row) -> str:
+    """Return the path of the picture of a row, which must still be there."""
+    from anoco_edge.results.rows import FailedRow
+
+    if isinstance(row, FailedRow):
+        raise UsageError(
+            f"id {row.id} could not be inspected: {row.error}", hint="enrol pictures that can"
+        )
+    if row.picture is None:
+        raise UsageError(
+            f"the frame of id {row.id} was not kept",
+            hint="run infer with --save all, or enrol the picture itself",
+        )
+    path = results.parent / row.picture  # an absolute path stays what it is
+    if not path.is_file():
+        raise UsageError(
+            f"{path}, the picture of id {row.id}, is no longer there",
+            hint="newer overlays replaced it (--keep), or it was moved",
+        )
+    return str(path)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from anoco_edge.cli.console import counted, emit_json, note, progress, warn
+from anoco_edge.cli.console import counted, note, out, progress, warn
 from anoco_edge.cli.fleet import Fleet, OnOption, WorkersOption
 from anoco_edge.cli.options import (
     ArenaOption,
@@ -23,25 +24,27 @@ from anoco_edge.cli.options import (
     example,
 )
 from anoco_edge.cli.views.verdicts import (
-    json_line,
+    DetectorRemarks,
+    FrameLines,
+    JsonDocument,
+    ProgressBar,
+    VerdictTable,
+    naming_out_option,
     remark_threshold,
-    remarker,
     say_kept,
-    show_frame,
-    show_rows,
-    show_summary,
-    write_report,
 )
 from anoco_edge.errors import BundleError, PictureError, UsageError
+from anoco_edge.sinks import LIVE_KEEP, OWN_SINKS, SinkRequest
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Detector
     from anoco_edge.drift import DriftWatch
     from anoco_edge.engines import EngineSettings
-    from anoco_edge.results import ResultFolder, Summary
+    from anoco_edge.results import RunSummary, Sink
+    from anoco_edge.sinks.folder import ResultFolder
+    from anoco_edge.sinks.guarded import GuardedSink
     from anoco_edge.sources import Source
 
-LIVE_KEEP = 1000
 EXIT_ANOMALOUS, EXIT_NO_VERDICT = 10, 11
 
 
@@ -70,6 +73,14 @@ def infer(
             "-o",
             help="Folder for results, overlays and report.html. An earlier run in it moves to "
             "runs/0001 there.",
+        ),
+    ] = None,
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=TARGET]",
+            help=f"Another place for the rows: {', '.join(one.usage for one in OWN_SINKS)}, or a "
+            "sink that another package adds. May be given more than once.",
         ),
     ] = None,
     product: ProductOption = None,
@@ -126,15 +137,17 @@ def infer(
 
     Where the product was calibrated with held-out parts, a drift watch compares the scores of good
     parts with theirs and warns when light or camera have moved, wrongly in at most 1 % of
-    undisturbed runs of 10,000 parts. It begins anew with every run.
+    undisturbed runs of 10,000 parts. It starts again with every run.
     """
     from anoco_edge.detector import DetectorConfig
     from anoco_edge.drift import DriftWatch
     from anoco_edge.engines import EngineSettings
-    from anoco_edge.results import ResultFolder
+    from anoco_edge.results import RunInfo
+    from anoco_edge.sinks.folder import ResultFolder
     from anoco_edge.sources import open_source
 
     bundle, pictures = _split(inputs or [], camera)
+    requests = [SinkRequest.parse(text) for text in sink or []]
     if not teach:
         _needs_references(bundle, product, camera)
     settings = EngineSettings(threads=threads, arena=arena, device=device)
@@ -147,26 +160,38 @@ def infer(
                 "--on takes folders of pictures and needs --out",
                 hint="a camera is watched, and taught from, where it is",
             )
+        if requests:
+            raise UsageError(
+                "--sink does not work with --on: workers do not send pictures back",
+                hint="leave one of them out",
+            )
         fleet = Fleet(on, workers, drift, json_)
-        summary = fleet.infer(config, pictures, limit, out_, save, keep or 0, batch)
+        with naming_out_option():
+            summary = fleet.infer(config, pictures, limit, out_, save, keep or 0, batch)
         _leave(summary, False, fail_on_anomaly)
         return
-    # Loaded before a camera runs where that is possible: no frames pass by unseen meanwhile.
+    # The detector is loaded before the camera starts where that is possible, so that no frames
+    # pass by meanwhile.
     early = None if teach else config.detector()
-    with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
+    with (
+        naming_out_option(),
+        open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source,
+    ):
         if teach:
             _teach(bundle, product, source, teach, teach_every, engine, scorer, settings)
         detector = early or config.detector()
+        run = RunInfo.of(detector, f"{detector.bundle.name}: {source.name}", live=source.live)
         folder = None
         if out_ is not None:
             most = keep if keep is not None else (LIVE_KEEP if source.live else 0)
-            folder = ResultFolder(out_, save=save, keep=most, live=source.live)
+            folder = ResultFolder(out_, run, save=save, keep=most)
             say_kept(folder.earlier)
+        guarded = [request.open(run, warn) for request in requests]
         watch = DriftWatch.of(detector.product, detector.threshold) if drift else None
-        summary = _run(detector, source, folder, batch, watch, json_)
-        if folder is not None:
-            _report(folder, detector, summary, watch, f"{detector.bundle.name}: {source.name}")
-    _leave(summary, source.live, fail_on_anomaly)
+        summary = _run(detector, source, folder, guarded, batch, watch, json_)
+        if folder is not None and folder.report is not None:
+            note(f"report: {folder.report}")
+        _leave(summary, source.live, fail_on_anomaly, guarded)
 
 
 def _split(inputs: list[str], camera: str | None) -> tuple[Path, list[str]]:
@@ -234,67 +259,47 @@ def _run(
     detector: Detector,
     source: Source,
     folder: ResultFolder | None,
+    guarded: Sequence[GuardedSink],
     batch: int,
     watch: DriftWatch | None,
     json_: bool,
-) -> Summary:
-    from anoco_edge.cli.views.drift import announcer
+) -> RunSummary:
     from anoco_edge.results import inspect_source
+    from anoco_edge.sinks.drift_announcer import DriftAnnouncer
     from anoco_edge.sinks.service_manager import ServiceManager
 
-    manager = ServiceManager.from_environment() if source.live else ServiceManager()
-    announce, remark = announcer(watch), remarker(detector)
-    kind = detector.threshold_kind
     remark_threshold(detector)
-    rows: list[dict[str, Any]] = []
-    manager.ready(f"watching {source.name} for {detector.product.name}")
-    with progress("inspecting", source.total) as step:
-
-        def on_row(row: dict[str, Any]) -> None:
-            step()
-            announce(row)
-            remark()
-            if row["verdict"] is not None:  # frames that all fail are no sign of life
-                manager.alive()
-            if source.live:
-                show_frame(row, json_)
-            else:
-                rows.append(row)
-
-        summary = inspect_source(detector, source, folder, batch=batch, watch=watch, on_row=on_row)
-    manager.stopping(str(summary.lost or f"{summary.pictures} frames, stopped"))
+    # The folder comes first, because the rows that it returns name the files that it kept.
+    sinks: list[Sink] = [] if folder is None else [folder]
+    sinks += guarded
+    if watch is not None:
+        sinks.append(DriftAnnouncer(watch, note, warn))
+    sinks += [DetectorRemarks(detector), _console(detector.threshold_kind, source.live, json_)]
     if source.live:
-        if json_:
-            json_line(summary.to_dict())
-        else:
-            show_summary(summary, live=source.live, kind=kind)
-    elif json_:
-        emit_json({"summary": summary.to_dict(), "results": rows})
-    else:
-        show_rows(rows, kind)
-        show_summary(summary, live=source.live, kind=kind)
-    return summary
+        manager = ServiceManager.from_environment()
+        manager.ready(f"watching {source.name} for {detector.product.name}")
+        sinks.append(manager)
+    with ProgressBar("inspecting", source.total) as bar:
+        return inspect_source(detector, source, [*sinks, bar], batch=batch, watch=watch)
 
 
-def _report(
-    folder: ResultFolder,
-    detector: Detector,
-    summary: Summary,
-    watch: DriftWatch | None,
-    title: str,
+def _console(kind: str, live: bool, json_: bool) -> Sink:
+    if live and json_:
+        from anoco_edge.sinks.json_lines import JsonLinesStream
+
+        return JsonLinesStream(out.file)
+    if live:
+        return FrameLines(kind)
+    return JsonDocument() if json_ else VerdictTable(kind)
+
+
+def _leave(
+    summary: RunSummary,
+    live: bool,
+    fail_on_anomaly: bool,
+    guarded: Sequence[GuardedSink] = (),
 ) -> None:
-    from anoco_edge.errors import StorageError
-
-    try:
-        report = write_report(folder, detector, summary, watch, title)
-    except StorageError as error:
-        # Where the rows did not fit the report does not either: the first error says it all.
-        summary.lost = summary.lost or error
-    else:
-        note(f"report: {report}")
-
-
-def _leave(summary: Summary, live: bool, fail_on_anomaly: bool) -> None:
+    """End with the exit code that the run deserves."""
     if fail_on_anomaly and summary.anomalous:
         if summary.lost:
             warn(str(summary.lost))
@@ -310,5 +315,8 @@ def _leave(summary: Summary, live: bool, fail_on_anomaly: bool) -> None:
             f"{summary.failed} of {summary.pictures} pictures could not be inspected{which}: "
             f"{summary.first_error}"
         )
+    for sink in guarded:
+        if sink.error is not None:
+            raise sink.error
     if fail_on_anomaly and summary.uncalibrated:
         raise typer.Exit(EXIT_NO_VERDICT)

@@ -129,30 +129,32 @@ def _calibration_effects(change: ProductChange) -> Iterator[Effect]:
 
 
 def _past_effects(teacher: Teacher, change: ProductChange, past: Path) -> Iterator[Effect]:
-    from anoco_edge.sinks.folder import read_results
+    """Score the pictures of a past run with the draft; those that cannot be scored are named."""
+    from anoco_edge.results.row_reader import read_results
+    from anoco_edge.results.rows import FailedRow
 
     if not past.is_file():
         raise UsageError(f"there is no {past}", hint="it lies in the --out folder of infer")
-    assert change.draft is not None
+    if change.draft is None:
+        raise UsageError("a change that was made cannot be previewed", hint="make it a dry run")
     judge = teacher.judge(change.draft)
     left_out: Counter[str] = Counter()
     for row in read_results(past):
-        if row.get("error"):
+        if isinstance(row, FailedRow):
             continue
-        if row.get("product") != change.product.name:
+        if row.product != change.product.name:
             left_out["of another product"] += 1
             continue
-        if not {"picture", "source", "score", "verdict"} <= row.keys():
+        if row.picture is None:
             left_out["not kept (infer --save all keeps them)"] += 1
             continue
-        path = past.parent / row["picture"]  # an absolute path stays what it is
+        path = past.parent / row.picture  # an absolute path stays what it is
         try:
             score, verdict = judge(read_picture(path), str(path))
         except AnocoError as error:
-            warn(f"id {row['id']} is left out: {error}")
+            warn(f"id {row.id} is left out: {error}")
             continue
-        name = Path(row["source"]).name
-        yield Effect(name, "past", row["score"], score, row["verdict"], verdict)
+        yield Effect(Path(row.source).name, "past", row.score, score, row.verdict, verdict)
     for why, count in left_out.items():
         warn(f"left out of {past}: {count} {why}")
 
