@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from anoco_edge.cli.commands import doctor as doctor_command
 from anoco_edge.diagnostics import doctor
 from anoco_edge.diagnostics.doctor import Finding
+from anoco_edge.engines import openvino, ort
 from anoco_edge.errors import EnvironmentMissingError, SourceError
 
 
@@ -109,9 +111,9 @@ def test_openvino_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_openvino_that_computes_nonsense_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = doctor._small_feeds()
-    swapped = {**real, "reference_units": real["reference_units"][::-1].copy()}
-    monkeypatch.setattr(doctor, "_small_feeds", lambda: swapped)
+    wrong = {"x": np.array([1.0, 1.0], np.float32)}
+    for engine in (ort, openvino):
+        monkeypatch.setattr(engine, "probe_input", lambda: wrong)
     found = named(list(doctor.engine_findings()), "engines")
     assert {found["onnxruntime"].state, found["openvino"].state} == {"broken"}
     assert found["openvino"].help
@@ -138,8 +140,8 @@ def test_builders_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lean:
         __version__ = "10.3"
 
-    def load_module(flavour: str) -> Any:
-        return Rtx if flavour == "tensorrt-rtx" else Lean
+    def load_module(plan_engine: str) -> Any:
+        return Rtx if plan_engine == "tensorrt-rtx" else Lean
 
     monkeypatch.setattr("anoco_edge.plans.tensorrt_modules.load_module", load_module)
     found = named(list(doctor.builder_findings()), "builders")
@@ -186,8 +188,6 @@ def test_a_camera_that_does_not_answer() -> None:
 
 
 def test_cameras_that_answer_or_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    import numpy as np
-
     from anoco_edge.sources import Frame
 
     class Camera(list[Frame]):

@@ -134,7 +134,7 @@ def eval_(
     be measured are named and left out, and the command then ends with exit code 1.
     """
     try:
-        from anoco_edge.cli.eval_fleet import EngineChoice, Spread
+        from anoco_edge.cli.eval_fleet import EngineSelection, Spread
         from anoco_edge_calibration.eval_report import write_eval_report
         from anoco_edge_calibration.evaluation import Plan, evaluate
         from anoco_edge_calibration.gallery import Gallery
@@ -183,7 +183,7 @@ def eval_(
             result, worst = evaluate(plan, contest, step, gallery.look), gallery.worst
     else:
         kept = None if folder is None else str(folder.absolute())
-        choice = EngineChoice(engine, device, threads, kept)
+        choice = EngineSelection(engine, device, threads, kept)
         spread = Spread(on, workers, plan, contest, choice, out_)
         result, worst = spread.run(runner.use)
     if paper:
