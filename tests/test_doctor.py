@@ -196,24 +196,25 @@ def test_cameras_that_answer_or_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def __exit__(self, *_: object) -> None: ...
 
-    def open_camera(device: str, *, limit: int, timeout: float) -> Camera:
+    def open_source(inputs: list[str], *, camera: str, limit: int, timeout: float) -> Camera:
+        device = camera
         if device == "/dev/video1":
             raise SourceError("it stopped", hint="plug it in again")
         return Camera([Frame(device, 0, np.zeros((48, 64, 3), np.uint8), None, 1.0, 0.0)])
 
-    monkeypatch.setattr(doctor.stream, "open_camera", open_camera)
+    monkeypatch.setattr(doctor, "open_source", open_source)
     good, bad = doctor.camera_findings(["/dev/video0", "/dev/video1"])
     assert (good.state, good.detail) == ("ok", "answers with 64x48")
     assert (bad.state, bad.detail, bad.help) == ("broken", "it stopped", "plug it in again")
 
 
 def test_gstreamer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.stream, "has_gstreamer", lambda: False)
+    monkeypatch.setattr(doctor.cameras, "has_gstreamer", lambda: False)
     found = named(list(doctor.video_findings()), "video")
     assert found["OpenCV"].state == "ok"
     assert found["GStreamer"].state == "absent"
     assert "JetPack" in found["GStreamer"].help
-    monkeypatch.setattr(doctor.stream, "has_gstreamer", lambda: True)
+    monkeypatch.setattr(doctor.cameras, "has_gstreamer", lambda: True)
     assert named(list(doctor.video_findings()), "video")["GStreamer"].state == "ok"
 
 

@@ -18,6 +18,7 @@ OPTIONS = {
     "bank_dtype": "--bank-dtype",
     "batch": "--batch",
     "calibration": "--calib",
+    "camera": "--camera",
     "categories": "--categories",
     "device": "--device",
     "engine": "--engine",

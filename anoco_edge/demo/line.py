@@ -17,7 +17,7 @@ from anoco_edge.reporting.overlay import heat
 from anoco_edge.results import ResultFolder, inspect_source
 from anoco_edge.sinks.folder import Row
 from anoco_edge.sources import Frame
-from anoco_edge.sources.base import Closing
+from anoco_edge.sources.base import Closeable
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.teaching import NewPicture, Teacher
 
@@ -117,12 +117,11 @@ def _cell(detector: Detector, part: Part, row: Row) -> Cell:
     )
 
 
-class SimulatedCamera(Closing):
+class SimulatedCamera(Closeable):
     """A Source whose frames are rendered parts."""
 
     live = False
     skipped = 0
-    ignored = 0
 
     def __init__(self, material: str, parts: Sequence[Part]) -> None:
         self.name = f"simulated camera, {material}"

@@ -29,7 +29,7 @@ from anoco_edge.machine import cache_folder, cores, cpu_model, package_version, 
 from anoco_edge.plugins import Registry
 from anoco_edge.scoring import SCORERS, ScorerSpec, score_patches
 from anoco_edge.scoring.onnx_session import load_onnxruntime
-from anoco_edge.sources import stream
+from anoco_edge.sources import SOURCES, SourceSpec, cameras, open_source
 from anoco_edge.sources.av_reader import load_av
 from anoco_edge.sources.cv2_reader import load_cv2
 
@@ -105,7 +105,8 @@ def examine(*, cameras: bool = True) -> list[Finding]:
     findings = [*machine_findings(), *package_findings()]
     findings += [*engine_findings(), *builder_findings(), *provider_findings()]
     findings += [*scorer_findings(), *runtime_findings()]
-    return [*findings, *video_findings(), *camera_findings(try_them=cameras)]
+    findings += [*source_findings(), *video_findings()]
+    return [*findings, *camera_findings(try_them=cameras)]
 
 
 def usable(findings: Sequence[Finding]) -> bool:
@@ -218,6 +219,19 @@ def provider_findings() -> Iterator[Finding]:
         )
 
 
+def source_findings() -> Iterator[Finding]:
+    """Look whether the packages that each source of the table needs are installed."""
+    for spec in SOURCES:
+        yield _try("sources", spec.name, partial(_describe_source, spec))
+    yield from _broken_entries(SOURCES, "sources")
+
+
+def _describe_source(spec: SourceSpec) -> str:
+    if package := spec.missing_package():
+        raise spec.missing_error(package)
+    return f"reads {spec.accepts or 'what it is made for'}"
+
+
 def video_findings() -> Iterator[Finding]:
     """Look for PyAV and OpenCV, and whether that has GStreamer, which CSI cameras need."""
     try:
@@ -228,7 +242,7 @@ def video_findings() -> Iterator[Finding]:
         yield Finding("video", "PyAV", "ok", f"{av.__version__}, FFmpeg {av.ffmpeg_version_info}")
     try:
         cv2 = load_cv2()
-        gstreamer = stream.has_gstreamer()
+        gstreamer = cameras.has_gstreamer()
     except AnocoError as error:
         yield _failed("video", "OpenCV", error)
         return
@@ -249,7 +263,7 @@ def camera_findings(
     devices: Sequence[str] | None = None, *, try_them: bool = True
 ) -> Iterator[Finding]:
     """List the cameras that Linux shows, and try which of them give a picture."""
-    devices = stream.camera_devices() if devices is None else devices
+    devices = cameras.camera_devices() if devices is None else devices
     if not devices:
         yield Finding(
             "cameras", "none", "absent", "there is no /dev/video*", "plug a camera in to use one"
@@ -262,7 +276,7 @@ def camera_findings(
 
 
 def _one_frame(device: str) -> str:
-    with stream.open_camera(device, limit=1, timeout=_CAMERA_SECONDS) as camera:
+    with open_source([], camera=device, limit=1, timeout=_CAMERA_SECONDS) as camera:
         for frame in camera:
             if frame.error is not None:
                 raise frame.error

@@ -17,12 +17,12 @@ from typing import Any
 from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.results.atomic_lines import WholeLines
 from anoco_edge.sinks.folder import writing_results
-from anoco_edge.sources.base import Closing
+from anoco_edge.sources.base import Closeable
 
 NAME = "unfinished.jsonl"  # sources/files.py knows it too
 
 
-class Journal(Closing):
+class Journal(Closeable):
     """The results of tasks, by number; use it in a `with`.
 
     >>> import tempfile
