@@ -80,7 +80,7 @@ class OpenVinoEngine:
                 hint="the bundle is damaged, or made for a newer version",
             ) from None
 
-    def _compile(self, core: Any, graph: bytes | Path, how: dict[str, Any]) -> Any:
+    def _compile(self, core: Any, graph: bytes | Path, how: dict[str, str | int]) -> Any:
         contract = self._bundle.manifest.input
         model = core.read_model(graph)
         model.reshape({"pixels": [1, contract.height, contract.width, 3]})
@@ -167,13 +167,13 @@ def pick_device(wanted: str, found: Sequence[str]) -> str:
     )
 
 
-def options(device: str, threads: int = 0, cache: Path | None = None) -> dict[str, Any]:
+def options(device: str, threads: int = 0, cache: Path | None = None) -> dict[str, str | int]:
     """Options to compile with: float32 if the device has it, and the shortest time for a picture.
 
     >>> options("CPU")["INFERENCE_PRECISION_HINT"]
     'f32'
     """
-    chosen: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+    chosen: dict[str, str | int] = {"PERFORMANCE_HINT": "LATENCY"}
     if not device.startswith("NPU"):
         # By default it rounds to bf16 or f16 where the device can, which changes the features.
         chosen["INFERENCE_PRECISION_HINT"] = "f32"

@@ -8,13 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypedDict, TypeGuard
 
 import numpy as np
 
 from anoco_edge.errors import UsageError
 
 _TYPES = ("float32", "float16", "uint8")
+
+
+class CudaArrayInterface(TypedDict, total=False):
+    """The CUDA array interface, version 3; `strides` is None for an array without gaps."""
+
+    version: int
+    shape: tuple[int, ...]
+    typestr: str
+    data: tuple[int, bool]
+    strides: tuple[int, ...] | None
+    stream: int | None
+    mask: object
 
 
 @dataclass(frozen=True)
@@ -37,7 +49,7 @@ class DeviceArray:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def __cuda_array_interface__(self) -> CudaArrayInterface:
         return {
             "version": 3,
             "shape": self.shape,
@@ -71,7 +83,7 @@ class OnDevice(Protocol):
     """An array of any library that describes itself by this interface."""
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __cuda_array_interface__(self) -> CudaArrayInterface: ...
 
 
 def on_device(value: object) -> TypeGuard[OnDevice]:

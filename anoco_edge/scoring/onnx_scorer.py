@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
@@ -169,7 +170,7 @@ class OnnxScorer:
         )
 
 
-def _run(session: Any, outputs: list[str] | None, inputs: dict[str, Any]) -> list[Any]:
+def _run(session: Any, outputs: list[str] | None, inputs: Mapping[str, NDArray[Any]]) -> list[Any]:
     try:
         found: list[Any] = session.run(outputs, inputs)
     except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)

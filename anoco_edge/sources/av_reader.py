@@ -35,7 +35,7 @@ from anoco_edge.sources.reader import ReaderFrame, StreamEndedError
 _TRANSPORT = "ANOCO_EDGE_RTSP_TRANSPORT"
 _TRANSPORTS = ("tcp", "udp", "udp_multicast", "http", "https")
 # Messages below the level of errors which say that a frame is not whole.
-_TELLING = re.compile(
+_DAMAGE_MESSAGES = re.compile(
     r"missed \d+ packets|dropping old packet|corrupt|concealing|Frame num gap|Error parsing NAL"
     r"|truncat",
     re.IGNORECASE,
@@ -144,7 +144,7 @@ class AvReader:
 
     def _advance(self) -> None:
         """Read one packet and decode it."""
-        with _messages(self._av) as told:
+        with _messages(self._av) as messages:
             try:
                 packet = next(self._packets)
             except StopIteration:
@@ -159,7 +159,11 @@ class AvReader:
             self._decode(None, False, captured)
             return
         self._begun = self._begun or packet.is_keyframe
-        damaged = packet.is_corrupt or _tells(self._av, told) or self._nal_check.broken(packet)
+        damaged = (
+            packet.is_corrupt
+            or _reports_damage(self._av, messages)
+            or self._nal_check.broken(packet)
+        )
         if self._jpeg:
             self._ready.append(partial(_decoded_jpeg, packet, damaged, captured))
         else:
@@ -170,13 +174,13 @@ class AvReader:
         frames = []
         if packet is not None:
             packet.opaque = self._sent
-        with _messages(self._av) as told:
+        with _messages(self._av) as messages:
             try:
                 frames = self._context.decode(packet)
             except self._av.FFmpegError:
                 damaged = True
         if packet is not None:
-            self._doubt(packet, damaged or _tells(self._av, told))
+            self._doubt(packet, damaged or _reports_damage(self._av, messages))
             self._sent += 1
         took = (time.monotonic() - captured) / max(1, len(frames))
         numbers = [self._sent - 1 if one.opaque is None else int(one.opaque) for one in frames]
@@ -364,9 +368,11 @@ def _messages(av: Any) -> Iterator[list[tuple[int, str, str]]]:
         yield messages
 
 
-def _tells(av: Any, told: list[tuple[int, str, str]]) -> bool:
+def _reports_damage(av: Any, messages: list[tuple[int, str, str]]) -> bool:
     """Whether a message says that something is not whole."""
-    return any(level <= av.logging.ERROR or _TELLING.search(text) for level, _, text in told)
+    return any(
+        level <= av.logging.ERROR or _DAMAGE_MESSAGES.search(text) for level, _, text in messages
+    )
 
 
 def _words(av: Any, exc: Exception) -> str:
