@@ -57,7 +57,8 @@ class EngineSpec(Spec):
         if trial is not None:
             return str(trial(self.name))
         if reason := self.why_not(self.name):
-            raise EnvironmentMissingError(reason)
+            needs = self.needs or "more, as the package that brings it says"
+            raise EnvironmentMissingError(reason, hint=f"it needs {needs}")
         return "is installed"
 
 
