@@ -57,6 +57,7 @@ MODULES = {
     "anoco_edge.service_manager": "anoco_edge.sinks.service_manager",
     "anoco_edge.sources.address": "anoco_edge.text.address",
     "anoco_edge.sources.closing": "anoco_edge.sources.base",
+    "anoco_edge.sources.stream": "anoco_edge.sources.live",
     "anoco_edge.teaching.banks": "anoco_edge.teaching.bank_builder",
     "anoco_edge.teaching.examiner": "anoco_edge.teaching.draft_scorer",
     "anoco_edge.teaching.held_out": "anoco_edge.teaching.calibration_set",
@@ -69,6 +70,21 @@ MODULES = {
 }
 # By the module as it was called then: the old name, and where it is now.
 NAMES = {
+    "anoco_edge.bench": {
+        "Summary": "anoco_edge.diagnostics.bench.statistics:LatencySummary",
+        "summarise": "anoco_edge.diagnostics.bench.statistics:summarize",
+    },
+    "anoco_edge.bench.features": {
+        "MADE_UP": "anoco_edge.diagnostics.bench.features:SYNTHETIC",
+        "Source": "anoco_edge.diagnostics.bench.features:FeatureSource",
+    },
+    "anoco_edge.bench.statistics": {
+        "Summary": "anoco_edge.diagnostics.bench.statistics:LatencySummary",
+        "summarise": "anoco_edge.diagnostics.bench.statistics:summarize",
+    },
+    "anoco_edge.bench.tables": {
+        "scoring_matches": "anoco_edge.diagnostics.bench.tables:scoring_tables",
+    },
     "anoco_edge.bundle.checksum": {
         "sha256_file": "anoco_edge.storage.hashes:sha256_file",
         "sha256_stream": "anoco_edge.storage.hashes:sha256_stream",
@@ -85,6 +101,20 @@ NAMES = {
     "anoco_edge.canvas": {"Canvas": "anoco_edge.pipeline.tiling:Tiling"},
     "anoco_edge.coreset": {"Chosen": "anoco_edge.teaching.coreset:CoresetSelection"},
     "anoco_edge.detector": {"Opening": "anoco_edge.detector:DetectorConfig"},
+    "anoco_edge.device_report": {
+        "Report": "anoco_edge.diagnostics.device_report.report:DeviceReport",
+        "Request": "anoco_edge.diagnostics.device_report.measuring:ReportRequest",
+        "read_report": "anoco_edge.diagnostics.device_report.report:read_device_report",
+        "write_report": "anoco_edge.diagnostics.device_report.report:write_device_report",
+    },
+    "anoco_edge.engines": {
+        name: f"anoco_edge.engines.base:{name}"
+        for name in ("check_features", "check_shape", "engine_failed")
+    },
+    "anoco_edge.engines.launching": {
+        "Launches": "anoco_edge.engines.cuda_graphs:GraphLauncher",
+        "MOST_SIZES": "anoco_edge.engines.cuda_graphs:MAX_GRAPHS",
+    },
     "anoco_edge.energy": {"Seen": "anoco_edge.pipeline.energy:PatchFeatures"},
     "anoco_edge.geometry": {"Geometry": "anoco_edge.pipeline.patch_mask:PatchMask"},
     "anoco_edge.inspection": {"Witness": "anoco_edge.pipeline.inspection:EvidenceSource"},
@@ -93,6 +123,17 @@ NAMES = {
         "Judgement": "anoco_edge.pipeline.postprocess:PostProcessor",
     },
     "anoco_edge.native.road": {"NativeRoad": "anoco_edge.pipeline.native:NativePipeline"},
+    "anoco_edge.plans.ahead": {
+        "Ahead": "anoco_edge.plans.build:BuildOutcome",
+        "build_ahead": "anoco_edge.plans.build:build_bundle_plan",
+        "default_flavour": "anoco_edge.plans.build:default_plan_engine",
+    },
+    "anoco_edge.plans.builder": {"refusal": "anoco_edge.plans.tensorrt_builder:plan_error"},
+    "anoco_edge.plans.flavours": {
+        "FLAVOURS": "anoco_edge.plans.tensorrt_modules:PLAN_ENGINES",
+        "Flavour": "anoco_edge.plans.tensorrt_modules:PlanEngine",
+        "Refusals": "anoco_edge.plans.tensorrt_modules:ErrorLog",
+    },
     "anoco_edge.preprocess": {
         "inspected_patches": "anoco_edge.pipeline.patch_mask:inspected_patches",
         "inspected_pixels": "anoco_edge.pipeline.patch_mask:inspected_pixels",
@@ -102,6 +143,19 @@ NAMES = {
         "Road": "anoco_edge.pipeline.base:Pipeline",
         "Subject": "anoco_edge.pipeline.base:ProductSnapshot",
         "open_road": "anoco_edge.pipeline.base:open_pipeline",
+    },
+    "anoco_edge.scoring.cuda": {"Described": "anoco_edge.scoring.cuda:CudaDeviceInfo"},
+    "anoco_edge.selftest": {"measure": "anoco_edge.engines.selftest:measure_parity"},
+    "anoco_edge.sources.closing": {"Closing": "anoco_edge.sources.base:Closeable"},
+    "anoco_edge.sources.multipart": {"MOST_BYTES": "anoco_edge.sources.multipart:MAX_BYTES"},
+    "anoco_edge.sources.reader": {
+        "OneSize": "anoco_edge.sources.reader:FrameSizeCheck",
+        "Received": "anoco_edge.sources.reader:ReaderFrame",
+    },
+    "anoco_edge.sources.stream": {
+        "camera_devices": "anoco_edge.sources.cameras:camera_devices",
+        "has_gstreamer": "anoco_edge.sources.cameras:has_gstreamer",
+        "open_video": "anoco_edge.sources.files:open_video",
     },
     "anoco_edge.teaching": {"Taught": "anoco_edge.teaching.teacher:ProductChange"},
     "anoco_edge.teaching.teacher": {"Taught": "anoco_edge.teaching.teacher:ProductChange"},
@@ -142,7 +196,7 @@ class _MovedFinder:
     ) -> ModuleSpec | None:
         if not fullname.startswith("anoco_edge"):
             return None
-        if fullname in NAMES and fullname not in MODULES:
+        if fullname in NAMES and new_path(fullname) is None:
             spec = PathFinder.find_spec(fullname, path, target)
             if spec is not None and spec.loader is not None:
                 wrapped: Any = _WithOldNames(spec.loader)

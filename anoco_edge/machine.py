@@ -9,6 +9,7 @@ import resource
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TypedDict
 
 from anoco_edge import __version__
 
@@ -86,7 +87,16 @@ def package_version(package: str) -> str | None:
         return None
 
 
-def machine() -> dict[str, str | int | float]:
+class MachineFacts(TypedDict):
+    """What figures depend on of the machine that they were measured on."""
+
+    cpu: str
+    machine: str
+    cores: int
+    memory_mb: int
+
+
+def machine() -> MachineFacts:
     """Processor, cores and memory, for the settings of a report.
 
     >>> sorted(machine())

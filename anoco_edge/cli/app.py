@@ -26,7 +26,7 @@ from anoco_edge.cli.commands import (
     references,
 )
 from anoco_edge.cli.commands import eval as eval_
-from anoco_edge.cli.options import check_number
+from anoco_edge.cli.options import check_number, fill_in_help
 from anoco_edge.text.plain_text import plain_text
 
 
@@ -46,6 +46,7 @@ class _Commands(TyperGroup):
         command = super().get_command(ctx, cmd_name)
         if command is not None and not isinstance(command, _Commands):
             command.invoke = partial(_with_checked_numbers, type(command).invoke, command)  # type: ignore[method-assign]
+            command.format_help = partial(_with_names, type(command).format_help, command)  # type: ignore[method-assign]
         return command
 
 
@@ -55,6 +56,11 @@ def _with_checked_numbers(invoke: Callable[[Any, Any], Any], command: Any, ctx: 
         for number in value if isinstance(value, list | tuple) else [value]:
             check_number(number, option.opts[0])
     return invoke(command, ctx)
+
+
+def _with_names(format_help: Callable[..., None], command: Any, *arguments: Any) -> None:
+    fill_in_help(command)
+    format_help(command, *arguments)
 
 
 @contextmanager

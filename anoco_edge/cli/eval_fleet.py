@@ -11,7 +11,8 @@ import typer
 
 from anoco_edge.cli.console import counted, note, warn
 from anoco_edge.cli.eval_bundle import open_cached_engine
-from anoco_edge.cli.fleet import fleet_progress, needs_gpu
+from anoco_edge.cli.fleet import fleet_progress
+from anoco_edge.engines import needs_gpu
 from anoco_edge.fleet.cluster import check_address, open_cluster
 from anoco_edge.fleet.journal import NAME, Journal, fingerprint
 from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class EngineChoice:
+class EngineSelection:
     """How a worker opens its own engine."""
 
     name: str
@@ -44,7 +45,7 @@ class Measurer:
     """What a worker does: measures the unit of each task."""
 
     def __init__(
-        self, setup: EvaluationSetup, engine: EngineChoice, shots: list[Any], categories: int
+        self, setup: EvaluationSetup, engine: EngineSelection, shots: list[Any], categories: int
     ) -> None:
         self._engine = engine.open(setup)
         self._setup = replace(setup, engine=self._engine)
@@ -84,7 +85,7 @@ class Spread:
     workers: int
     plan: EvaluationPlan
     setup: EvaluationSetup
-    engine: EngineChoice
+    engine: EngineSelection
     out: Path
 
     def run(self, use: CacheUse) -> tuple[Evaluation, dict[str, CategoryGallery]]:

@@ -133,6 +133,7 @@ class Fleet:
         return summary
 
     def _work(self, run: FleetRun, journal: Journal) -> None:
+        from anoco_edge.engines import needs_gpu
         from anoco_edge.fleet.cluster import open_cluster
         from anoco_edge.fleet.inspecting import inspect_on, pictures_in
 
@@ -169,15 +170,6 @@ class _TableRows:
             self._announcer.announce(row)
         if self._few or (row.verdict != "good" and len(self.kept) < KEPT_ROWS):
             self.kept.append(row)
-
-
-def needs_gpu(engine: str) -> bool:
-    """Whether a worker with this engine takes a GPU of the cluster.
-
-    >>> needs_gpu("tensorrt"), needs_gpu("onnxruntime-cuda"), needs_gpu("auto")
-    (True, True, False)
-    """
-    return "tensorrt" in engine or "cuda" in engine
 
 
 def _emit(summary: RunSummary, results: Path) -> None:

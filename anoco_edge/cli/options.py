@@ -1,9 +1,14 @@
-"""Options that several commands share, and how their texts are read."""
+"""Options that several commands share, and how their texts are read.
+
+Help texts name what a table holds as {engines}, {scorers} or {devices}; `fill_in_help` completes
+them when a help page is shown, because reading the tables takes a moment.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,13 +23,11 @@ ProductOption = Annotated[
 EngineOption = Annotated[
     str,
     typer.Option(
-        help="What runs the backbone: auto, onnxruntime[-cuda,-tensorrt], openvino, tensorrt[-rtx]."
+        help="What runs the backbone: auto, {engines}.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="With openvino: CPU, GPU, NPU or AUTO.")]
-ScorerOption = Annotated[
-    str, typer.Option(help="What scores: auto, native, cuda, onnx, reference.")
-]
+DeviceOption = Annotated[str, typer.Option(help="Where the engine runs, with {devices}.")]
+ScorerOption = Annotated[str, typer.Option(help="What scores: auto, {scorers}.")]
 RuntimeOption = Annotated[
     Literal["python", "native"],
     typer.Option(help="What inspects: Python, or libanoco_edge (with openvino or tensorrt)."),
@@ -34,6 +37,54 @@ ArenaOption = Annotated[
     bool, typer.Option("--arena/--no-arena", help="Keep memory between frames (faster, larger).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+def engine_names() -> str:
+    """List the engines for a help text.
+
+    >>> "openvino" in engine_names()
+    True
+    """
+    from anoco_edge.engines import ENGINES
+
+    return ", ".join(ENGINES.names())
+
+
+def scorer_names() -> str:
+    """List the scorers for a help text, the fastest first.
+
+    >>> scorer_names().split(", ")[:2]
+    ['cuda', 'native']
+    """
+    from anoco_edge.scoring import SCORERS
+
+    return ", ".join(spec.name for spec in SCORERS.by_rank())
+
+
+def device_names() -> str:
+    """List the devices of each engine that has some, for a help text.
+
+    >>> device_names().startswith("openvino: CPU, GPU")
+    True
+    """
+    from anoco_edge.engines import ENGINES
+
+    return "; ".join(f"{spec.name}: {', '.join(spec.devices)}" for spec in ENGINES if spec.devices)
+
+
+_TABLES: dict[str, Callable[[], str]] = {
+    "{engines}": engine_names,
+    "{scorers}": scorer_names,
+    "{devices}": device_names,
+}
+
+
+def fill_in_help(command: Any) -> None:
+    """Complete the help texts of a command's options with the names that the tables hold."""
+    for option in command.params:
+        for mark, names in _TABLES.items():
+            if mark in (getattr(option, "help", None) or ""):
+                option.help = option.help.replace(mark, names())
 
 
 def example(text: str) -> str:

@@ -20,7 +20,7 @@ from anoco_edge.results import RunInfo, RunSummary, Sink, inspect_source
 from anoco_edge.results.overlay import Overlay
 from anoco_edge.results.rows import FailedRow, ResultRow, Row
 from anoco_edge.sinks.folder import ResultFolder
-from anoco_edge.sources.base import Closing
+from anoco_edge.sources.base import Closeable
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.teaching import NewPicture, Teacher
 
@@ -131,12 +131,11 @@ def _cell(detector: Detector, part: Part, row: ResultRow) -> Cell:
     )
 
 
-class SimulatedCamera(Closing):
+class SimulatedCamera(Closeable):
     """A source whose frames are rendered parts."""
 
     live = False
     skipped = 0
-    ignored = 0
 
     def __init__(self, material: str, parts: Sequence[Part]) -> None:
         self.name = f"simulated camera, {material}"

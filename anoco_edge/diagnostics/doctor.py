@@ -1,7 +1,8 @@
-"""What works on this machine, what does not, why, and the command that helps.
+"""Finds out what works on this machine, what does not and why, and which command helps.
 
-Installed packages are looked up without importing them; engines, scorers, execution providers
-and cameras are really tried, because being installed says little.
+Installed packages are looked up without importing them. Engines, scorers, execution providers and
+cameras are really tried, because it says little that something is installed. Engines, scorers and
+sources are those of the tables, so what another package adds is examined as well.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from anoco_edge import __version__
-from anoco_edge.engines import ENGINES
-from anoco_edge.errors import AnocoError, EnvironmentMissingError, missing
+from anoco_edge.engines import ENGINES, EngineSpec
+from anoco_edge.engines.probe_graph import PROBE_GRAPH
+from anoco_edge.errors import AnocoError, EnvironmentMissingError
 from anoco_edge.machine import cache_folder, cores, cpu_model, package_version, total_memory_mb
-from anoco_edge.scoring import SCORERS, score_patches
-from anoco_edge.scoring.onnx_scorer import scoring_model
-from anoco_edge.sources import stream
+from anoco_edge.plugins import Registry
+from anoco_edge.scoring import SCORERS, ScorerSpec, score_patches
+from anoco_edge.scoring.onnx_session import load_onnxruntime
+from anoco_edge.sources import SOURCES, SourceSpec, cameras, open_source
 from anoco_edge.sources.av_reader import load_av
 from anoco_edge.sources.cv2_reader import load_cv2
 
 if TYPE_CHECKING:
-    from anoco_edge.plans.tensorrt_modules import Flavour
+    from anoco_edge.plans.tensorrt_modules import PlanEngine
 
 State = Literal["ok", "missing", "broken", "absent"]
 _CAMERA_SECONDS = 5.0
@@ -41,7 +44,8 @@ _CAMERA_SECONDS = 5.0
 class Finding:
     """One line of the report.
 
-    `missing` can be installed, `broken` is there and fails, `absent` is not there and need not be.
+    The state `missing` means that something can be installed, `broken` that it is there and fails,
+    and `absent` that it is not there and need not be.
     """
 
     group: str
@@ -53,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Package:
-    """Import name, names of distributions that bring it, and what it is for."""
+    """A package: its import name, the distributions that install it, and what it is for."""
 
     module: str
     distributions: tuple[str, ...]
@@ -63,6 +67,7 @@ class _Package:
 
     @property
     def help(self) -> str:
+        """The command that installs it; empty if there is none."""
         return f"pip install 'anoco-edge[{self.extra}]'" if self.extra else ""
 
 
@@ -81,7 +86,7 @@ _PACKAGES = (
     _Package("torch", ("torch",), "to export", "export", needed=False),
     _Package("timm", ("timm",), "to export", "export", needed=False),
     _Package("onnx", ("onnx",), "to export", "export", needed=False),
-    _Package("ray", ("ray",), "many workers: infer --on, eval --on", "fleet", needed=False),
+    _Package("ray", ("ray",), "many workers, on this machine or a cluster", "fleet", needed=False),
     _Package("faiss", ("faiss-cpu", "faiss-gpu"), "a rival in bench", "rivals", needed=False),
     _Package("tensorrt", ("tensorrt",), "comes with JetPack", needed=False),
     _Package("tensorrt_rtx", ("tensorrt-rtx-cu13",), "plans for RTX", "rtx", needed=False),
@@ -92,7 +97,7 @@ _PACKAGES = (
 
 
 def examine(*, cameras: bool = True) -> list[Finding]:
-    """Every finding, group by group; `cameras` opens each one for a moment.
+    """Examine everything, group by group; `cameras` opens each camera for a moment.
 
     >>> examine(cameras=False)[0].name
     'processor'
@@ -100,11 +105,12 @@ def examine(*, cameras: bool = True) -> list[Finding]:
     findings = [*machine_findings(), *package_findings()]
     findings += [*engine_findings(), *builder_findings(), *provider_findings()]
     findings += [*scorer_findings(), *runtime_findings()]
-    return [*findings, *video_findings(), *camera_findings(try_them=cameras)]
+    findings += [*source_findings(), *video_findings()]
+    return [*findings, *camera_findings(try_them=cameras)]
 
 
 def usable(findings: Sequence[Finding]) -> bool:
-    """Whether parts can be inspected here: one engine and one scorer work.
+    """Whether parts can be inspected here, which takes one engine and one scorer that work.
 
     >>> usable([Finding("engines", "onnxruntime", "ok")])
     False
@@ -114,7 +120,7 @@ def usable(findings: Sequence[Finding]) -> bool:
 
 
 def machine_findings() -> Iterator[Finding]:
-    """Processor, memory, Python, and the place for results bound to this machine."""
+    """Examine the processor, the memory, Python and the folder of the cache."""
     group = "machine"
     yield Finding(group, "processor", "ok", f"{cpu_model()} ({platform.machine()})")
     yield Finding(group, "cores", "ok", f"{cores()} usable")
@@ -136,7 +142,7 @@ def machine_findings() -> Iterator[Finding]:
 
 
 def package_findings(packages: Sequence[_Package] = _PACKAGES) -> Iterator[Finding]:
-    """What is installed, found without importing it."""
+    """Look up which packages are installed, without importing them."""
     for package in packages:
         if find_spec(package.module) is None:
             state: State = "missing" if package.needed else "absent"
@@ -148,55 +154,63 @@ def package_findings(packages: Sequence[_Package] = _PACKAGES) -> Iterator[Findi
 
 
 def engine_findings() -> Iterator[Finding]:
-    """Engines, tried with a small graph; those that run plans say why they cannot."""
-    from anoco_edge.engines import ort_gpu
-    from anoco_edge.engines.tensorrt import why_not
+    """Try every engine of the table; those that need a GPU say why they cannot run."""
+    for spec in ENGINES:
+        yield _engine_finding(spec)
+    yield from _broken_entries(ENGINES, "engines")
 
-    for name in ENGINES:
-        if name == "onnxruntime":
-            yield _try("engines", name, _run_small_graph)
-        elif name == "openvino":
-            yield _optional(_try("engines", name, _run_openvino))
-        elif name in ort_gpu.NAMES:
-            reason = ort_gpu.why_not(name)
-            yield Finding("engines", name, "absent" if reason else "ok", reason or "starts")
-        elif reason := why_not(name):
-            yield Finding("engines", name, "absent", reason)
-        else:
-            yield Finding("engines", name, "ok", "runs plans, made with: anoco-edge build BUNDLE")
+
+def _engine_finding(spec: EngineSpec) -> Finding:
+    if spec.gpu and (reason := spec.why_not(spec.name)):
+        return Finding("engines", spec.name, "absent", reason)
+    found = _try("engines", spec.name, spec.try_out)
+    return _optional(found) if spec.optional else found
 
 
 def builder_findings() -> Iterator[Finding]:
-    """What can build plans here; TensorRT-RTX needs no GPU for that."""
-    from anoco_edge.plans.tensorrt_modules import FLAVOURS
+    """Try what builds plans; TensorRT-RTX needs no GPU for that."""
+    from anoco_edge.plans.tensorrt_modules import PLAN_ENGINES
 
-    for name in FLAVOURS:
+    for name in PLAN_ENGINES:
         yield _optional(_try("builders", name, partial(_make_builder, name)))
 
 
 def scorer_findings() -> Iterator[Finding]:
-    """Scorers, each tried with three patches and held against what they must give."""
-    for name in SCORERS:
-        reason = _no_cuda() if name == "cuda" else None
-        if reason is not None:
-            yield Finding("scorers", name, "absent", reason)
-            continue
-        found = _try("scorers", name, partial(_score_three, name))
-        yield _optional(found) if name in ("native", "cuda") else found
+    """Try every scorer of the table with three patches, and compare with the reference."""
+    for spec in SCORERS:
+        yield _scorer_finding(spec)
+    yield from _broken_entries(SCORERS, "scorers")
+
+
+def _scorer_finding(spec: ScorerSpec) -> Finding:
+    try:
+        reason = spec.why_absent()
+    except Exception:  # noqa: BLE001 (what is wrong shows when the scorer is tried)
+        reason = ""
+    if reason:
+        return Finding("scorers", spec.name, "absent", reason)
+    found = _try("scorers", spec.name, partial(_score_three, spec))
+    return _optional(found) if spec.optional else found
+
+
+def _broken_entries(table: Registry[Any], group: str) -> Iterator[Finding]:
+    """Report the entries of other packages that cannot be used at all."""
+    for name, reason in table.broken.items():
+        yield Finding(group, name, "broken", reason, "update or remove that package")
 
 
 def runtime_findings() -> Iterator[Finding]:
-    """Whether `--runtime native` can run: libanoco_edge, and the engine it loads."""
+    """Find out whether the native runtime can run: libanoco_edge, and the engine that it loads."""
     yield _optional(_try("runtimes", "native", _load_native))
 
 
 def provider_findings() -> Iterator[Finding]:
-    """Execution providers that ONNX Runtime lists, and whether they really start."""
+    """Try whether the execution providers that ONNX Runtime lists really start."""
     try:
-        ort = _onnxruntime()
+        ort = load_onnxruntime()
     except EnvironmentMissingError:
-        return  # said among the packages and engines
-    ort.set_default_logger_severity(4)  # we say in our own words what does not start
+        return  # packages and engines report that
+    ort.set_default_logger_severity(4)  # our finding says what does not start
     for provider in ort.get_available_providers():
         yield _try(
             "providers",
@@ -205,8 +219,21 @@ def provider_findings() -> Iterator[Finding]:
         )
 
 
+def source_findings() -> Iterator[Finding]:
+    """Look whether the packages that each source of the table needs are installed."""
+    for spec in SOURCES:
+        yield _try("sources", spec.name, partial(_describe_source, spec))
+    yield from _broken_entries(SOURCES, "sources")
+
+
+def _describe_source(spec: SourceSpec) -> str:
+    if package := spec.missing_package():
+        raise spec.missing_error(package)
+    return f"reads {spec.accepts or 'what it is made for'}"
+
+
 def video_findings() -> Iterator[Finding]:
-    """PyAV, OpenCV, and whether that has GStreamer (which CSI cameras need)."""
+    """Look for PyAV and OpenCV, and whether that has GStreamer, which CSI cameras need."""
     try:
         av = load_av()
     except AnocoError as error:
@@ -215,7 +242,7 @@ def video_findings() -> Iterator[Finding]:
         yield Finding("video", "PyAV", "ok", f"{av.__version__}, FFmpeg {av.ffmpeg_version_info}")
     try:
         cv2 = load_cv2()
-        gstreamer = stream.has_gstreamer()
+        gstreamer = cameras.has_gstreamer()
     except AnocoError as error:
         yield _failed("video", "OpenCV", error)
         return
@@ -235,8 +262,8 @@ def video_findings() -> Iterator[Finding]:
 def camera_findings(
     devices: Sequence[str] | None = None, *, try_them: bool = True
 ) -> Iterator[Finding]:
-    """Cameras that Linux shows, and which of them give a picture."""
-    devices = stream.camera_devices() if devices is None else devices
+    """List the cameras that Linux shows, and try which of them give a picture."""
+    devices = cameras.camera_devices() if devices is None else devices
     if not devices:
         yield Finding(
             "cameras", "none", "absent", "there is no /dev/video*", "plug a camera in to use one"
@@ -249,93 +276,45 @@ def camera_findings(
 
 
 def _one_frame(device: str) -> str:
-    with stream.open_camera(device, limit=1, timeout=_CAMERA_SECONDS) as camera:
+    with open_source([], camera=device, limit=1, timeout=_CAMERA_SECONDS) as camera:
         for frame in camera:
             if frame.error is not None:
                 raise frame.error
             height, width, _ = frame.shape or (0, 0, 0)
             return f"answers with {width}x{height}"
-    raise EnvironmentMissingError(f"{device} gave no picture", hint="check its cable")
+    raise EnvironmentMissingError(
+        f"{device} gave no picture", hint="check its cable, and that no other program uses it"
+    )
 
 
-def _run_small_graph() -> str:
-    ort = _onnxruntime()
-    session = _session(ort, "CPUExecutionProvider")
-    (anchor,) = session.run(["anchor"], _small_feeds())
-    _check_anchor("ONNX Runtime", anchor)
-    return f"ONNX Runtime {ort.__version__} ran a graph on the processor"
-
-
-def _run_openvino() -> str:
-    from anoco_edge.engines.openvino import found_devices, load_core, options
-
-    core = load_core()
-    model = core.compile_model(core.read_model(scoring_model()), "CPU", options("CPU"))
-    _check_anchor("OpenVINO", model(_small_feeds())["anchor"])
-    names = [f"{d} ({core.get_property(d, 'FULL_DEVICE_NAME')})" for d in found_devices(core)]
-    return f"OpenVINO {package_version('openvino')} ran a graph; devices: {', '.join(names)}"
-
-
-def _small_feeds() -> dict[str, np.ndarray]:
-    return {
-        "query": np.array([[2.0, 0.0]], np.float32),
-        "reference_units": np.array([[0.0, 1.0], [1.0, 0.0]], np.float32),
-        "reference_norms": np.ones(2, np.float32),
-        "lambda": np.array(1.0, np.float32),
-        "floor": np.array(0.05, np.float32),
-    }
-
-
-def _check_anchor(what: str, anchor: np.ndarray) -> None:
-    if anchor.tolist() != [1]:
-        raise EnvironmentMissingError(
-            f"{what} computes nonsense here", hint="install another version of it"
-        )
-
-
-def _make_builder(flavour: Flavour) -> str:
+def _make_builder(plan_engine: PlanEngine) -> str:
     from anoco_edge.plans.device import current_device
     from anoco_edge.plans.tensorrt_modules import collecting_log, load_module, title
 
-    trt = load_module(flavour)
+    trt = load_module(plan_engine)
     if not hasattr(trt, "Builder"):
         raise EnvironmentMissingError(
-            f"this {title(flavour)} runs plans but does not build them",
+            f"this {title(plan_engine)} runs plans but does not build them",
             hint="install the full package, not the lean one",
         )
     where = "with no GPU too"
-    if flavour == "tensorrt":
+    if plan_engine == "tensorrt":
         where = f"for {current_device().name}"
     trt.Builder(collecting_log(trt))
-    return f"{title(flavour)} {trt.__version__} builds plans {where}"
+    return f"{title(plan_engine)} {trt.__version__} builds plans {where}"
 
 
-def _no_cuda() -> str | None:
-    """Why there is nothing to try the cuda scorer with; None where there is a device."""
-    from anoco_edge.native.library import why_not
-    from anoco_edge.scoring.cuda import describe
-
-    if why_not() is not None:
-        return None  # without the library it says that itself
-    there = describe()
-    return None if there.driver_version or there.usable else there.why_not
-
-
-def _score_three(scorer: str) -> str:
+def _score_three(spec: ScorerSpec) -> str:
     patches = np.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], np.float32)
-    scores = score_patches(patches, patches[:2], scorer=scorer)
+    scores = score_patches(patches, patches[:2], scorer=spec.name)
     wanted = score_patches(patches, patches[:2], scorer="reference")
     if not np.allclose(scores.energy, wanted.energy, rtol=1e-4, atol=1e-6):
         raise EnvironmentMissingError(
             f"energies {scores.energy.tolist()} instead of {wanted.energy.tolist()}",
-            hint="install another version of onnxruntime",
+            hint=f"install another version of what it needs: {spec.needs or spec.module}",
         )
-    if scorer != "cuda":
-        return "scored three patches"
-    from anoco_edge.scoring.cuda import describe
-
-    there = describe()
-    return f"scored three patches on {there.name}, with code {there.code}"
+    where = spec.function("describe_trial")
+    return "scored three patches" if where is None else f"scored three patches {where()}"
 
 
 def _load_native() -> str:
@@ -346,21 +325,8 @@ def _load_native() -> str:
     return f"libanoco_edge {version} ({kernels}), {load_openvino()}"
 
 
-def _onnxruntime() -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "onnxruntime":
-            raise missing("onnxruntime", "cpu", "to run the backbone") from None
-        raise EnvironmentMissingError(
-            f"onnxruntime is installed but does not load: {error}",
-            hint="install it again with: pip install --force-reinstall 'anoco-edge[cpu]'",
-        ) from None
-    return onnxruntime
-
-
 def _start(ort: Any, provider: str) -> str:
-    # A fallback is announced by print and by a warning; we say it in our own words.
+    # ONNX Runtime prints and warns when it takes another provider; our finding says that.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         started = _session(ort, provider).get_providers()
@@ -375,7 +341,7 @@ def _start(ort: Any, provider: str) -> str:
 def _session(ort: Any, provider: str) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 4
-    return ort.InferenceSession(scoring_model(), options, providers=[provider])
+    return ort.InferenceSession(PROBE_GRAPH, options, providers=[provider])
 
 
 def _try(group: str, name: str, trial: Callable[[], str]) -> Finding:
@@ -383,12 +349,14 @@ def _try(group: str, name: str, trial: Callable[[], str]) -> Finding:
         return Finding(group, name, "ok", trial())
     except AnocoError as error:
         return _failed(group, name, error)
-    except Exception as error:  # noqa: BLE001 (a trial may fail in any way: that is the finding)
-        return Finding(group, name, "broken", _one_line(error))
+    except Exception as error:  # noqa: BLE001 (a trial may fail in any way, which is the finding)
+        return Finding(
+            group, name, "broken", _one_line(error), "install it again, or another version of it"
+        )
 
 
 def _optional(finding: Finding) -> Finding:
-    """What need not be installed is not missing."""
+    """Call what need not be installed absent, not missing."""
     return replace(finding, state="absent") if finding.state == "missing" else finding
 
 

@@ -1,4 +1,4 @@
-"""How a plan is run: launched as a CUDA graph where that can be, else enqueued every time."""
+"""Runs a plan as a CUDA graph where that is possible, and enqueues every run where it is not."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Protocol
 from anoco_edge.errors import AnocoError
 from anoco_edge.plans.device import CapturedGraph, DeviceMemory
 
-MOST_SIZES = 4
-"""Batch sizes that have a context and a graph at a time: one picture, a full batch and what is left
-at the end are three. Each context takes memory of its own."""
+MAX_GRAPHS = 4
+"""How many batch sizes have a context and a graph at a time. One picture, a full batch and the rest
+at the end make three. Each context takes memory of its own."""
 
 Context = Any
 
 
-class Contexts(Protocol):
-    """A plan, as launching sees it."""
+class ExecutablePlan(Protocol):
+    """The part of a plan that the launcher uses."""
 
     def new_context(self) -> Context: ...
 
@@ -26,23 +26,23 @@ class Contexts(Protocol):
 
 
 class GraphLauncher:
-    """One for an engine; whoever calls sees to it that nobody else does meanwhile.
+    """Queues the runs of one engine. One thread calls it at a time.
 
-    A graph holds for the state that its context was in, and another shape would spoil it: each
-    batch size has a context of its own. The first run of a size is enqueued, as TensorRT wants it
-    before a capture; what follows are launches. Where a capture fails, one context serves all
-    sizes from there on, and `remark` says why.
+    A graph is valid for the state that its context was in, and setting another shape changes that
+    state, so each batch size has a context of its own. The first run of a size is enqueued, because
+    TensorRT asks for one before a capture; the runs after it are launches of the graph. Where a
+    capture fails, one context runs all sizes from there on, and `remark` says why.
     """
 
-    def __init__(self, plan: Contexts, memory: DeviceMemory) -> None:
+    def __init__(self, plan: ExecutablePlan, memory: DeviceMemory) -> None:
         self.remark = ""
         self._plan, self._memory = plan, memory
-        self._idle: list[Context] = [plan.new_context()]  # without a graph
-        # By batch size, the last used last:
+        self._idle: list[Context] = [plan.new_context()]  # contexts without a graph
+        # By batch size; the one that was used last is the last.
         self._graphs: dict[int, tuple[Context, CapturedGraph]] = {}
 
     def queue(self, shape: tuple[int, ...]) -> None:
-        """The run of a batch of pixels of that shape."""
+        """Queue the run of a batch of pixels of this shape."""
         known = self._graphs.pop(shape[0], None)
         if known is not None:
             self._graphs[shape[0]] = known
@@ -55,7 +55,7 @@ class GraphLauncher:
             self._capture(context, shape[0])
 
     def close(self) -> None:
-        """Graphs go before the contexts that they were captured from."""
+        """Free all graphs, then the contexts that they were captured from."""
         with contextlib.suppress(AnocoError):
             self._retire_all()
         self._graphs.clear()
@@ -65,8 +65,8 @@ class GraphLauncher:
         self._plan.enqueue(context, self._memory.stream)
 
     def _context(self) -> Context:
-        """One without a graph."""
-        if not self._idle and len(self._graphs) < MOST_SIZES:
+        """Find or make a context without a graph."""
+        if not self._idle and len(self._graphs) < MAX_GRAPHS:
             try:
                 self._idle.append(self._plan.new_context())
             except AnocoError as error:
@@ -96,8 +96,8 @@ class GraphLauncher:
             self._retire()
 
     def _retire(self) -> None:
-        """Take its graph from the context that was used longest ago."""
-        self._memory.wait()  # it may be running
+        """Free the graph that was used longest ago; its context becomes idle."""
+        self._memory.wait()  # the graph may be running
         context, graph = self._graphs.pop(next(iter(self._graphs)))
         graph.close()
         self._idle.append(context)

@@ -1,4 +1,4 @@
-"""OpenVINO: Intel's processors, and its GPUs and NPUs."""
+"""OpenVINO: Intel's engine for processors, and for Intel's GPUs and NPUs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.engines import EngineSettings, check_features, check_shape, engine_failed
+from anoco_edge.engines.base import EngineSettings, check_features, check_shape, engine_failed
+from anoco_edge.engines.probe_graph import PROBE_GRAPH, check_probe, probe_input
 from anoco_edge.errors import BundleError, EnvironmentMissingError, missing
 from anoco_edge.machine import cache_folder, package_version
 from anoco_edge.storage.atomic_files import write_atomic
 from anoco_edge.storage.hashes import sha256_bytes, sha256_file
 
 
-class OpenVinoEngine:
-    """The backbone in one infer request, which threads take in turn.
+def open_engine(name: str, bundle: Bundle, settings: EngineSettings) -> OpenVinoEngine:
+    """Load the bundle's backbone."""
+    return OpenVinoEngine(bundle, settings)
 
-    It is compiled for one picture, which is all that an NPU takes: a shape that varies made a
-    picture 3 to 12 % slower on two cores, and a batch of four took as long as four one by one.
+
+def try_out(name: str) -> str:
+    """Run a graph of one addition and list the devices; raises what failed."""
+    core = load_core()
+    model = core.compile_model(core.read_model(PROBE_GRAPH), "CPU", options("CPU"))
+    check_probe("OpenVINO", model(probe_input())["y"])
+    devices = [f"{d} ({core.get_property(d, 'FULL_DEVICE_NAME')})" for d in found_devices(core)]
+    return f"OpenVINO {package_version('openvino')} ran a graph; devices: {', '.join(devices)}"
+
+
+class OpenVinoEngine:
+    """The backbone in one infer request, which threads use in turn.
+
+    It is compiled for a batch of one picture, which is all that an NPU takes. A shape that varies
+    made a picture 3 to 12 % slower on two cores, and a batch of four took as long as four pictures
+    one by one.
     """
 
     name = "openvino"
@@ -37,7 +53,7 @@ class OpenVinoEngine:
         self._lock = threading.Lock()
         self._compiled = self._load(core, bundle.graph(), settings.threads)
         self._request = self._compiled.create_infer_request()
-        # What a self-test result is valid for: another version or device may compute otherwise.
+        # A self-test that passed is remembered for this version and device alone.
         parts = (
             self.name,
             package_version("openvino") or "",
@@ -51,20 +67,20 @@ class OpenVinoEngine:
         try:
             with kept_graphs(self._bundle) as cache:
                 return self._compile(core, graph, options(self._device, threads, cache))
-        except Exception:  # noqa: BLE001 (the graph's fault is said below)
-            pass  # the graph is at fault, or only the cache: a full disk, a place not ours
+        except Exception:  # noqa: BLE001 (a faulty graph is reported below)
+            pass  # perhaps only the cache fails (a full disk, no permission): try without it
         try:
             return self._compile(core, graph, options(self._device, threads))
         except BundleError:
-            raise  # of another shape
-        except Exception as error:  # noqa: BLE001 (its words may not even be text: UnicodeError)
+            raise  # the shape is not the manifest's
+        except Exception as error:  # noqa: BLE001 (even a UnicodeError, if its message is not text)
             raise BundleError(
                 f"OpenVINO {package_version('openvino')} cannot load "
                 f"{self._bundle.path / 'backbone.onnx'} on {self._device}: {error}",
                 hint="the bundle is damaged, or made for a newer version",
             ) from None
 
-    def _compile(self, core: Any, graph: bytes | Path, how: dict[str, Any]) -> Any:
+    def _compile(self, core: Any, graph: bytes | Path, how: dict[str, str | int]) -> Any:
         contract = self._bundle.manifest.input
         model = core.read_model(graph)
         model.reshape({"pixels": [1, contract.height, contract.width, 3]})
@@ -72,7 +88,7 @@ class OpenVinoEngine:
         return core.compile_model(model, self._device, how)
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Patch features of a batch of prepared pictures."""
+        """Compute the patch features of a batch of preprocessed pictures."""
         contract = self._bundle.manifest.input
         features = np.empty((len(pixels), contract.rows * contract.cols, contract.dim), np.float32)
         with self._lock:
@@ -81,7 +97,7 @@ class OpenVinoEngine:
         return features
 
     def _run(self, picture: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """A view of the request's own memory, which the next run overwrites."""
+        """Run one picture; the next run overwrites the result, which lies in the request."""
         try:
             outputs = self._request.infer(
                 {"pixels": picture}, share_inputs=True, share_outputs=True
@@ -95,7 +111,7 @@ class OpenVinoEngine:
 
 
 def load_core() -> Any:
-    """OpenVINO's entry; an error says how to get it."""
+    """Make OpenVINO's `Core`; an error says how to install it."""
     try:
         import openvino
     except ImportError as error:
@@ -109,10 +125,11 @@ def load_core() -> Any:
 
 
 def found_devices(core: Any) -> list[str]:
-    """The devices that are there.
+    """List the devices of this machine.
 
-    Looking for them, OpenVINO gives this thread a stack for signals that is gone together with
-    the plug-in it belongs to: Ctrl-C would then end in a crash. So the thread gets its own back.
+    While OpenVINO looks for them, it gives this thread a stack for signals, which is freed together
+    with the plug-in that owns it. Ctrl-C would then crash the process, so the thread's own stack is
+    put back.
     """
     stack = _SignalStack()
     libc = ctypes.CDLL(None)
@@ -130,18 +147,18 @@ class _SignalStack(ctypes.Structure):
 
 
 def pick_device(wanted: str, found: Sequence[str]) -> str:
-    """The device to compile for, out of those that are there.
+    """Choose the device to compile for, out of those that were found.
 
-    AUTO is a GPU if there is one, else the processor. OpenVINO's own AUTO starts on the processor
-    and changes over while it runs: the self-test would have tested the wrong one. It takes no
-    precision either. An NPU computes in half precision only, so it must be named.
+    AUTO is a GPU if there is one, else the processor. OpenVINO's own AUTO is not used: it starts on
+    the processor and changes to another device while it runs, so the self-test would test the wrong
+    one, and it takes no precision. An NPU computes in half precision only, so it must be named.
 
     >>> pick_device("AUTO", ["CPU", "GPU.0", "GPU.1", "NPU"]), pick_device("GPU", ["CPU", "GPU"])
     ('GPU.0', 'GPU')
     """
     names = ["GPU", "CPU"] if wanted.upper() == "AUTO" else [wanted.upper()]
     for name in names:
-        for device in (name, f"{name}.0"):  # numbered where there are several
+        for device in (name, f"{name}.0"):  # devices have numbers where there are several
             if device in found:
                 return device
     raise EnvironmentMissingError(
@@ -150,15 +167,15 @@ def pick_device(wanted: str, found: Sequence[str]) -> str:
     )
 
 
-def options(device: str, threads: int = 0, cache: Path | None = None) -> dict[str, Any]:
-    """How to compile: float32 unless the device has none, one picture as soon as possible.
+def options(device: str, threads: int = 0, cache: Path | None = None) -> dict[str, str | int]:
+    """Options to compile with: float32 if the device has it, and the shortest time for a picture.
 
     >>> options("CPU")["INFERENCE_PRECISION_HINT"]
     'f32'
     """
-    chosen: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY"}
+    chosen: dict[str, str | int] = {"PERFORMANCE_HINT": "LATENCY"}
     if not device.startswith("NPU"):
-        # Left to itself it rounds to bf16 or f16 wherever the device can: other features than ours.
+        # By default it rounds to bf16 or f16 where the device can, which changes the features.
         chosen["INFERENCE_PRECISION_HINT"] = "f32"
     if device == "CPU":
         chosen["INFERENCE_NUM_THREADS"] = threads  # 0: all cores
@@ -169,18 +186,19 @@ def options(device: str, threads: int = 0, cache: Path | None = None) -> dict[st
 
 @contextlib.contextmanager
 def kept_graphs(bundle: Bundle) -> Iterator[Path]:
-    """The folder where OpenVINO keeps what it compiled from this bundle.
+    """Give OpenVINO a folder to keep what it compiles from this bundle.
 
-    It loads a damaged file without a word and computes nonsense with it, which a self-test passed
-    earlier would hide. So hashes are noted when files are written, and others do not stay.
+    OpenVINO loads a damaged file without an error and computes nonsense with it, and a self-test
+    that passed earlier would hide that. So the hash of each file is kept beside it when it is
+    written, and files without the right hash are removed.
     """
     folder = cache_folder() / "openvino" / sha256_bytes(bundle.graph_identity().encode())[:16]
     folder.mkdir(parents=True, exist_ok=True)
     for blob in folder.glob("*.blob"):
-        noted = blob.with_suffix(".sha256")
-        if not noted.is_file() or noted.read_text() != sha256_file(blob):
+        hash_file = blob.with_suffix(".sha256")
+        if not hash_file.is_file() or hash_file.read_text() != sha256_file(blob):
             blob.unlink(missing_ok=True)
-            noted.unlink(missing_ok=True)
+            hash_file.unlink(missing_ok=True)
     yield folder
     for blob in folder.glob("*.blob"):
         if not blob.with_suffix(".sha256").is_file():

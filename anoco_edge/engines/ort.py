@@ -8,11 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.engines import EngineSettings, check_features, engine_failed
+from anoco_edge.engines.base import EngineSettings, check_features, engine_failed
+from anoco_edge.engines.probe_graph import PROBE_GRAPH, check_probe, probe_input
 from anoco_edge.machine import cpu_model, package_version
-from anoco_edge.scoring.onnx_session import open_session
+from anoco_edge.scoring.onnx_session import load_onnxruntime, open_session
 
 _LARGE = 16_000_000  # bytes; transformers and wide CNNs are above, the small CNNs below
+
+
+def open_engine(name: str, bundle: Bundle, settings: EngineSettings) -> OnnxRuntimeEngine:
+    """Load the bundle's backbone."""
+    return OnnxRuntimeEngine(bundle, settings)
+
+
+def try_out(name: str) -> str:
+    """Run a graph of one addition; says what ran, raises what failed."""
+    onnxruntime = load_onnxruntime()
+    session = open_session(PROBE_GRAPH, "a graph of one addition")
+    (output,) = session.run(["y"], probe_input())
+    check_probe("ONNX Runtime", output)
+    return f"ONNX Runtime {onnxruntime.__version__} ran a graph on the processor"
 
 
 class OnnxRuntimeEngine:
@@ -29,14 +44,14 @@ class OnnxRuntimeEngine:
             arena=settings.arena,
             spin=sum(file.size for file in bundle.graph_files()) > _LARGE,
         )
-        # What a self-test result is valid for: another version or processor may compute otherwise.
+        # A self-test that passed is remembered for this version and processor alone.
         providers = self._session.get_providers()
         version = package_version("onnxruntime") or package_version("onnxruntime-gpu") or ""
         parts = (self.name, version, *providers, platform.machine(), cpu_model())
         self.fingerprint = "|".join(filter(None, parts))
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Patch features of a batch of prepared pictures."""
+        """Compute the patch features of a batch of preprocessed pictures."""
         features: NDArray[np.float32]
         try:
             (features,) = self._session.run(["features"], {"pixels": pixels})

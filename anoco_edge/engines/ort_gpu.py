@@ -1,8 +1,9 @@
-"""ONNX Runtime on an NVIDIA GPU, by its CUDA or its TensorRT provider.
+"""ONNX Runtime on an NVIDIA GPU, through its CUDA or its TensorRT provider.
 
-Neither has run on a GPU yet: no machine that built them had one. Tests walk through them with
-ONNX Runtime's CPU provider in place of theirs. What `session.get_providers()` says after a session
-was made decides: a provider that does not start is an error, never a quiet run on the processor.
+Neither has run on a GPU yet, because no machine that built them had one. The tests run them with
+ONNX Runtime's CPU provider in the place of theirs. After a session is made,
+`session.get_providers()` says what really runs: a provider that does not start is an error, never a
+quiet run on the processor.
 """
 
 from __future__ import annotations
@@ -12,20 +13,19 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.errors import AnocoError, EngineError, UsageError
+from anoco_edge.engines.base import EngineSettings
+from anoco_edge.engines.probe_graph import PROBE_GRAPH
+from anoco_edge.errors import AnocoError, EngineError, EnvironmentMissingError, UsageError
 from anoco_edge.plans.cache import private_folder
 from anoco_edge.scoring.device_array import DeviceArray
 from anoco_edge.scoring.onnx_session import open_gpu_session
 from anoco_edge.storage.hashes import sha256_bytes
-
-if TYPE_CHECKING:
-    from anoco_edge.engines import EngineSettings
 
 Name = Literal["onnxruntime-cuda", "onnxruntime-tensorrt"]
 NAMES: tuple[Name, ...] = get_args(Name)
@@ -34,24 +34,34 @@ PROVIDERS: dict[Name, str] = {
     "onnxruntime-tensorrt": "TensorrtExecutionProvider",
 }
 MAX_BATCH = 8
-"""Pictures in one run: what the canvas hands over at once. TensorRT builds for no more."""
+"""Pictures in one run, as many as tiling passes on at once. TensorRT builds for no more."""
 
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
-# Exact convolutions whatever their speed: the search by trial takes a minute a shape.
+# Exact convolutions. The exhaustive search for the fastest takes a minute for each shape.
 _CUDA = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
 
 
-def why_not(name: str) -> str:
-    """Why this engine cannot run here; empty when its provider starts.
+def open_engine(name: str, bundle: Bundle, settings: EngineSettings) -> OnnxRuntimeGpuEngine:
+    """Load the bundle's backbone."""
+    return OnnxRuntimeGpuEngine(name, bundle, settings)
+
+
+def try_out(name: str) -> str:
+    """Start the provider with a small graph; raises what keeps it from starting."""
+    if reason := why_not(name):
+        raise EnvironmentMissingError(reason)
+    return "starts"
+
+
+def why_not(name: str, bundle: Bundle | None = None) -> str:
+    """Say why this engine cannot run here; empty when its provider starts.
 
     >>> why_not("onnxruntime-cuda") != "" or "a GPU is here"
     True
     """
-    from anoco_edge.scoring.onnx_scorer import scoring_model
-
     known = _known(name)
     try:
-        open_gpu_session(scoring_model(), "a small graph", [(PROVIDERS[known], {})])
+        open_gpu_session(PROBE_GRAPH, "a graph of one addition", [(PROVIDERS[known], {})])
     except AnocoError as error:
         return str(error)
     return ""
@@ -63,12 +73,12 @@ class OnnxRuntimeGpuEngine:
     max_batch = MAX_BATCH
 
     def __init__(self, name: str, bundle: Bundle, settings: EngineSettings) -> None:
-        # The GPU has neither threads nor an arena of ours, so nothing of `settings` applies.
+        # Threads and arena are the processor's, so nothing of `settings` applies.
         self.name: str = _known(name)
         contract = bundle.manifest.input
         self._shape = (contract.height, contract.width, 3)
         self._patches = (contract.rows * contract.cols, contract.dim)
-        self._lock = threading.Lock()  # the buffers serve one batch at a time
+        self._lock = threading.Lock()  # the buffers hold one batch at a time
         self._session, version = open_gpu_session(
             bundle.graph(),
             str(bundle.path / "backbone.onnx"),
@@ -76,11 +86,11 @@ class OnnxRuntimeGpuEngine:
         )
         self._type = np.dtype(_TYPES[self._session.get_outputs()[0].type])
         self._buffers: dict[int, _Buffers] = {}
-        # What a self-test result is valid for: another version or GPU may compute otherwise.
+        # A self-test that passed is remembered for this version and GPU alone.
         self.fingerprint = "|".join((self.name, version, *_gpu()))
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Patch features of a batch of prepared pictures; a large one is run in pieces."""
+        """Compute the features of preprocessed pictures; a large batch is run in pieces."""
         found = np.empty((len(pixels), *self._patches), np.float32)
         for start in range(0, len(pixels), MAX_BATCH):
             batch = slice(start, start + MAX_BATCH)
@@ -90,7 +100,7 @@ class OnnxRuntimeGpuEngine:
 
     @contextlib.contextmanager
     def on_device(self, pixels: NDArray[np.uint8]) -> Iterator[DeviceArray]:
-        """The same of at most `max_batch` pictures, where the GPU left them; only inside `with`."""
+        """Compute features of at most `max_batch` pictures, which stay on the GPU for a `with`."""
         with self._lock:
             value = self._run(pixels).features
             yield DeviceArray(
@@ -101,19 +111,22 @@ class OnnxRuntimeGpuEngine:
         if pixels.shape[1:] != self._shape or pixels.dtype != np.uint8:
             raise UsageError(
                 f"pixels are {pixels.dtype} of shape {pixels.shape}, "
-                f"the backbone takes uint8 of shape (batch, {', '.join(map(str, self._shape))})"
+                f"the backbone takes uint8 of shape (batch, {', '.join(map(str, self._shape))})",
+                hint="preprocess pictures to the input of the bundle first",
             )
         count = len(pixels)
         try:
-            if count not in self._buffers:  # once a batch size, so that a run allocates nothing
+            if (
+                count not in self._buffers
+            ):  # once for each batch size, so that a run allocates nothing
                 self._buffers[count] = self._bind(count)
             buffers = self._buffers[count]
             buffers.pixels.update_inplace(np.ascontiguousarray(pixels))
-            self._session.run_with_iobinding(buffers.binding)  # waits until it is done
+            self._session.run_with_iobinding(buffers.binding)  # returns when it is done
         except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
             raise EngineError(
                 f"{self.name} failed on a batch of {count}: {error}",
-                hint="if the GPU's memory is full stop what else uses it; see anoco-edge doctor",
+                hint="if the GPU's memory is full, stop what else uses it; see anoco-edge doctor",
             ) from None
         return buffers
 
@@ -133,7 +146,7 @@ class OnnxRuntimeGpuEngine:
 
 @dataclass(frozen=True)
 class _Buffers:
-    """ONNX Runtime's values on the GPU for one batch size, and what binds them."""
+    """ONNX Runtime's values on the GPU for one batch size, and the binding of both."""
 
     pixels: Any
     features: Any
@@ -148,12 +161,12 @@ def _known(name: str) -> Name:
 
 
 def _gpu() -> tuple[str, ...]:
-    """The GPU and its driver, as far as they can be asked."""
+    """Name the GPU and its driver, as far as they can be found out."""
     from anoco_edge.plans.device import current_device
 
     try:
         device = current_device()
-    except AnocoError:  # ONNX Runtime needs no cuda-python; then the version alone must do
+    except AnocoError:  # ONNX Runtime runs without cuda-python, which knows them
         return ("a GPU",)
     return (device.name, device.capability, device.driver)
 
@@ -162,15 +175,16 @@ def _providers(name: Name, bundle: Bundle) -> list[tuple[str, dict[str, str]]]:
     cuda = (PROVIDERS["onnxruntime-cuda"], dict(_CUDA))
     if name == "onnxruntime-cuda":
         return [cuda]
-    # It has no option for TF32; this variable is NVIDIA's own, read when its libraries load.
+    # The provider has no option for TF32. NVIDIA's libraries read this variable when they load.
     os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
-    return [(PROVIDERS[name], tensorrt_options(bundle)), cuda]  # what the one leaves, the other has
+    return [(PROVIDERS[name], tensorrt_options(bundle)), cuda]  # CUDA runs what TensorRT cannot
 
 
 def tensorrt_options(bundle: Bundle) -> dict[str, str]:
-    """How the TensorRT provider builds: once, for up to MAX_BATCH pictures, into our cache.
+    """Options that let the TensorRT provider build once, for up to MAX_BATCH pictures.
 
-    Its engines are executable code, so the folder must be the user's alone.
+    What it builds goes into our cache. It is executable code, so the folder must be the user's
+    alone.
     """
     contract = bundle.manifest.input
     digest = sha256_bytes(bundle.graph_identity().encode())[:16]
@@ -188,7 +202,7 @@ def tensorrt_options(bundle: Bundle) -> dict[str, str]:
         "trt_profile_min_shapes": shape(1),
         "trt_profile_opt_shapes": shape(1),
         "trt_profile_max_shapes": shape(MAX_BATCH),
-        # Allowed, not asked for: a graph in half precision cannot be built without.
+        # This allows half precision and does not ask for it; a graph in FP16 needs it.
         "trt_fp16_enable": "0" if precision == "fp32" else "1",
         "trt_int8_enable": "1" if precision == "int8" else "0",
         "trt_layer_norm_fp32_fallback": "1",

@@ -1,7 +1,7 @@
 """The self-test of a bundle: does this engine on this machine compute what torch computed?
 
-It runs on the first load on a device and is remembered in the user's cache, keyed by the graph's
-hash and the engine's fingerprint. A backbone that fails it refuses to serve.
+It runs when a bundle is first loaded on a device. That it passed is remembered in the user's cache,
+under the graph's hash and the engine's fingerprint. A backbone that fails it is not used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.tensors import read_tensors
-from anoco_edge.engines import Engine
+from anoco_edge.engines.base import Engine
 from anoco_edge.errors import BundleError, ParityError
 from anoco_edge.machine import cache_folder
 from anoco_edge.scoring import Parameters, References, open_scorer
@@ -22,15 +22,15 @@ from anoco_edge.scoring.types import Floats
 from anoco_edge.storage.atomic_files import write_atomic
 from anoco_edge.storage.hashes import sha256_bytes
 
-# Limits by precision of the graph: worst cosine of a patch, worst relative error of its norm.
+# Limits by the graph's precision: lowest cosine of a patch, largest relative error of its norm.
 LIMITS = {"fp32": (0.9999, 1e-3), "fp16": (0.999, 1e-2), "int8": (0.97, 5e-2)}
-# Energies are compared where they are large: relative to the largest one.
+# The largest error of an energy, relative to the largest energy.
 ENERGY_LIMIT = {"fp32": 1e-2, "fp16": 5e-2, "int8": 0.25}
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What the self-test measured."""
+    """What the self-test measured; `remembered` says that it ran earlier."""
 
     min_cosine: float
     norm_error: float
@@ -39,7 +39,7 @@ class SelfTest:
 
 
 def check_engine(bundle: Bundle, engine: Engine, *, force: bool = False) -> SelfTest:
-    """Run the self-test, or recall that it passed here; raises ParityError when it fails."""
+    """Run the self-test, or find that it passed here before; raises ParityError if it fails."""
     record = bundle.file("selftest.safetensors")
     key = f"{bundle.graph_identity()}|{record.sha256}|{engine.fingerprint}"
     remembered = cache_folder() / "selftest" / f"{sha256_bytes(key.encode())}.json"
@@ -47,19 +47,19 @@ def check_engine(bundle: Bundle, engine: Engine, *, force: bool = False) -> Self
         try:
             return SelfTest(**{**json.loads(remembered.read_bytes()), "remembered": True})
         except (OSError, ValueError, TypeError):
-            pass  # an unreadable memory is no memory: test again
-    result = measure(bundle, engine)
-    _judge(bundle, engine, result)
+            pass  # the file is damaged, so the test runs again
+    result = measure_parity(bundle, engine)
+    _check_limits(bundle, engine, result)
     try:
         remembered.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(remembered, json.dumps(asdict(result)).encode())
     except OSError:
-        pass  # nowhere to remember it: the test runs again next time
+        pass  # the cache cannot be written, so the test runs again next time
     return result
 
 
-def measure(bundle: Bundle, engine: Engine) -> SelfTest:
-    """Compare features and energies with those stored at export."""
+def measure_parity(bundle: Bundle, engine: Engine) -> SelfTest:
+    """Compare features and energies with those that were stored at export."""
     pixels, features, expected_energies = _stored(bundle)
     expected = features.astype(np.float64)
     got = engine.features(pixels)[0].astype(np.float64)
@@ -75,7 +75,7 @@ def measure(bundle: Bundle, engine: Engine) -> SelfTest:
 
 
 def _stored(bundle: Bundle) -> tuple[NDArray[np.uint8], Floats, Floats]:
-    """Pixels, features and energies as export wrote them; what cannot be compared is refused."""
+    """Read pixels, features and energies as export wrote them; raises if they are of no use."""
     path, contract = bundle.path / "selftest.safetensors", bundle.manifest.input
     data = bundle.read(bundle.file("selftest.safetensors"))
     tensors = read_tensors(data, f"{path} is not a self-test")
@@ -93,21 +93,24 @@ def _stored(bundle: Bundle) -> tuple[NDArray[np.uint8], Floats, Floats]:
                 hint="export it again",
             )
     features, energies = tensors["features"], tensors["energies"]
-    # NaN compares with nothing and nothing exceeds a zero scale: such a test would always pass.
+    # With NaN or a largest energy of zero, the test below would always pass.
     norms = np.linalg.norm(features.astype(np.float64), axis=1)
     usable = norms.min() > 0 and norms.max() <= np.finfo(np.float32).max
     if not (usable and np.isfinite(energies).all() and (energies > 0).any()):
-        raise BundleError(f"{path} expects features or energies that mean nothing")
+        raise BundleError(
+            f"{path} expects features or energies that are zero, NaN or infinite",
+            hint="export it again",
+        )
     return tensors["pixels"], features, energies
 
 
 def selftest_energies(features: NDArray[np.float32]) -> NDArray[np.floating]:
-    """Odd patches scored against even ones: a bank that every picture brings along."""
+    """Score the odd patches against the even ones, so that a picture is its own bank."""
     bank, _ = References.of(features[0::2])
     return open_scorer("reference", bank, Parameters()).score(features[1::2]).energy
 
 
-def _judge(bundle: Bundle, engine: Engine, result: SelfTest) -> None:
+def _check_limits(bundle: Bundle, engine: Engine, result: SelfTest) -> None:
     precision = bundle.manifest.backbone.precision
     min_cosine, norm_limit = LIMITS[precision]
     passed = (

@@ -18,12 +18,12 @@ from anoco_edge.errors import StorageError, UsageError
 from anoco_edge.results.atomic_lines import WholeLines
 from anoco_edge.results.earlier_runs import UNFINISHED as NAME
 from anoco_edge.results.storage_errors import ANOTHER_FOLDER, writing_results
-from anoco_edge.sources.base import Closing
+from anoco_edge.sources.base import Closeable
 
 __all__ = ["NAME", "Journal", "fingerprint"]
 
 
-class Journal(Closing):
+class Journal(Closeable):
     """The results of tasks, by the number of the task; use it in a `with`.
 
     >>> import tempfile

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bank, Bundle, Product
-from anoco_edge.engines import EngineSettings
+from anoco_edge.engines import EngineChoice, EngineSettings
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.images.frame import Frame
 from anoco_edge.pipeline.evidence import EvidenceLookup
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.scoring import ScorerChoice
 
 Pixels = NDArray[np.uint8]
 Runtime = Literal["python", "native"]
@@ -66,6 +67,13 @@ class ProductSnapshot:
         return EvidenceLookup(self.bundle, self.product, index)
 
 
+class PipelineChoices(TypedDict):
+    """The engine and the scorer that a pipeline runs, each with the reason."""
+
+    engine: EngineChoice
+    scorer: ScorerChoice
+
+
 class Pipeline(Protocol):
     """Turns pictures into inspections. Threads may share one.
 
@@ -73,7 +81,7 @@ class Pipeline(Protocol):
     runs slower than it could.
     """
 
-    choices: dict[str, tuple[str, str]]
+    choices: PipelineChoices
     selftest: SelfTest | None  # None: the native library runs its own when it opens
 
     @property

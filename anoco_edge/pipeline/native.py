@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.engines import EngineSettings
+from anoco_edge.engines import EngineChoice, EngineSettings
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
 from anoco_edge.images.frame import Frame
@@ -28,9 +28,11 @@ from anoco_edge.native.handles import (
     open_detector,
 )
 from anoco_edge.native.library import VARIABLE, check, find_library, load_library
-from anoco_edge.pipeline.base import ProductSnapshot
+from anoco_edge.pipeline.base import PipelineChoices, ProductSnapshot
 from anoco_edge.pipeline.inspection import Inspection, Timings
 from anoco_edge.pipeline.regions import FoundRegion
+from anoco_edge.plugins import Choice
+from anoco_edge.scoring import ScorerChoice
 
 OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
 TENSORRT_VARIABLE = "ANOCO_TENSORRT_LIBRARY"
@@ -38,27 +40,29 @@ _SCORERS = {"native": b"cpu", "cuda": b"cuda"}
 """As the library calls them."""
 
 
-def choose_parts(engine: str = "auto", scorer: str = "auto") -> dict[str, tuple[str, str]]:
-    """What the library runs, and why: OpenVINO or TensorRT, and its own scorer on the CPU or GPU.
+def choose_parts(engine: str = "auto", scorer: str = "auto") -> PipelineChoices:
+    """Choose what the library runs: OpenVINO or TensorRT, and its own scorer on the CPU or GPU.
 
     >>> choose_parts(scorer="cuda")["scorer"]
-    ('cuda', 'asked for')
+    ScorerChoice(name='cuda', reason='asked for')
     """
-    choices = {}
-    for part, asked, known in (
-        ("engine", engine, ("openvino", "tensorrt")),
-        # Where features are, scoring them costs least.
-        ("scorer", scorer, ("cuda", "native") if engine == "tensorrt" else ("native", "cuda")),
-    ):
-        if asked not in ("auto", *known):
-            raise UsageError(
-                f"{part} {asked!r} was asked for, the native runtime has {' and '.join(known)} "
-                "alone",
-                hint=f"leave --{part} out, or use --runtime python",
-            )
-        why = "the native runtime's first choice" if asked == "auto" else "asked for"
-        choices[part] = (known[0] if asked == "auto" else asked, why)
-    return choices
+    # Features are scored where they are, which costs least.
+    scorers = ("cuda", "native") if engine == "tensorrt" else ("native", "cuda")
+    return {
+        "engine": EngineChoice(*_choose("engine", engine, ("openvino", "tensorrt"))),
+        "scorer": ScorerChoice(*_choose("scorer", scorer, scorers)),
+    }
+
+
+def _choose(part: str, asked: str, known: tuple[str, ...]) -> Choice:
+    if asked == "auto":
+        return Choice(known[0], "the native runtime's first choice")
+    if asked not in known:
+        raise UsageError(
+            f"{part} {asked!r} was asked for, the native runtime has {' and '.join(known)} alone",
+            hint=f"leave `{part}` out, or use `runtime='python'`",
+        )
+    return Choice(asked, "asked for")
 
 
 def find_openvino() -> Path | None:
@@ -177,14 +181,14 @@ def _open_detector(
     library: ctypes.CDLL,
     snapshot: ProductSnapshot,
     settings: EngineSettings,
-    choices: dict[str, tuple[str, str]],
+    choices: PipelineChoices,
     log: WarningLog,
 ) -> Handle:
-    (engine, _), (scorer, _) = choices["engine"], choices["scorer"]
+    engine, scorer = choices["engine"].name, choices["scorer"].name
     if engine == "tensorrt" and settings.device != "CPU":
         raise UsageError(
             f"device {settings.device} was asked for, which tensorrt does not know",
-            hint="devices are openvino's: add --engine openvino",
+            hint="devices belong to openvino: add `engine='openvino'`",
         )
     bundle = open_bundle(library, snapshot.bundle.path)
     theirs = find_openvino() if engine == "openvino" else find_tensorrt()

@@ -9,7 +9,7 @@ from anoco_edge.engines import EngineSettings, choose_engine, open_engine
 from anoco_edge.engines.selftest import SelfTest, check_engine
 from anoco_edge.errors import AnocoError
 from anoco_edge.images.frame import Frame
-from anoco_edge.pipeline.base import ProductSnapshot
+from anoco_edge.pipeline.base import PipelineChoices, ProductSnapshot
 from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.postprocess import PostProcessor
@@ -23,13 +23,16 @@ class PythonPipeline:
         self, snapshot: ProductSnapshot, engine: str, scorer: str, settings: EngineSettings
     ) -> None:
         bundle, product = snapshot.bundle, snapshot.product
-        self.choices = {"engine": choose_engine(engine, bundle), "scorer": choose_scorer(scorer)}
+        self.choices: PipelineChoices = {
+            "engine": choose_engine(engine, bundle),
+            "scorer": choose_scorer(scorer),
+        }
         self._snapshot = snapshot
         baseline = bundle.baseline(product)
-        self.engine = open_engine(self.choices["engine"][0], bundle, settings)
+        self.engine = open_engine(self.choices["engine"], bundle, settings)
         self.selftest: SelfTest | None = check_engine(bundle, self.engine)
         opened = open_scorer(
-            self.choices["scorer"][0],
+            self.choices["scorer"],
             snapshot.bank.references,
             Parameters(product.lam, product.metric, product.floor),
             threads=settings.threads,

@@ -1,1 +1,1 @@
-"""TensorRT plans: built once, kept in the user's cache, never trusted without their hash."""
+"""TensorRT plans: how they are built, where they are kept, and the GPU that they are bound to."""

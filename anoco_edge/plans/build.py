@@ -1,4 +1,4 @@
-"""Building a bundle's plan ahead of time, into the cache."""
+"""Builds the plan of a bundle's backbone ahead of time, into the cache."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from anoco_edge.errors import EnvironmentMissingError
 from anoco_edge.plans import cache
 from anoco_edge.plans.device import Device, current_device
 from anoco_edge.plans.tensorrt_builder import RTX_TARGETS, Progress, backbone_profile, build_plan
-from anoco_edge.plans.tensorrt_modules import FLAVOURS, Flavour, is_installed, load_module
+from anoco_edge.plans.tensorrt_modules import PLAN_ENGINES, PlanEngine, is_installed, load_module
 
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """A plan in the cache, and whether it was built just now."""
+    """A plan in the cache; `built` is False for one that was there already."""
 
     record: cache.PlanRecord
     built: bool
 
 
-def default_flavour(*, for_targets: bool = False) -> Flavour:
-    """The module that is installed; only one of them can build for other machines."""
+def default_plan_engine(*, for_targets: bool = False) -> PlanEngine:
+    """Choose the module that is installed; only TensorRT-RTX can build for other machines."""
     if for_targets:
         return "tensorrt-rtx"
-    for flavour in FLAVOURS:
-        if is_installed(flavour):
-            return flavour
+    for plan_engine in PLAN_ENGINES:
+        if is_installed(plan_engine):
+            return plan_engine
     raise EnvironmentMissingError(
         "neither tensorrt nor tensorrt_rtx is installed, so no plan can be built",
         hint="on a Jetson install JetPack's TensorRT; on a PC: pip install 'anoco-edge[rtx]'",
     )
 
 
-def build_ahead(
+def build_bundle_plan(
     bundle: Bundle,
-    flavour: Flavour,
+    plan_engine: PlanEngine,
     *,
     targets: tuple[str, ...] = (),
     batch: int = 1,
@@ -44,33 +44,36 @@ def build_ahead(
     workspace_mb: int | None = None,
     progress: Progress | None = None,
 ) -> BuildOutcome:
-    """Build the backbone's plan unless it is there already; without targets, for this GPU."""
-    version = str(load_module(flavour).__version__)
+    """Build the backbone's plan for these targets, or for this GPU if none are given.
+
+    A plan that is in the cache already is not built again, unless `force` asks for it.
+    """
+    version = str(load_module(plan_engine).__version__)
     if not targets:
-        device = _device_to_build_for(flavour)
-        if flavour == "tensorrt-rtx" and device.capability in RTX_TARGETS:
+        device = _device_to_build_for(plan_engine)
+        if plan_engine == "tensorrt-rtx" and device.capability in RTX_TARGETS:
             targets = (device.capability,)
         fingerprint = cache.Fingerprint.of(version, device)
     if targets:
-        # Bound to a generation of GPUs, not to this machine: the same wherever it is built.
+        # Such a plan is bound to generations of GPUs, not to the machine that it is built on.
         fingerprint = cache.Fingerprint.of(version, None)
     graph = bundle.graph_identity()
     profile = backbone_profile(bundle.manifest.input, batch)
-    there = cache.stored_plan(cache.plan_key(graph, flavour, fingerprint, targets, profile))
-    if there is not None and not force:
-        cache.read_plan(there)  # a changed plan is not there, it is refused
-        return BuildOutcome(there, built=False)
+    stored = cache.stored_plan(cache.plan_key(graph, plan_engine, fingerprint, targets, profile))
+    if stored is not None and not force:
+        cache.read_plan(stored)  # raises for a plan that was changed since
+        return BuildOutcome(stored, built=False)
     built = build_plan(
         bundle.graph(),
         profile,
-        flavour=flavour,
+        plan_engine=plan_engine,
         targets=targets,
         name=str(bundle.path / "backbone.onnx"),
         workspace_mb=workspace_mb,
-        timing_cache=cache.read_timing(flavour, fingerprint),
+        timing_cache=cache.read_timing(plan_engine, fingerprint),
         progress=progress,
     )
-    cache.write_timing(flavour, fingerprint, built.timing_cache)
+    cache.write_timing(plan_engine, fingerprint, built.timing_cache)
     record = cache.store_plan(
         built, name=bundle.name, graph=graph, fingerprint=fingerprint, profile=profile
     )
@@ -78,24 +81,24 @@ def build_ahead(
 
 
 def clean_cache() -> list[Path]:
-    """Remove plans that the installed modules and the GPU at hand can no longer use."""
+    """Remove plans that neither the installed modules nor this GPU can use; returns the paths."""
     device = _device_if_any()
     here = {
-        flavour: cache.Fingerprint.of(str(load_module(flavour).__version__), device)
-        for flavour in FLAVOURS
-        if is_installed(flavour)
+        plan_engine: cache.Fingerprint.of(str(load_module(plan_engine).__version__), device)
+        for plan_engine in PLAN_ENGINES
+        if is_installed(plan_engine)
     }
     return cache.remove_stale(here)
 
 
-def _device_to_build_for(flavour: Flavour) -> Device:
+def _device_to_build_for(plan_engine: PlanEngine) -> Device:
     try:
         return current_device()
     except EnvironmentMissingError as error:
-        if flavour == "tensorrt":
+        if plan_engine == "tensorrt":
             raise
         raise EnvironmentMissingError(
-            error.what, hint="say with --target (sm86,sm89) which GPUs the plan is for"
+            error.what, hint="say with `targets` (sm86,sm89) which GPUs the plan is for"
         ) from None
 
 

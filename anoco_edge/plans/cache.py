@@ -1,9 +1,10 @@
 """Plans that were built on this machine, in the user's cache.
 
-A plan is executable code: it is loaded only when nobody but its owner can have written it, and
-when its hash is the one recorded when it was built. The file itself is raw, so that trtexec loads
-it; what is known about it lies in a JSON file beside it, which is written last and so commits it.
-A plan that is built again gets another name, so that the record always fits the file it names.
+A plan is executable code. It is loaded only when nobody but its owner can have written it, and when
+its hash is the one that was recorded when it was built. The file itself is raw, so that trtexec
+loads it. A JSON file beside it holds what is known about it; that file is written last and so
+commits the plan. A plan that is built again gets another name, so that the record always fits the
+file that it names.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from anoco_edge.bundle.store import now
 from anoco_edge.errors import BundleError, StorageError
 from anoco_edge.machine import cache_folder
 from anoco_edge.plans.device import Device
 from anoco_edge.plans.tensorrt_builder import BuiltPlan, Profile, Shape
-from anoco_edge.plans.tensorrt_modules import FLAVOURS, Flavour
+from anoco_edge.plans.tensorrt_modules import PLAN_ENGINES, PlanEngine
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.storage.beneath import TEMPORARY, Directory
 from anoco_edge.storage.durability import committed
 from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.storage.locks import LOCK
 
-_PRIVATE = 0o600  # whatever the umask is: Ubuntu's lets the group write
-_AGAIN = "build it again with: anoco-edge build BUNDLE --force"
+_PRIVATE = 0o600  # whatever the umask is, because Ubuntu's lets the group write
+_BUILD_AGAIN = "build it again: anoco-edge build BUNDLE, with `force=True`"
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class Fingerprint(_Model):
-    """What a plan is bound to; no GPU is named where one was built for others."""
+    """What a plan is bound to. No GPU is named if the plan was built for other machines."""
 
     version: str
     gpu: str = ""
@@ -48,7 +49,7 @@ class Fingerprint(_Model):
 
     @classmethod
     def of(cls, version: str, device: Device | None) -> Fingerprint:
-        """Of a module's version and the GPU at hand, if there is one.
+        """Combine a module's version with the GPU of this machine, if there is one.
 
         >>> Fingerprint.of("10.3.0", Device("Orin", "sm87", "cuda 12060 540.4.0")).capability
         'sm87'
@@ -64,11 +65,11 @@ class Fingerprint(_Model):
 
 
 class PlanRecord(_Model):
-    """The JSON beside a plan."""
+    """The JSON document beside a plan."""
 
     key: str
     name: str
-    flavour: Flavour
+    plan_engine: PlanEngine = Field(alias="flavour")  # the name of the key on disk
     graph: str
     fingerprint: Fingerprint
     targets: tuple[str, ...]
@@ -81,6 +82,7 @@ class PlanRecord(_Model):
 
     @property
     def max_batch(self) -> int:
+        """How many pictures it takes at once."""
         return max(most[0] for _, _, most in self.profile.values())
 
     @property
@@ -91,9 +93,9 @@ class PlanRecord(_Model):
     def record_path(self) -> Path:
         return plans_folder() / f"{self.key}.json"
 
-    def runs_on(self, flavour: Flavour, here: Fingerprint) -> bool:
-        """RTX plans fit every GPU of their targets; the others only where they were built."""
-        if flavour != self.flavour or here.version != self.fingerprint.version:
+    def runs_on(self, plan_engine: PlanEngine, here: Fingerprint) -> bool:
+        """Whether the plan runs here: on a GPU of its targets, else only where it was built."""
+        if plan_engine != self.plan_engine or here.version != self.fingerprint.version:
             return False
         if self.targets:
             return here.capability in self.targets
@@ -101,7 +103,7 @@ class PlanRecord(_Model):
 
 
 def plans_folder() -> Path:
-    """Where plans live.
+    """The folder that holds all plans.
 
     >>> plans_folder().name
     'plans'
@@ -111,13 +113,13 @@ def plans_folder() -> Path:
 
 def plan_key(
     graph: str,
-    flavour: Flavour,
+    plan_engine: PlanEngine,
     fingerprint: Fingerprint,
     targets: tuple[str, ...],
     profile: Profile,
 ) -> str:
-    """The name of a plan: everything that its content depends on."""
-    parts = [graph, flavour, fingerprint.model_dump(), targets, sorted(profile.items())]
+    """Derive the name of a plan from everything that its content depends on."""
+    parts = [graph, plan_engine, fingerprint.model_dump(), targets, sorted(profile.items())]
     return sha256_bytes(json.dumps(parts).encode())
 
 
@@ -129,11 +131,11 @@ def store_plan(
     fingerprint: Fingerprint,
     profile: Profile,
 ) -> PlanRecord:
-    """Write the plan, then its record: a kill in between leaves the plan that was there before."""
+    """Write the plan, then its record; a kill in between leaves the plan that was there before."""
     record = PlanRecord(
-        key=plan_key(graph, built.flavour, fingerprint, built.targets, profile),
+        key=plan_key(graph, built.plan_engine, fingerprint, built.targets, profile),
         name=name,
-        flavour=built.flavour,
+        plan_engine=built.plan_engine,
         graph=graph,
         fingerprint=fingerprint,
         targets=built.targets,
@@ -144,7 +146,7 @@ def store_plan(
         seconds=round(built.seconds, 3),
         peak_memory_mb=round(built.peak_memory_mb, 1),
     )
-    document = json.dumps(record.model_dump(mode="json"), indent=1) + "\n"
+    document = json.dumps(record.model_dump(mode="json", by_alias=True), indent=1) + "\n"
     with _changing() as folder:
         folder.put(record.path.name, built.content, mode=_PRIVATE)
         folder.sync()
@@ -158,60 +160,64 @@ def store_plan(
 
 
 def stored_plan(key: str) -> PlanRecord | None:
-    """The record of a plan by its key."""
+    """Find the record of a plan by its key."""
     return next((record for record in list_plans() if record.key == key), None)
 
 
-def find_plan(graph: str, flavour: Flavour, here: Fingerprint) -> PlanRecord | None:
-    """The plan of these graph that runs here; of several the one that takes the most pictures."""
-    fitting = [r for r in list_plans() if r.graph == graph and r.runs_on(flavour, here)]
+def find_plan(graph: str, plan_engine: PlanEngine, here: Fingerprint) -> PlanRecord | None:
+    """Find the plan of a graph that runs here; of several, the one that takes the most pictures."""
+    fitting = [r for r in list_plans() if r.graph == graph and r.runs_on(plan_engine, here)]
     return max(fitting, key=lambda record: (record.max_batch, record.built), default=None)
 
 
 def read_plan(record: PlanRecord) -> bytes:
-    """The plan's content; a changed one, or one that others could change, is refused."""
+    """Read a plan; one that was changed, or that others could have changed, is refused."""
     content = _read_trusted(record.path)
     if sha256_bytes(content) != record.sha256:
         raise BundleError(
-            f"{record.path} is not the plan that was built here: its checksum differs", hint=_AGAIN
+            f"{record.path} is not the plan that was built here: its checksum differs",
+            hint=_BUILD_AGAIN,
         )
     return content
 
 
 def list_plans() -> list[PlanRecord]:
-    """Every plan in the cache, oldest first."""
+    """List every plan in the cache, the oldest first."""
     records = (_record(path) for path in plans_folder().glob("*.json"))
     found = [r for r in records if r is not None and r.path.is_file()]
     return sorted(found, key=lambda record: (record.built, record.key))
 
 
 def remove_plan(record: PlanRecord) -> None:
-    """Its record first, so that no plan is listed that is not there."""
+    """Remove a plan, its record first, so that no plan is listed that is not there."""
     with writing(str(plans_folder())):
         record.record_path.unlink(missing_ok=True)
         record.path.unlink(missing_ok=True)
 
 
-def remove_stale(here: Mapping[Flavour, Fingerprint]) -> list[Path]:
-    """Remove what no longer runs: plans of other versions of the modules that are given, those of
-    another GPU or driver, and files that belong to no plan. Gives what was removed."""
+def remove_stale(here: Mapping[PlanEngine, Fingerprint]) -> list[Path]:
+    """Remove what no longer runs, and return the paths.
+
+    These are plans of other versions of the modules in `here`, plans of another GPU or driver, and
+    files that belong to no plan.
+    """
     keep = {plans_folder() / LOCK}
-    for flavour in FLAVOURS:
-        known = flavour in here and here[flavour].gpu
-        timing = f"timing-{flavour}-*.cache"
-        keep |= {_timing_path(flavour, here[flavour])} if known else _glob(timing)
+    for plan_engine in PLAN_ENGINES:
+        known = plan_engine in here and here[plan_engine].gpu
+        timing = f"timing-{plan_engine}-*.cache"
+        keep |= {_timing_path(plan_engine, here[plan_engine])} if known else _glob(timing)
     for record in list_plans():
-        if record.flavour not in here or not _is_stale(record, here[record.flavour]):
+        if record.plan_engine not in here or not _is_stale(record, here[record.plan_engine]):
             keep |= {record.path, record.record_path}
     removed = sorted(path for path in _glob("*") - keep if path.is_file())
     with writing(str(plans_folder())):
         for path in sorted(removed, key=lambda path: path.suffix != ".json"):
-            path.unlink()  # a record before its plan
+            path.unlink()  # a record goes before its plan
     return removed
 
 
 def private_folder(name: str) -> Path:
-    """A folder in the cache for engines that others write there, which must be the user's alone."""
+    """Make a folder in the cache that only the user can write, for plans that a library keeps."""
     folder = plans_folder() / name
     with writing(str(folder)):
         for place in (plans_folder(), folder):
@@ -222,31 +228,31 @@ def private_folder(name: str) -> Path:
     return folder
 
 
-def read_timing(flavour: Flavour, fingerprint: Fingerprint) -> bytes:
-    """What earlier builds measured on this GPU; empty at first."""
-    path = _timing_path(flavour, fingerprint)
+def read_timing(plan_engine: PlanEngine, fingerprint: Fingerprint) -> bytes:
+    """Read what earlier builds measured on this GPU; empty before the first."""
+    path = _timing_path(plan_engine, fingerprint)
     return _read_trusted(path) if path.is_file() else b""
 
 
-def write_timing(flavour: Flavour, fingerprint: Fingerprint, content: bytes) -> None:
+def write_timing(plan_engine: PlanEngine, fingerprint: Fingerprint, content: bytes) -> None:
     """Keep what this build measured for the next one."""
     if content:
         with _changing() as folder:
-            folder.put(_timing_path(flavour, fingerprint).name, content, mode=_PRIVATE)
+            folder.put(_timing_path(plan_engine, fingerprint).name, content, mode=_PRIVATE)
             with committed():
                 folder.sync()
 
 
-def _timing_path(flavour: Flavour, fingerprint: Fingerprint) -> Path:
+def _timing_path(plan_engine: PlanEngine, fingerprint: Fingerprint) -> Path:
     digest = sha256_bytes(json.dumps(fingerprint.model_dump()).encode())
-    return plans_folder() / f"timing-{flavour}-{digest[:16]}.cache"
+    return plans_folder() / f"timing-{plan_engine}-{digest[:16]}.cache"
 
 
 def _is_stale(record: PlanRecord, here: Fingerprint) -> bool:
     if record.fingerprint.version != here.version:
         return True
-    # A plan for other GPUs was made to be copied there; that it does not run here is no fault.
-    # And a GPU that cannot be seen now says nothing about plans for it.
+    # A plan for other GPUs was made to be copied there, so it need not run here. And a GPU that
+    # cannot be seen now says nothing about plans for it.
     return not record.targets and here.gpu != "" and record.fingerprint != here
 
 
@@ -255,7 +261,7 @@ def _glob(pattern: str) -> set[Path]:
 
 
 def _record(path: Path) -> PlanRecord | None:
-    """A record, or None for a file that is none: it is as good as not there."""
+    """Read a record; None for a file that is not one, which counts as if it were not there."""
     raw = _read_trusted(path)
     try:
         record = PlanRecord.model_validate_json(raw)
@@ -266,9 +272,9 @@ def _record(path: Path) -> PlanRecord | None:
 
 @contextmanager
 def _changing() -> Iterator[Directory]:
-    """The folder of plans, opened to be changed by this process alone.
+    """Open the folder of plans so that this process alone changes it.
 
-    Half-written files of processes that were killed are removed: nobody else writes meanwhile.
+    Half-written files of processes that were killed are removed, because nobody else writes now.
     """
     place = plans_folder()
     with writing(str(place)):
@@ -290,18 +296,20 @@ def _changing() -> Iterator[Directory]:
 
 
 def _read_trusted(path: Path) -> bytes:
-    """The content of a file that nobody else can have written."""
+    """Read a file that nobody else can have written."""
     try:
         _check_owner(path.parent, path.parent.stat())
-        # A FIFO would keep the opening waiting for a writer.
+        # Opening a FIFO would wait for a writer.
         with open(path, "rb", opener=_open_at_once) as stream:
             status = os.fstat(stream.fileno())
             _check_owner(path, status)
             if not stat.S_ISREG(status.st_mode):
-                raise BundleError(f"{path} is not a regular file", hint=f"remove it, then {_AGAIN}")
+                raise BundleError(
+                    f"{path} is not a regular file", hint=f"remove it, then {_BUILD_AGAIN}"
+                )
             return stream.read()
     except OSError as error:
-        raise BundleError(f"{path} cannot be read: {error.strerror}", hint=_AGAIN) from None
+        raise BundleError(f"{path} cannot be read: {error.strerror}", hint=_BUILD_AGAIN) from None
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -312,10 +320,10 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
     if status.st_uid not in (os.geteuid(), 0):
         raise BundleError(
             f"{path} belongs to another user, and a plan is executable code",
-            hint=f"remove it, then {_AGAIN}",
+            hint=f"remove it, then {_BUILD_AGAIN}",
         )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise BundleError(
             f"{path} can be written by others, and a plan is executable code",
-            hint=f"chmod go-w {path}; then {_AGAIN}",
+            hint=f"chmod go-w {path}; then {_BUILD_AGAIN}",
         )

@@ -1,4 +1,4 @@
-"""The GPU through cuda-python (NVIDIA's own binding): the CUDA runtime, call by call."""
+"""Reaches the GPU through cuda-python, NVIDIA's own binding of the CUDA runtime."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = {
 
 
 class CudaPython:
-    """Calls of the CUDA runtime by name, each of whose return codes is looked at."""
+    """Calls the CUDA runtime by name, and checks each return code."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
@@ -47,7 +47,7 @@ class CudaPython:
     def __call__(self, name: str, *arguments: object) -> tuple[Any, ...]:
         try:
             status, *values = getattr(self._runtime, name)(*arguments)
-        except RuntimeError as error:  # how the binding says that libcuda cannot be loaded
+        except RuntimeError as error:  # the binding raises it when libcuda cannot be loaded
             raise failure(name, str(error), "no driver") from None
         if status != self.member("cudaError_t", "cudaSuccess"):
             word = getattr(status, "name", str(status))
@@ -55,7 +55,7 @@ class CudaPython:
         return tuple(values)
 
     def quietly(self, name: str, handle: object) -> None:
-        """To give something back. A GPU that has failed fails here too, and that was said."""
+        """Free something; a GPU that failed before fails again here, which is not reported."""
         with contextlib.suppress(AnocoError):
             self(name, handle)
 
@@ -74,18 +74,18 @@ class CudaPythonMemory:
         self._buffers: dict[int, int] = {}
         self._host: list[int] = []
         self._graphs: set[CudaPythonGraph] = set()
-        # The default stream would wait for, and hold up, everything else on the GPU.
+        # The default stream would wait for everything else on the GPU, and make it wait.
         (stream,) = cuda("cudaStreamCreateWithFlags", cuda.constant("cudaStreamNonBlocking"))
         self.stream = int(stream)
 
     def allocate(self, size: int) -> int:
-        """So many bytes on the GPU, until `close`."""
+        """Allocate bytes on the GPU, until `close`."""
         (pointer,) = self._cuda("cudaMalloc", size)
         self._buffers[int(pointer)] = size
         return int(pointer)
 
     def allocate_host(self, size: int) -> NDArray[np.uint8]:
-        """So many bytes of page-locked memory, until `close`."""
+        """Allocate bytes of page-locked memory, until `close`."""
         (pointer,) = self._cuda("cudaHostAlloc", size, self._cuda.constant("cudaHostAllocDefault"))
         self._host.append(int(pointer))
         return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(int(pointer)))
@@ -99,18 +99,18 @@ class CudaPythonMemory:
         self._copy(array.ctypes.data, pointer, array, pointer, "cudaMemcpyDeviceToHost")
 
     def wait(self) -> None:
-        """Until everything queued is done."""
+        """Wait until everything that was queued is done."""
         self._cuda("cudaStreamSynchronize", self.stream)
 
     def capture(self, work: Callable[[], None]) -> CudaPythonGraph:
-        """What `work` queues, recorded and not done; an error where that cannot be."""
-        # Of this thread: what others do meanwhile does not matter.
+        """Record what `work` queues without doing it; raises where that is not possible."""
+        # Only this thread is recorded; other threads may use CUDA meanwhile.
         mode = self._cuda.member("cudaStreamCaptureMode", "cudaStreamCaptureModeThreadLocal")
         self._cuda("cudaStreamBeginCapture", self.stream, mode)
         try:
             work()
         except BaseException:
-            with contextlib.suppress(AnocoError):  # a spoilt capture gives no graph
+            with contextlib.suppress(AnocoError):  # a capture that failed has no graph
                 self._cuda.quietly(
                     "cudaGraphDestroy", *self._cuda("cudaStreamEndCapture", self.stream)
                 )
@@ -123,9 +123,9 @@ class CudaPythonMemory:
         return CudaPythonGraph(self._cuda, int(made), self.stream, self._graphs)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free everything."""
         stream, self.stream = self.stream, 0
-        if stream:  # what is queued still uses the buffers
+        if stream:  # queued work still uses the buffers
             self._cuda.quietly("cudaStreamSynchronize", stream)
         for graph in tuple(self._graphs):
             graph.close()
@@ -155,18 +155,18 @@ class CudaPythonGraph:
         open_ones.add(self)
 
     def launch(self) -> None:
-        """Queue what was recorded."""
+        """Queue the recorded work."""
         self._cuda("cudaGraphLaunch", self._handle, self._stream)
 
     def close(self) -> None:
-        """Give it back; it must not be running."""
+        """Free the graph; it must not be running."""
         if self in self._open_ones:
             self._open_ones.remove(self)
             self._cuda.quietly("cudaGraphExecDestroy", self._handle)
 
 
 def load() -> CudaPython | None:
-    """The binding, or None where it is not installed."""
+    """Load the binding; None if it is not installed."""
     try:
         return CudaPython(import_module("cuda.bindings.runtime"))
     except ModuleNotFoundError:

@@ -1,7 +1,8 @@
 """The NVIDIA GPU of this machine: what it is, and memory on it.
 
-Through cuda-python, or through pycuda where only that is installed; each is one adapter beside
-this file. Arrays of other libraries need neither: see `anoco_edge.scoring.device_array`.
+CUDA is reached through cuda-python, or through pycuda where only that is installed; each has its
+adapter beside this file. Arrays of other libraries need neither of them: see
+`anoco_edge.scoring.device_array`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from anoco_edge.errors import AnocoError, EngineError, EnvironmentMissingError, missing
 
 _DRIVER = Path("/proc/driver/nvidia/version")
-_WORDS = {
+_KNOWN_FAILURES = {
     "no device": (
         "there is no NVIDIA GPU",
         "plug an NVIDIA GPU in, or use another engine",
@@ -29,14 +30,14 @@ _WORDS = {
     ),
     "out of memory": (
         "the GPU has not enough memory",
-        "the GPU's memory is full: stop what else uses it, or build with a smaller --batch",
+        "the GPU's memory is full: stop what else uses it, or build with a smaller `batch`",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a plan is bound to, beside the version of TensorRT."""
+    """A GPU as far as a plan is bound to it: name, compute capability and driver."""
 
     name: str
     capability: str
@@ -44,7 +45,7 @@ class Device:
 
 
 class CapturedGraph(Protocol):
-    """Work that was recorded, to be queued at once; `close` it while it does not run."""
+    """Recorded work that is queued in one call. It must not run while it is closed."""
 
     def launch(self) -> None: ...
 
@@ -52,9 +53,9 @@ class CapturedGraph(Protocol):
 
 
 class DeviceMemory(Protocol):
-    """Buffers on a GPU and one stream of its own; copies are queued until `wait`.
+    """Buffers on a GPU, and one stream of its own in which copies are queued until `wait`.
 
-    Copies are to and from page-locked memory, which the GPU reaches by itself: `allocate_host`.
+    Copies go to and from page-locked memory, which the GPU reaches by itself: `allocate_host`.
     """
 
     stream: int
@@ -70,14 +71,14 @@ class DeviceMemory(Protocol):
     def wait(self) -> None: ...
 
     def capture(self, work: Callable[[], None]) -> CapturedGraph:
-        """What `work` queues, recorded and not done; an error where that cannot be."""
+        """Record what `work` queues without doing it; raises where that is not possible."""
         ...
 
     def close(self) -> None: ...
 
 
 class Adapter(Protocol):
-    """One binding of CUDA."""
+    """One Python binding of CUDA."""
 
     def describe(self) -> Device: ...
 
@@ -85,12 +86,12 @@ class Adapter(Protocol):
 
 
 def current_device() -> Device:
-    """The GPU that will run; without one the error says what is missing."""
+    """Describe the GPU that will run; without one the error says what is missing."""
     return _adapter().describe()
 
 
 def open_memory() -> DeviceMemory:
-    """Memory on that GPU."""
+    """Open memory on that GPU."""
     return _adapter().open_memory()
 
 
@@ -104,31 +105,39 @@ def _adapter() -> Adapter:
 
 
 def check_fits(array: NDArray[Any], size: int) -> None:
-    """What is copied must lie without gaps, and not be larger than its buffer."""
+    """Raise unless an array is contiguous and not larger than its buffer."""
     if not array.flags.c_contiguous or array.nbytes > size:
-        raise AnocoError(f"an array of shape {array.shape} does not fit its buffer on the GPU")
+        raise AnocoError(
+            f"an array of shape {array.shape} and {array.nbytes} bytes does not fit its buffer of "
+            f"{size} bytes on the GPU",
+            hint="this is a bug of the engine, please report it",
+        )
 
 
 def failure(call: str, status: str, kind: str = "") -> AnocoError:
-    """A call that failed, in one of our words where there is one.
+    """Make the error for a call of CUDA that failed; `kind` is one of the known failures, or empty.
 
     >>> str(failure("cudaMalloc", "cudaErrorMemoryAllocation", "out of memory"))[:58]
     'the GPU has not enough memory (cudaMalloc: cudaErrorMemory'
     """
     if kind:
-        what, hint = _WORDS[kind]
+        what, hint = _KNOWN_FAILURES[kind]
         return EnvironmentMissingError(f"{what} ({call}: {status})", hint=hint)
-    return EngineError(f"the CUDA call {call} failed: {status}", hint="see dmesg, restart the GPU")
+    return EngineError(
+        f"the CUDA call {call} failed: {status}",
+        hint="start the program again; if it fails again restart the machine, and look for lines "
+        "with NVRM or Xid in the output of: sudo dmesg",
+    )
 
 
 def no_gpu() -> AnocoError:
-    """For a driver that works and sees none."""
-    what, hint = _WORDS["no device"]
+    """Make the error for a driver that works and sees no GPU."""
+    what, hint = _KNOWN_FAILURES["no device"]
     return EnvironmentMissingError(what, hint=hint)
 
 
 def driver_name(version: int) -> str:
-    """CUDA's version of the driver, and the kernel module's, on which a plan depends too."""
+    """Name the driver by CUDA's version and the kernel module's, because a plan depends on both."""
     return " ".join(filter(None, (f"cuda {version}", _module_version())))
 
 

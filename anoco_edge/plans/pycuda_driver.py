@@ -1,7 +1,7 @@
-"""The GPU through pycuda, which Jetsons often have: the driver, in the primary context.
+"""Reaches the GPU through pycuda, which Jetsons often have, in the primary context.
 
-TensorRT and our scorer use the primary context too, so that pointers of one mean the same to the
-others. pycuda.autoinit makes a context of its own and is never imported.
+TensorRT and our scorer use the primary context, too, so that all of them can use the same pointers.
+pycuda.autoinit makes a context of its own and is therefore never imported.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from anoco_edge.plans.device import (
     no_gpu,
 )
 
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING, which pycuda has no name for
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING; pycuda has no name for it
 
 
 class Pycuda:
-    """pycuda's driver module; its exceptions become ours, with the call that failed."""
+    """Wraps pycuda's driver module; its exceptions become ours, with the call that failed."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -49,7 +49,7 @@ class Pycuda:
 
     @contextlib.contextmanager
     def named(self, call: str) -> Iterator[None]:
-        """Errors of pycuda inside become one of ours that names this call."""
+        """Turn an error of pycuda in the `with` into one of ours that names this call."""
         try:
             yield
         except self.driver.Error as error:
@@ -74,14 +74,14 @@ class PycudaMemory:
         self.stream = int(self._stream.handle)
 
     def allocate(self, size: int) -> int:
-        """So many bytes on the GPU, until `close`."""
+        """Allocate bytes on the GPU, until `close`."""
         with self._inside("cuMemAlloc"):
             buffer = self._cuda.driver.mem_alloc(size)
         self._buffers[int(buffer)] = (buffer, size)
         return int(buffer)
 
     def allocate_host(self, size: int) -> NDArray[np.uint8]:
-        """So many bytes of page-locked memory, until `close`."""
+        """Allocate bytes of page-locked memory, until `close`."""
         with self._inside("cuMemHostAlloc"):
             made: NDArray[np.uint8] = self._cuda.driver.pagelocked_empty(size, np.uint8)
         self._host.append(made.base)
@@ -102,16 +102,16 @@ class PycudaMemory:
             self._cuda.driver.memcpy_dtoh_async(array, buffer, self._stream)
 
     def wait(self) -> None:
-        """Until everything queued is done."""
+        """Wait until everything that was queued is done."""
         with self._inside("cuStreamSynchronize"):
             self._stream.synchronize()
 
     def capture(self, work: Callable[[], None]) -> CapturedGraph:
-        """Never: pycuda wraps none of CUDA's calls for graphs."""
+        """Raise, because pycuda wraps none of CUDA's calls for graphs."""
         raise AnocoError("pycuda has no CUDA graphs", hint="pip install 'anoco-edge[tensorrt]'")
 
     def close(self) -> None:
-        """Give everything back. A GPU that has failed fails here too, and that was said before."""
+        """Free everything; a GPU that failed before fails again here, which is not reported."""
         if self._stream is None:
             return
         stream, self._stream, self.stream = self._stream, None, 0
@@ -119,7 +119,7 @@ class PycudaMemory:
             self._context.push()
             try:
                 with contextlib.suppress(self._cuda.driver.Error):
-                    stream.synchronize()  # what is queued still uses the buffers
+                    stream.synchronize()  # queued work still uses the buffers
                 for buffer, _ in self._buffers.values():
                     with contextlib.suppress(self._cuda.driver.Error):
                         buffer.free()
@@ -128,14 +128,14 @@ class PycudaMemory:
                         host.free()
                 self._buffers.clear()
                 self._host.clear()
-                del stream  # pycuda destroys it here, where its context is current
+                del stream  # pycuda destroys it here, while its context is current
             finally:
                 self._cuda.driver.Context.pop()
         self._context.detach()
 
     @contextlib.contextmanager
     def _inside(self, call: str) -> Iterator[None]:
-        """With the primary context current: other threads have others, or none."""
+        """Make the primary context current; other threads have other contexts, or none."""
         with self._cuda.named(call):
             self._context.push()
             try:
@@ -145,7 +145,7 @@ class PycudaMemory:
 
 
 def load() -> Pycuda | None:
-    """The binding, or None where it is not installed."""
+    """Load the binding; None if it is not installed."""
     try:
         driver = import_module("pycuda.driver")
     except ModuleNotFoundError:
@@ -153,6 +153,6 @@ def load() -> Pycuda | None:
     except ImportError as error:
         raise EnvironmentMissingError(
             f"pycuda is installed but does not load: {error}",
-            hint="it is compiled for one CUDA: install it again, or pip install cuda-python",
+            hint="it fits one version of CUDA only: install it again, or pip install cuda-python",
         ) from None
     return Pycuda(driver)

@@ -1,7 +1,8 @@
-"""Building a plan from an ONNX graph: one piece of code for TensorRT and TensorRT-RTX.
+"""Builds a plan from an ONNX graph, with TensorRT or TensorRT-RTX.
 
-Precision lives in the graph: networks are strongly typed and TF32 is off. The RTX side builds
-without a GPU and is tested so; the TensorRT side has only met a double here, because it needs one.
+Precision is decided by the graph: networks are strongly typed and TF32 is off. TensorRT-RTX builds
+without a GPU, and its side is tested so. TensorRT needs a GPU, so its side has only run with a
+double of the module.
 """
 
 from __future__ import annotations
@@ -18,23 +19,30 @@ from anoco_edge import machine
 from anoco_edge.bundle import InputContract
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
 from anoco_edge.plans.device import current_device
-from anoco_edge.plans.tensorrt_modules import ErrorLog, Flavour, collecting_log, load_module, title
+from anoco_edge.plans.tensorrt_modules import (
+    ErrorLog,
+    PlanEngine,
+    collecting_log,
+    load_module,
+    title,
+)
 
 RTX_TARGETS = ("sm75", "sm80", "sm86", "sm89", "sm120", "sm121")
 
 Shape = tuple[int, ...]
 Profile = Mapping[str, tuple[Shape, Shape, Shape]]
-"""Smallest, usual and largest shape of each input that has a dynamic dimension."""
+"""The smallest, usual and largest shape of each input that has a dynamic dimension."""
 Progress = Callable[[str, int, int], None]
-"""Called with a phase, its steps done and their number; from other threads too."""
+"""Is called with a phase, how many of its steps are done and how many there are. The threads of the
+builder call it too."""
 
 
 @dataclass(frozen=True)
 class BuiltPlan:
-    """A serialised engine as trtexec would load it, and what building it took."""
+    """A serialized plan as trtexec would load it, and what building it took."""
 
     content: bytes
-    flavour: Flavour
+    plan_engine: PlanEngine
     version: str
     targets: tuple[str, ...]
     seconds: float
@@ -47,20 +55,20 @@ class BuiltPlan:
 
 
 def backbone_profile(contract: InputContract, batch: int = 1) -> Profile:
-    """Batches of 1 up to `batch` pictures.
+    """Describe batches of 1 up to `batch` pictures.
 
     >>> grid = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
     >>> backbone_profile(grid, 4)["pixels"]
     ((1, 16, 32, 3), (4, 16, 32, 3), (4, 16, 32, 3))
     """
     if batch < 1:
-        raise UsageError(f"a batch of {batch} pictures cannot be", hint="give 1 or more")
+        raise UsageError(f"a batch of {batch} pictures cannot be built", hint="give 1 or more")
     picture = (contract.height, contract.width, 3)
     return {"pixels": ((1, *picture), (batch, *picture), (batch, *picture))}
 
 
 def parse_targets(text: str) -> tuple[str, ...]:
-    """GPU generations as typed, each once.
+    """Read GPU generations, separated by commas; each is returned once.
 
     >>> parse_targets("sm86, SM89,sm86")
     ('sm86', 'sm89')
@@ -70,8 +78,8 @@ def parse_targets(text: str) -> tuple[str, ...]:
         if target not in RTX_TARGETS:
             raise UsageError(
                 f"{target or text!r} is not a target of TensorRT-RTX",
-                hint=f"use {', '.join(RTX_TARGETS)}; plans for a Jetson are built on it with: "
-                "anoco-edge build BUNDLE --engine tensorrt",
+                hint=f"use {', '.join(RTX_TARGETS)}; a plan for a Jetson is built on the "
+                "Jetson: anoco-edge build BUNDLE, with `engine='tensorrt'`",
             )
     return targets
 
@@ -80,34 +88,35 @@ def build_plan(
     model: bytes | Path,
     profile: Profile,
     *,
-    flavour: Flavour,
+    plan_engine: PlanEngine,
     targets: Sequence[str] = (),
     name: str = "the graph",
     workspace_mb: int | None = None,
     timing_cache: bytes = b"",
     progress: Progress | None = None,
 ) -> BuiltPlan:
-    """Parse and build; a graph with external data comes as a path, and `name` is for errors.
+    """Parse a graph and build its plan.
 
+    A graph whose weights lie in a file of their own comes as a path. `name` is what errors call it.
     `targets` are for TensorRT-RTX only; TensorRT builds for the GPU that it finds. Ctrl-C ends
     the build at its next step.
     """
     targets = parse_targets(",".join(targets)) if targets else ()
-    if targets and flavour == "tensorrt":
-        raise UsageError("TensorRT builds for the GPU that it runs on", hint="leave out --target")
-    trt = load_module(flavour)
-    if flavour == "tensorrt":
+    if targets and plan_engine == "tensorrt":
+        raise UsageError("TensorRT builds for the GPU that it runs on", hint="leave out `targets`")
+    trt = load_module(plan_engine)
+    if plan_engine == "tensorrt":
         current_device()
     machine.reset_peak()
     start = time.perf_counter()
-    job = _Job(trt, flavour, name)
-    job.parse(model)
-    job.configure(profile, targets, workspace_mb)
-    timing = job.attach(timing_cache)
-    content = job.build(progress)
+    build = _PlanBuild(trt, plan_engine, name)
+    build.parse(model)
+    build.configure(profile, targets, workspace_mb)
+    timing = build.attach_timing_cache(timing_cache)
+    content = build.run(progress)
     return BuiltPlan(
         content=content,
-        flavour=flavour,
+        plan_engine=plan_engine,
         version=str(trt.__version__),
         targets=targets,
         seconds=time.perf_counter() - start,
@@ -116,30 +125,30 @@ def build_plan(
     )
 
 
-class _Job:
-    """One network on its way to a plan. The objects refer to each other, so they live together."""
+class _PlanBuild:
+    """One build. TensorRT's objects refer to each other, so they are kept until it is done."""
 
-    def __init__(self, trt: Any, flavour: Flavour, name: str) -> None:
-        self._trt, self._flavour, self._name = trt, flavour, name
+    def __init__(self, trt: Any, plan_engine: PlanEngine, name: str) -> None:
+        self._trt, self._plan_engine, self._name = trt, plan_engine, name
         self._log = collecting_log(trt)
         try:
             self._builder = trt.Builder(self._log)
-        except (TypeError, RuntimeError) as error:  # pybind's words for "it returned null"
+        except (TypeError, RuntimeError) as error:  # pybind raises these when it got null
             why = self._log.errors_logged.first() or str(error)
             raise EnvironmentMissingError(
-                f"{title(flavour)} cannot build here: {why}",
+                f"{title(plan_engine)} cannot build here: {why}",
                 hint="check the driver and the GPU with: anoco-edge doctor",
             ) from None
-        # TensorRT 10 has to be told; in 11 and in RTX there is no other mode.
+        # TensorRT 10 must be told to be strongly typed; 11 and RTX know nothing else.
         typed = getattr(getattr(trt, "NetworkDefinitionCreationFlag", None), "STRONGLY_TYPED", None)
         self._network = self._builder.create_network(0 if typed is None else 1 << int(typed))
         self._config = self._builder.create_builder_config()
 
     def parse(self, model: bytes | Path) -> None:
-        # The network's weights may still lie in the parser and the bytes: both stay until the end.
+        # The network's weights may still lie in the parser and in the bytes, so both are kept.
         self._model, self._parser = model, self._trt.OnnxParser(self._network, self._log)
         parser = self._parser
-        if isinstance(model, Path):  # beside which lies the external data
+        if isinstance(model, Path):  # external data is found beside it
             parsed = parser.parse_from_file(str(model))
         else:
             parsed = parser.parse(model)
@@ -147,11 +156,11 @@ class _Job:
             return
         first = parser.get_error(0) if parser.num_errors else None
         node = f"{first.node_operator()} {first.node_name()!r}" if first else ""
-        raise self._refused(first.desc() if first else "", node if node.strip(" '") else "")
+        raise self._error(first.desc() if first else "", node if node.strip(" '") else "")
 
     def configure(self, profile: Profile, targets: Sequence[str], workspace_mb: int | None) -> None:
         trt, config = self._trt, self._config
-        config.clear_flag(trt.BuilderFlag.TF32)  # it changes 0.5 to 1.3 % of neighbour sets
+        config.clear_flag(trt.BuilderFlag.TF32)  # it changes 0.5 to 1.3 % of neighbor sets
         if workspace_mb is not None:
             config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, workspace_mb << 20)
         if targets:
@@ -163,24 +172,25 @@ class _Job:
         for tensor, (least, usual, most) in profile.items():
             shapes.set_shape(tensor, least, usual, most)
         if config.add_optimization_profile(shapes) < 0:
-            raise self._refused(f"the shapes {dict(profile)} are out of order")
+            raise self._error(f"the shapes {dict(profile)} are out of order")
 
-    def attach(self, content: bytes) -> Any:
-        """The timing cache, filled from earlier builds; RTX measures nothing and has none."""
-        if self._flavour == "tensorrt-rtx" or not hasattr(self._config, "create_timing_cache"):
+    def attach_timing_cache(self, content: bytes) -> Any:
+        """Use what earlier builds measured; None for RTX, which measures nothing."""
+        if self._plan_engine == "tensorrt-rtx" or not hasattr(self._config, "create_timing_cache"):
             return None
         cache = self._config.create_timing_cache(content)
         if cache is None or not self._config.set_timing_cache(cache, False):
-            cache = self._config.create_timing_cache(b"")  # of another version: start afresh
+            cache = self._config.create_timing_cache(b"")  # it is of another version
             self._config.set_timing_cache(cache, False)
         self._log.errors_logged.clear()
         return cache
 
-    def build(self, progress: Progress | None) -> bytes:
+    def run(self, progress: Progress | None) -> bytes:
+        """Build the plan; this is what takes minutes."""
         monitor = _monitor(self._trt, progress)
         if monitor is not None:
             self._config.progress_monitor = monitor
-        # In a thread, so that this one is free to notice Ctrl-C while the builder is in C++.
+        # In a thread of its own, so that this one notices Ctrl-C while the builder is in C++.
         with ThreadPoolExecutor(1, thread_name_prefix="anoco-build") as pool:
             try:
                 plan = pool.submit(
@@ -188,12 +198,12 @@ class _Job:
                 ).result()
             except KeyboardInterrupt:
                 if monitor is not None:
-                    monitor.watch.cancel()
+                    monitor.progress.cancel()
                 raise
-        if monitor is not None and monitor.watch.failure is not None:
-            raise monitor.watch.failure
+        if monitor is not None and monitor.progress.failure is not None:
+            raise monitor.progress.failure
         if plan is None:
-            raise self._refused()
+            raise self._error()
         return bytes(plan)
 
     def _check_inputs(self, profile: Profile) -> None:
@@ -202,24 +212,28 @@ class _Job:
         if dynamic - set(profile) or set(profile) - {tensor.name for tensor in inputs}:
             raise UsageError(
                 f"{self._name} has dynamic inputs {sorted(dynamic)}, shapes were given for "
-                f"{sorted(profile)}"
+                f"{sorted(profile)}",
+                hint="give the shapes of exactly these inputs",
             )
 
-    def _refused(self, why: str = "", node: str = "") -> AnocoError:
-        return refusal(
-            f"{title(self._flavour)} {self._trt.__version__}",
+    def _error(self, why: str = "", node: str = "") -> AnocoError:
+        return plan_error(
+            f"{title(self._plan_engine)} {self._trt.__version__}",
             self._name + (f" at {node}" if node else ""),
             self._log.errors_logged,
             why,
         )
 
 
-def refusal(who: str, what: str, errors_logged: ErrorLog, why: str = "") -> AnocoError:
-    """One error for what a builder said, by whose fault it is: the machine's or the graph's."""
+def plan_error(who: str, what: str, errors_logged: ErrorLog, why: str = "") -> AnocoError:
+    """Make the error for a plan that was not built or loaded, out of what TensorRT logged.
+
+    Its kind says whose fault it is: the machine's or the graph's.
+    """
     if errors_logged.mention("out of memory", "outofmemory", "bad_alloc", "memory allocation"):
         return EnvironmentMissingError(
             f"{who} ran out of memory building {what}: {errors_logged.first()}",
-            hint="stop what else uses the memory, or build with a smaller --batch",
+            hint="stop what else uses the memory, or build with a smaller `batch`",
         )
     if not why and errors_logged.mention("cuda runtime", "cudaerror", "cuda initialization"):
         return EnvironmentMissingError(
@@ -229,8 +243,8 @@ def refusal(who: str, what: str, errors_logged: ErrorLog, why: str = "") -> Anoc
     if errors_logged.mention("fp32 gemm is not supported"):
         return AnocoError(
             f"{who} has no FP32 matrix products for sm75, and {what} needs some",
-            hint="leave sm75 out, or export with --precision fp16 "
-            "--islands embedding,softmax,layernorm,residual,output",
+            hint="leave sm75 out, or export with `precision='fp16'` and "
+            "`islands='embedding,softmax,layernorm,residual,output'`",
         )
     return AnocoError(
         f"{who} refuses {what}: {why or errors_logged.first() or 'it gave no reason'}",
@@ -238,8 +252,8 @@ def refusal(who: str, what: str, errors_logged: ErrorLog, why: str = "") -> Anoc
     )
 
 
-class _Watch:
-    """What a monitor saw; asked by the builder's threads whether to go on."""
+class _BuildProgress:
+    """Passes on how far a build is, and tells the builder's threads whether to go on."""
 
     def __init__(self, progress: Progress | None) -> None:
         self.failure: BaseException | None = None
@@ -265,26 +279,26 @@ class _Watch:
         try:
             with self._lock:
                 self._progress(phase, step, self._totals.get(phase, step))
-        except BaseException as error:  # noqa: BLE001 (it must not pass through C++: told later)
+        except BaseException as error:  # noqa: BLE001 (it must not pass through C++, and is raised later)
             self.failure = error
             self.cancel()
 
 
 def _monitor(trt: Any, progress: Progress | None) -> Any:
-    """TensorRT's own kind of object around a `_Watch`; None where it knows none."""
+    """Make TensorRT's own kind of monitor; None where the version has none."""
     if not hasattr(trt, "IProgressMonitor"):
         return None
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
         def __init__(self) -> None:
-            trt.IProgressMonitor.__init__(self)  # pybind wants its own called, not super()'s
-            self.watch = _Watch(progress)
+            trt.IProgressMonitor.__init__(self)  # pybind asks for this call, not for super()
+            self.progress = _BuildProgress(progress)
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
-            self.watch.start(phase_name, num_steps)
+            self.progress.start(phase_name, num_steps)
 
         def step_complete(self, phase_name: str, step: int) -> bool:
-            return self.watch.step(phase_name, step)
+            return self.progress.step(phase_name, step)
 
         def phase_finish(self, phase_name: str) -> None:
             pass

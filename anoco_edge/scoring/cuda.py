@@ -1,4 +1,4 @@
-"""The scorer on an NVIDIA device: libanoco_edge through ctypes, for arrays here or there."""
+"""The scorer on an NVIDIA GPU: libanoco_edge through ctypes, for arrays of the host or the GPU."""
 
 from __future__ import annotations
 
@@ -11,18 +11,34 @@ from numpy.typing import NDArray
 from anoco_edge.errors import EngineError, EnvironmentMissingError, ScoringError, UsageError
 from anoco_edge.native import interface
 from anoco_edge.native.library import destroy_with, last_error, load_library
+from anoco_edge.native.library import why_not as library_why_not
 from anoco_edge.scoring.device_array import DeviceArray, OnDevice, device_array
-from anoco_edge.scoring.types import METRICS, Floats, Parameters, References, Scores, check_query
+from anoco_edge.scoring.types import (
+    METRICS,
+    Floats,
+    Parameters,
+    References,
+    ScorerOptions,
+    Scores,
+    check_query,
+)
 
 MEMORY_MB = 256
-"""Room on the device for similarities; the bank and the query come on top."""
+"""Megabytes of the GPU for similarities; the bank and the query come on top."""
 
 _TYPES = {np.dtype(np.float32): interface.FLOAT32, np.dtype(np.float16): interface.FLOAT16}
 
 
+def open_scorer(bank: References, parameters: Parameters, options: ScorerOptions) -> CudaScorer:
+    """Make a scorer for one bank; it multiplies in FP16 if queries and bank are both in FP16."""
+    budget = MEMORY_MB if options.memory_mb is None else options.memory_mb
+    half = options.half and bank.features.dtype == np.float16
+    return CudaScorer(bank, parameters, memory_mb=budget, half=half)
+
+
 @dataclass(frozen=True)
-class Described:
-    """What is known of a CUDA device, and why it cannot be used where it cannot."""
+class CudaDeviceInfo:
+    """What is known of a CUDA device; `why_not` says why it cannot be used, if it cannot."""
 
     usable: bool
     built: bool
@@ -37,8 +53,8 @@ class Described:
     why_not: str
 
 
-def describe(device: int = 0) -> Described:
-    """The device of that number, counted from 0; loads the driver, where there is one.
+def describe(device: int = 0) -> CudaDeviceInfo:
+    """Describe the device of this number, counted from 0; loads the driver, if there is one.
 
     >>> found = describe(9999)
     >>> found.usable, bool(found.why_not)
@@ -47,11 +63,11 @@ def describe(device: int = 0) -> Described:
     library = load_library()
     if not hasattr(library, "anoco_cuda_describe"):
         why = "the native library is older than this package: build it again"
-        return Described(False, False, False, 0, 0, 0, 0, 0, "", "", why)
+        return CudaDeviceInfo(False, False, False, 0, 0, 0, 0, 0, "", "", why)
     info = interface.CudaInfo()
     if library.anoco_cuda_describe(device, info) != interface.OK:
-        raise UsageError(last_error(library))
-    return Described(
+        raise UsageError(last_error(library), hint="devices are counted from 0")
+    return CudaDeviceInfo(
         usable=bool(info.usable),
         built=bool(info.built),
         simulated=bool(info.simulated),
@@ -66,20 +82,43 @@ def describe(device: int = 0) -> Described:
     )
 
 
-def why_not(device: int = 0) -> str | None:
-    """Why the scorer cannot be used here, or None where it can."""
+def why_not(device: int = 0) -> str:
+    """Say why the scorer cannot be used here; empty where it can."""
     try:
         found = describe(device)
     except EnvironmentMissingError as error:
         return error.what
-    return None if found.usable else found.why_not
+    return "" if found.usable else found.why_not
+
+
+def auto_reason() -> str:
+    """Say why `auto` should choose this scorer; empty where the GPU is only simulated."""
+    found = describe()
+    return f"there is a CUDA device: {found.name}" if found.usable and not found.simulated else ""
+
+
+def why_absent() -> str:
+    """Say why there is nothing to try the scorer with; empty where a driver is installed.
+
+    Without the native library the answer is empty too, because opening the scorer says that.
+    """
+    if library_why_not() is not None:
+        return ""
+    found = describe()
+    return "" if found.driver_version or found.usable else found.why_not
+
+
+def describe_trial() -> str:
+    """Say what device the scorer ran on, and with which machine code."""
+    found = describe()
+    return f"on {found.name}, with code {found.code}"
 
 
 class CudaScorer:
-    """Exact, with sums in float32, whatever the number of neighbours; one call at a time.
+    """Scores exactly, with sums in float32 and any number of neighbors; one call at a time.
 
-    `half` rounds bank and query to FP16 before they are multiplied: for features that were computed
-    so. The query may lie on the device (anything with `__cuda_array_interface__`).
+    `half` rounds bank and query to FP16 before they are multiplied, for features that were computed
+    in FP16. The query may lie on the GPU, in anything with `__cuda_array_interface__`.
     """
 
     name = "cuda"
@@ -96,10 +135,10 @@ class CudaScorer:
     ) -> None:
         self._library = load_library()
         reason = why_not(device)
-        if reason is not None:
+        if reason:
             raise EnvironmentMissingError(
                 f"the cuda scorer cannot be used: {reason}",
-                hint="see anoco-edge doctor, or use --scorer native",
+                hint="see anoco-edge doctor, or use `scorer='native'`",
             )
         kept = np.float16 if bank.features.dtype == np.float16 else np.float32
         features = np.ascontiguousarray(bank.features, kept)
@@ -124,13 +163,13 @@ class CudaScorer:
         destroy_with(self, self._library.anoco_cuda_scorer_destroy, self._scorer)
 
     def score(self, query: Floats | OnDevice) -> Scores:
-        """Score each row of `query`, an array here or on the device."""
+        """Score each row of `query`, an array of the host or of the GPU."""
         if not isinstance(query, np.ndarray):
-            return self._score_there(device_array(query), None)
+            return self._score_on_device(device_array(query), None)
         fits = query.ndim == 2 and query.shape[1] == self._dim
         if not fits or not np.issubdtype(query.dtype, np.floating):
-            check_query(query, self._dim)  # says what is wrong
-        with np.errstate(over="ignore"):  # what is too large for float32 is refused below
+            check_query(query, self._dim)  # raises with the reason
+        with np.errstate(over="ignore"):  # the library refuses what is too large for float32
             kept = np.float16 if query.dtype == np.float16 else np.float32
             rows: Floats = np.ascontiguousarray(query, kept)
         energy, similarity = (np.empty(len(rows), np.float32) for _ in range(2))
@@ -148,18 +187,18 @@ class CudaScorer:
         return Scores(energy, anchor, similarity, neighbors)
 
     def device_mb(self) -> float:
-        """Megabytes of the device that it holds beside the bank; the first call takes them."""
+        """Megabytes that it holds on the GPU beside the bank; the first call allocates them."""
         taken = ctypes.c_uint64()
         self._check(self._library.anoco_cuda_scorer_memory(self._scorer, taken))
         return taken.value / 1e6
 
     def score_rows(self, query: Floats | OnDevice, rows: NDArray[np.int64]) -> Scores:
-        """Score some rows of a query that lies on the device; the others may be anything."""
+        """Score some rows of a query on the GPU; the other rows are not read."""
         if isinstance(query, np.ndarray):
             return self.score(query[rows])
-        return self._score_there(device_array(query), np.ascontiguousarray(rows, np.int32))
+        return self._score_on_device(device_array(query), np.ascontiguousarray(rows, np.int32))
 
-    def _score_there(self, query: DeviceArray, rows: NDArray[np.int32] | None) -> Scores:
+    def _score_on_device(self, query: DeviceArray, rows: NDArray[np.int32] | None) -> Scores:
         if len(query.shape) != 2 or query.shape[1] != self._dim or query.dtype not in _TYPES:
             raise ScoringError(
                 f"query features on the device are {query.dtype} of shape {query.shape}, the bank "
@@ -192,12 +231,17 @@ class CudaScorer:
             return
         text = last_error(self._library)
         if status == interface.INVALID_ARGUMENT:
-            raise UsageError(f"the cuda scorer refuses: {text}", hint="check the arguments")
+            raise UsageError(
+                f"the cuda scorer refuses: {text}", hint="check bank, parameters and options"
+            )
         if status in (interface.BAD_FEATURES, interface.CORRUPT):
             raise ScoringError(text, hint="check the backbone and its input")
         if status == interface.NO_BACKEND:
             raise EnvironmentMissingError(
                 f"the cuda scorer cannot be used: {text}",
-                hint="see anoco-edge doctor, or use --scorer native",
+                hint="see anoco-edge doctor, or use `scorer='native'`",
             )
-        raise EngineError(f"the cuda scorer failed: {text}", hint="or use --scorer native")
+        raise EngineError(
+            f"the cuda scorer failed: {text}",
+            hint="free memory of the GPU, or use `scorer='native'`",
+        )

@@ -1,6 +1,6 @@
-"""Arrays in a GPU's memory, whoever made them: where they lie, their shape and their type.
+"""Arrays in a GPU's memory, whichever library made them: their address, shape and type.
 
-cupy, torch, numba and pycuda all show theirs by `__cuda_array_interface__`; so do we.
+cupy, torch, numba and pycuda describe their arrays by `__cuda_array_interface__`, and so do we.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypedDict, TypeGuard
 
 import numpy as np
 
@@ -17,12 +17,24 @@ from anoco_edge.errors import UsageError
 _TYPES = ("float32", "float16", "uint8")
 
 
+class CudaArrayInterface(TypedDict, total=False):
+    """The CUDA array interface, version 3; `strides` is None for an array without gaps."""
+
+    version: int
+    shape: tuple[int, ...]
+    typestr: str
+    data: tuple[int, bool]
+    strides: tuple[int, ...] | None
+    stream: int | None
+    mask: object
+
+
 @dataclass(frozen=True)
 class DeviceArray:
     """A contiguous array on a GPU; `owner` is whatever must live as long as its memory.
 
-    `stream` is where work that still fills it is queued, as the interface numbers streams (1 is
-    the default one); None: nothing does.
+    `stream` is the stream in which work that still fills the array is queued, numbered as in the
+    interface (1 is the default stream). None means that the array is complete.
     """
 
     pointer: int
@@ -33,10 +45,11 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
+        """The size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def __cuda_array_interface__(self) -> CudaArrayInterface:
         return {
             "version": 3,
             "shape": self.shape,
@@ -53,7 +66,7 @@ class DeviceArray:
         return (self[number] for number in range(len(self)))
 
     def __getitem__(self, number: int) -> DeviceArray:
-        """One entry along the first axis.
+        """Take one entry along the first axis, without copying it.
 
         >>> DeviceArray(4096, (2, 8, 4), np.dtype(np.float32))[1].pointer
         4224
@@ -67,10 +80,10 @@ class DeviceArray:
 
 
 class OnDevice(Protocol):
-    """Whatever shows where it lies on a GPU."""
+    """An array of any library that describes itself by this interface."""
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __cuda_array_interface__(self) -> CudaArrayInterface: ...
 
 
 def on_device(value: object) -> TypeGuard[OnDevice]:
@@ -83,28 +96,28 @@ def on_device(value: object) -> TypeGuard[OnDevice]:
 
 
 def device_array(value: OnDevice) -> DeviceArray:
-    """What an array of another library shows of itself; one that we cannot read is refused.
+    """Read what an array of another library says of itself; raises for one that cannot be used.
 
     >>> device_array(DeviceArray(4096, (2, 8), np.dtype(np.float16))).dtype
     dtype('float16')
     """
     if isinstance(value, DeviceArray):
         return value
-    shown = value.__cuda_array_interface__
-    shape, dtype = tuple(int(n) for n in shown["shape"]), np.dtype(shown["typestr"])
-    pointer, _ = shown["data"]
+    described = value.__cuda_array_interface__
+    shape, dtype = tuple(int(n) for n in described["shape"]), np.dtype(described["typestr"])
+    pointer, _ = described["data"]
     if dtype.name not in _TYPES or not dtype.isnative:
         raise UsageError(
             f"the array on the GPU is {dtype}", hint="make it float32 or float16 there"
         )
-    if shown.get("mask") is not None or not _contiguous(shown.get("strides"), shape, dtype):
+    if described.get("mask") is not None or not _contiguous(described.get("strides"), shape, dtype):
         raise UsageError(
             f"the array of shape {shape} on the GPU has gaps",
             hint="make it contiguous there: .contiguous() in torch, ascontiguousarray in cupy",
         )
     if not pointer and 0 not in shape:
         raise UsageError("the array on the GPU has no memory", hint="pass one that is filled")
-    return DeviceArray(int(pointer), shape, dtype, shown.get("stream"), value)
+    return DeviceArray(int(pointer), shape, dtype, described.get("stream"), value)
 
 
 def _contiguous(

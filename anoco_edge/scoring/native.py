@@ -10,18 +10,38 @@ from anoco_edge.errors import EngineError, ScoringError, UsageError
 from anoco_edge.machine import cores
 from anoco_edge.native import interface
 from anoco_edge.native.library import destroy_with, last_error, load_library
-from anoco_edge.scoring.types import METRICS, Floats, Parameters, References, Scores, check_query
+from anoco_edge.native.library import why_not as library_why_not
+from anoco_edge.scoring.types import (
+    METRICS,
+    Floats,
+    Parameters,
+    References,
+    ScorerOptions,
+    Scores,
+    check_query,
+)
 
 MEMORY_MB = 48
-"""Room for intermediate results; the bank is read where it is."""
+"""Megabytes for intermediate results; the bank is read in place."""
+
+
+def open_scorer(bank: References, parameters: Parameters, options: ScorerOptions) -> NativeScorer:
+    """Make a scorer for one bank."""
+    budget = MEMORY_MB if options.memory_mb is None else options.memory_mb
+    return NativeScorer(bank, parameters, threads=options.threads, memory_mb=budget)
+
+
+def why_not() -> str:
+    """Say why the library cannot be used; loading it to find out takes a millisecond."""
+    return library_why_not() or ""
 
 
 class NativeScorer:
-    """Exact in float32, whatever the number of neighbours; the same bits for any `threads`.
+    """Scores exactly in float32, with any number of neighbors; `threads` does not change a bit.
 
-    float32 and float16 banks are read where they are. One call at a time; a second one waits.
-    `directions` is how many the bank is projected on to leave references out early: -1 lets the
-    library choose, 0 computes every product.
+    Banks of float32 and float16 are read in place. It runs one call at a time; a second one waits.
+    The library projects the bank on some directions to leave references out early. `directions` is
+    their number: -1 lets the library choose, 0 computes every product.
     """
 
     name = "native"
@@ -39,7 +59,7 @@ class NativeScorer:
         half = bank.features.dtype == np.float16
         self._features = np.ascontiguousarray(bank.features, np.float16 if half else np.float32)
         rows, self._dim = self._features.shape
-        borrowed = interface.BankOptions(
+        bank_options = interface.BankOptions(
             type=interface.FLOAT16 if half else interface.FLOAT32,
             features=self._features.ctypes.data,
             rows=rows,
@@ -54,19 +74,19 @@ class NativeScorer:
             memory_mb=memory_mb,
         )
         handle, self._scorer = ctypes.c_void_p(), ctypes.c_void_p()
-        self._check(self._library.anoco_bank_create(borrowed, handle))
+        self._check(self._library.anoco_bank_create(bank_options, handle))
         try:
             self._check(self._library.anoco_scorer_create(handle, settings, self._scorer))
         finally:
-            self._library.anoco_bank_destroy(handle)  # the scorer keeps what it needs
+            self._library.anoco_bank_destroy(handle)  # the scorer holds what it needs
         destroy_with(self, _destroy, self._library, self._scorer, self._features)
 
     def score(self, query: Floats) -> Scores:
         """Score each row of `query`."""
         fits = query.ndim == 2 and query.shape[1] == self._dim
         if not fits or not np.issubdtype(query.dtype, np.floating):
-            check_query(query, self._dim)  # says what is wrong
-        with np.errstate(over="ignore"):  # what is too large for float32 is refused below
+            check_query(query, self._dim)  # raises with the reason
+        with np.errstate(over="ignore"):  # the library refuses what is too large for float32
             rows = np.ascontiguousarray(query, np.float32)
         energy, similarity = (np.empty(len(rows), np.float32) for _ in range(2))
         anchor, neighbors = (np.empty(len(rows), np.int64) for _ in range(2))
@@ -87,14 +107,16 @@ class NativeScorer:
             return
         text = last_error(self._library)
         if status == interface.INVALID_ARGUMENT:
-            raise UsageError(f"the native scorer refuses: {text}", hint="check the arguments")
+            raise UsageError(
+                f"the native scorer refuses: {text}", hint="check bank, parameters and options"
+            )
         if status in (interface.BAD_FEATURES, interface.CORRUPT):
             raise ScoringError(text, hint="check the backbone and its input")
         raise EngineError(
-            f"the native scorer failed: {text}", hint="free memory, or use --scorer onnx"
+            f"the native scorer failed: {text}", hint="free memory, or use `scorer='onnx'`"
         )
 
 
 def _destroy(library: ctypes.CDLL, scorer: ctypes.c_void_p, features: object) -> None:
-    """`features` comes along so that it lives as long as the scorer that reads it."""
+    """Destroy the scorer. Holding `features` keeps them alive until then, because it reads them."""
     library.anoco_scorer_destroy(scorer)

@@ -1,4 +1,4 @@
-"""One way to open an ONNX Runtime session on the CPU, and one on a GPU."""
+"""Opens ONNX Runtime sessions on the processor and on a GPU, always in the same way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,21 @@ from typing import Any
 
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, missing
 
-_SOURCE_PLACE = re.compile(r"^/onnxruntime_src/.*?\) ")  # nobody here has its sources
+_SOURCE_PLACE = re.compile(r"^/onnxruntime_src/.*?\) ")  # a path on the machine that built it
+
+
+def load_onnxruntime() -> Any:
+    """Import ONNX Runtime; an error says how to install it."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "onnxruntime":
+            raise missing("onnxruntime", "cpu", "to run the backbone") from None
+        raise EnvironmentMissingError(
+            f"onnxruntime is installed but does not load: {error}",
+            hint="install it again with: pip install --force-reinstall 'anoco-edge[cpu]'",
+        ) from None
+    return onnxruntime
 
 
 def open_session(
@@ -24,12 +38,12 @@ def open_session(
     patterns: bool = True,
     spin: bool = False,
 ) -> Any:
-    """A session for a serialised graph, or for a file; `name` is what an error calls it.
+    """Open a session for a serialized graph, or for a file; `name` is what an error calls it.
 
-    A graph whose weights lie in a file of their own must come as a path: they are found beside it.
-    `arena` keeps memory between runs; `patterns` plans it ahead, at the price of about twice the
-    peak. `spin` lets threads wait busily for the next operation of a run: a tenth faster for the
-    hundreds of operations of a transformer, a fifth slower for a small CNN.
+    A graph whose weights lie in a file of their own must come as a path, because they are found
+    beside it. `arena` keeps memory between runs. `patterns` plans memory ahead, which takes about
+    twice the peak. `spin` lets threads wait busily for the next operation of a run: that is a tenth
+    faster for the hundreds of operations of a transformer, and a fifth slower for a small CNN.
     """
     try:
         import onnxruntime
@@ -40,9 +54,9 @@ def open_session(
     options.enable_cpu_mem_arena = arena
     options.enable_mem_pattern = patterns
     options.log_severity_level = 3
-    # Engine, scorer and BLAS take turns on the same cores. Threads that spin while they wait for
-    # their own turn keep the others from theirs: a frame took twice as long. So none spins between
-    # two runs, and within one only where it was measured to pay.
+    # Engine, scorer and BLAS take turns on the same cores. A thread that spins while it waits takes
+    # a core from the others, and a frame took twice as long. So no thread spins between two runs,
+    # and within a run only where measurements showed a gain.
     options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
     options.add_session_config_entry("session.force_spinning_stop", "1")
     try:
@@ -50,7 +64,7 @@ def open_session(
             str(model) if isinstance(model, Path) else model,
             options,
             providers=["CPUExecutionProvider"],
-            enable_fallback=0,  # it would print, and try the same again
+            enable_fallback=0,  # a fallback prints, and tries the same provider again
         )
     except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
         raise _cannot_load(onnxruntime.__version__, name, error) from None
@@ -59,7 +73,7 @@ def open_session(
 def open_gpu_session(
     model: bytes | Path, name: str, providers: Sequence[tuple[str, dict[str, str]]]
 ) -> tuple[Any, str]:
-    """A session whose first provider runs, and the version; never one on the processor instead."""
+    """Open a session whose first provider runs, never the processor instead; also the version."""
     try:
         import onnxruntime
     except ImportError:
@@ -73,11 +87,11 @@ def open_gpu_session(
         )
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    onnxruntime.set_default_logger_severity(4)  # we say in our own words what does not start
-    # A provider that fails is announced by print and by a warning, and replaced: not here.
+    onnxruntime.set_default_logger_severity(4)  # our own error says what does not start
+    # ONNX Runtime prints and warns when a provider fails, and takes another; ours is an error.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if hasattr(onnxruntime, "preload_dlls"):  # CUDA from pip's packages, where it is from there
+        if hasattr(onnxruntime, "preload_dlls"):  # loads CUDA from pip's packages
             onnxruntime.preload_dlls()
         try:
             session = onnxruntime.InferenceSession(
@@ -86,7 +100,7 @@ def open_gpu_session(
                 providers=list(providers),
                 enable_fallback=0,
             )
-        except RuntimeError as error:  # of registering a provider; a bad graph has other ones
+        except RuntimeError as error:  # a provider failed to start; a bad graph raises others
             raise _does_not_start(version, wanted, str(error)) from None
         except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
             raise _cannot_load(version, name, error) from None

@@ -14,7 +14,7 @@ POOLINGS: tuple[str, ...] = get_args(Pooling)
 
 
 def pool(energy: Floats, pooling: str = "max") -> float:
-    """The paper's maximum, or the mean of the five largest (steadier on noisy surfaces).
+    """Take the maximum, as the paper does, or the mean of the five largest, which is less noisy.
 
     >>> pool(np.array([1.0, 5.0, 3.0])), pool(np.array([1.0, 5.0, 3.0]), "top5")
     (5.0, 3.0)

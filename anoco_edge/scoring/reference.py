@@ -12,7 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.scoring.types import Floats, Parameters, References, Scores, check_query
+from anoco_edge.scoring.types import (
+    Floats,
+    Parameters,
+    References,
+    ScorerOptions,
+    Scores,
+    check_query,
+)
 
 Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -25,16 +32,23 @@ _CANCELLATION = 1e-4
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Section 3.2 for a block of queries: similarities, anchors, neighbours."""
+    """Section 3.2 for a block of queries: similarities, anchors, neighbors and margins."""
 
     similarity: Matrix
     anchor: NDArray[np.int64]
-    neighbours: Mask
+    neighbors: Mask
     margin: Matrix
 
 
+def open_scorer(
+    bank: References, parameters: Parameters, options: ScorerOptions
+) -> ReferenceScorer:
+    """Make a scorer for one bank; no option concerns it."""
+    return ReferenceScorer(bank, parameters)
+
+
 class ReferenceScorer:
-    """Exact, readable, slow."""
+    """Scores exactly in float64; it is written to be read, and slow."""
 
     name = "reference"
 
@@ -72,14 +86,14 @@ class ReferenceScorer:
             energy=np.array([e for e, _ in solved]),
             anchor=found.anchor,
             similarity=found.similarity[np.arange(len(q)), found.anchor],
-            neighbors=found.neighbours.sum(axis=1),
+            neighbors=found.neighbors.sum(axis=1),
             margin=np.minimum(found.margin, _CANCELLATION * condition),
             retrieval=(retrieved - start) / (time.perf_counter() - start),
         )
 
     def _conform(self, q: Matrix, norm: float, found: Retrieval, i: int) -> tuple[float, float]:
         """Eq. 2 to 10 for one query patch: its energy, and how well f~ is conditioned."""
-        near = np.flatnonzero(found.neighbours[i])
+        near = np.flatnonzero(found.neighbors[i])
         s, r, r_norm = found.similarity[i, near], self._features[near], self._norms[near]
         drift, moved = solve(q, norm, s, r, r_norm, self._parameters)
         energy = non_conformity(q, drift, moved, self._parameters.metric)
@@ -90,7 +104,7 @@ class ReferenceScorer:
 
 
 def retrieve(query_units: Matrix, reference_units: Matrix) -> Retrieval:
-    """Section 3.2 without a sort: anchors, anchor-consistent neighbours, and the margins."""
+    """Section 3.2 without a sort: anchors, anchor-consistent neighbors, and the margins."""
     rows = np.arange(len(query_units))
     s = query_units @ reference_units.T  # s_ij = cos(q_i, r_j)
     anchor = s.argmax(axis=1)  # the lowest index on a tie
@@ -102,9 +116,9 @@ def retrieve(query_units: Matrix, reference_units: Matrix) -> Retrieval:
     # The longest prefix of the descending order whose members are all consistent ends before
     # the most similar violator: t_i is its similarity, and what ties with it is left out.
     t = np.where(consistent, -np.inf, s).max(axis=1)  # Eq. 1
-    neighbours = s > t[:, None]
-    neighbours[rows, anchor] = True
-    return Retrieval(s, anchor, neighbours, _margin(s, a, anchor, consistent, t))
+    neighbors = s > t[:, None]
+    neighbors[rows, anchor] = True
+    return Retrieval(s, anchor, neighbors, _margin(s, a, anchor, consistent, t))
 
 
 def _margin(s: Matrix, a: Matrix, anchor: NDArray[np.int64], consistent: Mask, t: Matrix) -> Matrix:
@@ -129,7 +143,7 @@ def _margin(s: Matrix, a: Matrix, anchor: NDArray[np.int64], consistent: Mask, t
 
 
 def edge_weights(q_norm: float, s: Matrix, r_norm: Matrix, floor: float) -> Matrix:
-    """Eq. 2, w_ij = s_ij alpha_ij over the neighbours.
+    """Eq. 2, w_ij = s_ij alpha_ij over the neighbors.
 
     The floor under s is ours: without it a patch that resembles nothing is pulled by nothing
     and scores as good, and a negative cosine gives a negative weight.

@@ -1,4 +1,4 @@
-"""The plain values that scorers take and give."""
+"""The plain values that scorers take and return."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Floats: TypeAlias = NDArray[np.floating[Any]]
 Metric: TypeAlias = Literal["product", "l2", "cosine"]
 METRICS: tuple[str, ...] = get_args(Metric)
 
-# Outside this range float32 loses the squares that the method needs, so no scorer takes it.
-# A zero norm is below it: such a patch has no direction, hence no similarity to anything.
+# Outside this range the squares of norms do not fit in float32, so no scorer takes them. A zero
+# norm is below it: such a patch has no direction, hence no similarity to anything.
 NORM_RANGE = (1e-10, 1e10)
-LAMBDA_RANGE = (1e-24, 1e24)  # lambda q must fit in float32 too
+LAMBDA_RANGE = (1e-24, 1e24)  # the product lambda q must fit in float32, too
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The three numbers of the method that a product records."""
+    """The settings of the method that a product records."""
 
     lam: float = 1.0
     metric: Metric = "product"
@@ -42,20 +42,33 @@ class Parameters:
 
 
 @dataclass(frozen=True)
+class ScorerOptions:
+    """How a scorer runs; each one uses what concerns it.
+
+    `threads` is their number; 0 uses all cores. `memory_mb` limits what is taken beside the bank;
+    None leaves it to the scorer. `half` says that queries are computed in FP16.
+    """
+
+    threads: int = 0
+    memory_mb: int | None = None
+    half: bool = False
+
+
+@dataclass(frozen=True)
 class Scores:
-    """What is known of each query patch; every array has length N_q."""
+    """What a scorer found for each query patch; every array has length N_q."""
 
     energy: Floats
     anchor: NDArray[np.int64]
     similarity: Floats
     neighbors: NDArray[np.int64]
     margin: Floats | None = None
-    """How far the row's closest decision is from flipping; only the reference knows it."""
+    """How far the row's closest decision is from flipping; only the reference computes it."""
     retrieval: float = 0.0
-    """Share of the time that went into anchors and neighbours (the paper's breakdown)."""
+    """The share of the time that anchors and neighbors took, as the paper splits it."""
     picture: float | None = None
-    """The score of the whole picture where the scorer has a rule of its own (PatchCore has);
-    None: its energies are pooled."""
+    """The score of the whole picture, where the scorer has a rule of its own (PatchCore has); None
+    if energies are pooled."""
 
 
 class Scorer(Protocol):
@@ -68,7 +81,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class DeviceScorer(Scorer, Protocol):
-    """A scorer that also reads queries where a GPU left them."""
+    """A scorer that also reads queries that lie on a GPU."""
 
     def score(self, query: Floats | DeviceArray) -> Scores: ...
 
@@ -79,14 +92,14 @@ class DeviceScorer(Scorer, Protocol):
 
 @dataclass(frozen=True)
 class References:
-    """A bank that is fit to score against: finite, and no patch without a direction."""
+    """A bank to score against: all numbers are finite, and no patch has a zero norm."""
 
     features: Floats
     norms: NDArray[np.float32]
 
     @staticmethod
     def of(features: Floats) -> tuple[References, NDArray[np.int64]]:
-        """Check raw features; zero-norm patches are dropped. Also returns the kept rows.
+        """Check raw features and drop zero-norm patches. Also returns which rows are kept.
 
         >>> bank, kept = References.of(np.array([[0.0, 0.0], [3.0, 4.0]]))
         >>> bank.norms.tolist(), kept.tolist()
@@ -96,11 +109,11 @@ class References:
         kept = np.flatnonzero(norms > 0)
         if kept.size == 0:
             raise ScoringError(
-                "there is no reference patch to score against", hint="enrol at least one good part"
+                "there is no reference patch to score against", hint="enroll at least one good part"
             )
         if kept.size < len(norms):
             features, norms = features[kept], norms[kept]
-        _refuse_wild(norms, "reference")
+        _check_norms(norms, "reference")
         return References(features, norms.astype(np.float32)), kept
 
 
@@ -111,18 +124,18 @@ def check_query(query: Floats, dim: int) -> None:
             f"query features have shape {query.shape}, the bank has {dim} numbers a patch",
             hint="query and bank must come from the same backbone",
         )
-    _refuse_wild(finite_norms(query, "query"), "query")
+    _check_norms(finite_norms(query, "query"), "query")
 
 
 def finite_norms(features: Floats, what: str) -> NDArray[np.float64]:
-    """Euclidean norms of the rows in float64; NaN and infinity are errors."""
+    """Compute the Euclidean norms of the rows in float64; NaN and infinity are errors."""
     if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating):
         raise ScoringError(
             f"{what} features are {features.dtype} of shape {features.shape}",
-            hint="pass floating-point numbers, one row a patch",
+            hint="pass floating-point numbers, one row per patch",
         )
     squares = np.empty(len(features))
-    for start in range(0, len(features), 1024):  # float64 temporaries stay small
+    for start in range(0, len(features), 1024):  # so that float64 temporaries stay small
         block = features[start : start + 1024].astype(np.float64)
         np.einsum("ij,ij->i", block, block, out=squares[start : start + 1024])
     if not np.isfinite(squares).all():
@@ -133,7 +146,7 @@ def finite_norms(features: Floats, what: str) -> NDArray[np.float64]:
     return np.sqrt(squares)
 
 
-def _refuse_wild(norms: NDArray[np.float64], what: str) -> None:
+def _check_norms(norms: NDArray[np.float64], what: str) -> None:
     low, high = NORM_RANGE
     bad = np.flatnonzero((norms < low) | (norms > high))
     if bad.size:

@@ -1,9 +1,9 @@
-"""Videos and network streams by FFmpeg (PyAV), with everything that FFmpeg knows of damage.
+"""Reads videos and network streams by FFmpeg (PyAV), and finds the frames that are damaged.
 
 FFmpeg conceals what it cannot decode: it fills in from other frames and goes on. What tells such a
 frame from a good one is spread over exceptions, flags of packets and frames, and messages. A frame
-counts as corrupt when any of them says so, and what follows it is refused up to the next intra
-frame, because it is built on it.
+counts as corrupt when any of them says so. The frames after it, up to the next intra frame, depend
+on it and are refused as well.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from anoco_edge.errors import (
 )
 from anoco_edge.images.decode import MAX_PIXELS, decode_picture
 from anoco_edge.sources.nal_units import NalCheck
-from anoco_edge.sources.reader import Received, StreamEndedError
+from anoco_edge.sources.reader import ReaderFrame, StreamEndedError
 
 _TRANSPORT = "ANOCO_EDGE_RTSP_TRANSPORT"
 _TRANSPORTS = ("tcp", "udp", "udp_multicast", "http", "https")
-# Messages below the level of errors that say a frame is not whole.
-_TELLING = re.compile(
+# Messages below the level of errors which say that a frame is not whole.
+_DAMAGE_MESSAGES = re.compile(
     r"missed \d+ packets|dropping old packet|corrupt|concealing|Frame num gap|Error parsing NAL"
     r"|truncat",
     re.IGNORECASE,
 )
-# "explode": HEVC reports most of its errors only so. Concealment stays on: it sets the flags.
+# HEVC reports most of its errors only with "explode". Concealment stays on, for it sets flags.
 _DECODER_OPTIONS = {
     "err_detect": "crccheck+bitstream+buffer+careful+explode",
     "max_pixels": str(MAX_PIXELS),
 }
-_REORDERED = 16  # a frame is shown at most so many packets late, where frames are reordered
+_REORDERED = 16  # where frames are reordered, one is shown at most so many packets late
 
 
 def load_av() -> Any:
-    """PyAV, imported on first use, with FFmpeg's messages passed to us instead of a terminal.
+    """Import PyAV on first use, with FFmpeg's messages passed to us instead of a terminal.
 
     >>> load_av().__name__
     'av'
@@ -69,16 +69,16 @@ def load_av() -> Any:
             hint="install it again: pip install --force-reinstall av",
         ) from None
     level = av.logging.get_level()
-    if level is None:  # an application that asked for messages gets them as before
+    if level is None:  # an application that asked for messages keeps them
         logging.getLogger("libav").setLevel(logging.CRITICAL + 1)
     if level is None or level < av.logging.DEBUG:
-        av.logging.set_level(av.logging.DEBUG)  # gaps in H.264 are told at this level only
+        av.logging.set_level(av.logging.DEBUG)  # gaps in H.264 are reported at this level only
     av.logging.set_skip_repeated(False)
     return av
 
 
 class AvReader:
-    """The frames of one video stream, in the order in which they are shown."""
+    """Reads the frames of one video stream, in the order in which they are shown."""
 
     def __init__(self, container: Any, *, live: bool) -> None:
         self._av = load_av()
@@ -86,31 +86,37 @@ class AvReader:
         self._stream = _video_stream(container)
         self._context = self._stream.codec_context
         self._jpeg = self._context.name == "mjpeg"
-        self._context.thread_count = 1  # threads would mix up whose message is whose
+        self._context.thread_count = (
+            1  # with more threads nobody knows which frame a message is about
+        )
         self._context.options = _DECODER_OPTIONS
         self._context.copy_opaque = True
         self._nal_check = NalCheck(self._context.name, self._context.extradata)
         self._packets = container.demux(self._stream)
         self._live = live
-        self._ready: deque[Callable[[str], Received]] = deque()  # called with the frame's name
-        self._sent = 0  # packets so far; a frame has the number of its packet
-        self._corrupt: dict[int, int | None] = {}  # numbers, and when they are to be shown
-        self._doubtful = False  # since a corrupt packet, until the next intra frame
-        self._awaited: dict[int, tuple[int | None, bool]] = {}  # not shown yet: when, doubtful
-        self._intact_from = 0  # the newest intra frame that was shown and is whole
+        self._ready: deque[Callable[[str], ReaderFrame]] = (
+            deque()
+        )  # each is called with the frame's name
+        self._sent = 0  # packets that were sent; a frame has the number of its packet
+        self._corrupt: dict[int, int | None] = {}  # numbers of frames, and when these are shown
+        self._doubtful = False  # from a corrupt packet to the next intra frame
+        self._awaited: dict[
+            int, tuple[int | None, bool]
+        ] = {}  # frames not shown yet: when, and whether doubtful
+        self._intact_from = 0  # number of the newest intra frame that was shown whole
         self._intact_pts: int | None = None
         self._begun = not live  # a live stream begins with its first intra frame
         self._flushed = False
-        self.shown_ms = 0.0  # where the last frame stands in the video
+        self.shown_ms = 0.0  # the time of the last frame in the video
 
     @property
     def frame_rate(self) -> float:
-        """Frames a second, or 0 where nobody says."""
+        """Frames per second, or 0 if the file does not say."""
         return float(self._stream.average_rate or self._stream.guessed_rate or 0)
 
     @property
     def stated_length(self) -> float:
-        """How many frames the container says it has, or 0."""
+        """How many frames the container says it has, or 0 if it does not say."""
         if self._stream.frames:
             return float(self._stream.frames)
         if self._container.duration:
@@ -121,8 +127,8 @@ class AvReader:
             return 0.0
         return float(seconds * self.frame_rate)
 
-    def read(self, name: str) -> Received:
-        """The next frame; an error when it, or what it is built on, is corrupt."""
+    def read(self, name: str) -> ReaderFrame:
+        """Read the next frame; it has an error if it, or a frame that it depends on, is corrupt."""
         while not self._ready:
             if self._flushed:
                 raise StreamEndedError("the connection ended")
@@ -130,15 +136,15 @@ class AvReader:
         return self._ready.popleft()(name)
 
     def interrupt(self) -> None:
-        """Nothing to do: FFmpeg's own time limit ends a read."""
+        """Do nothing, because FFmpeg's own time limit ends a read."""
 
     def close(self) -> None:
-        """Let go of the file or connection."""
+        """Close the file or connection."""
         self._container.close()
 
     def _advance(self) -> None:
         """Read one packet and decode it."""
-        with _messages(self._av) as told:
+        with _messages(self._av) as messages:
             try:
                 packet = next(self._packets)
             except StopIteration:
@@ -153,24 +159,28 @@ class AvReader:
             self._decode(None, False, captured)
             return
         self._begun = self._begun or packet.is_keyframe
-        damaged = packet.is_corrupt or _tells(self._av, told) or self._nal_check.broken(packet)
+        damaged = (
+            packet.is_corrupt
+            or _reports_damage(self._av, messages)
+            or self._nal_check.broken(packet)
+        )
         if self._jpeg:
             self._ready.append(partial(_decoded_jpeg, packet, damaged, captured))
         else:
             self._decode(packet, damaged, captured)
 
     def _decode(self, packet: Any, damaged: bool, captured: float) -> None:
-        """Decode a packet, or with None what the decoder still holds."""
+        """Decode a packet, or with None the frames that the decoder still holds."""
         frames = []
         if packet is not None:
             packet.opaque = self._sent
-        with _messages(self._av) as told:
+        with _messages(self._av) as messages:
             try:
                 frames = self._context.decode(packet)
             except self._av.FFmpegError:
                 damaged = True
         if packet is not None:
-            self._doubt(packet, damaged or _tells(self._av, told))
+            self._doubt(packet, damaged or _reports_damage(self._av, messages))
             self._sent += 1
         took = (time.monotonic() - captured) / max(1, len(frames))
         numbers = [self._sent - 1 if one.opaque is None else int(one.opaque) for one in frames]
@@ -182,7 +192,7 @@ class AvReader:
         self._give_up(None, captured)
 
     def _doubt(self, packet: Any, corrupt: bool) -> None:
-        """Note a packet that was sent: its frame may never be shown, where something is corrupt."""
+        """Keep that a packet was sent; if something is corrupt its frame may never be shown."""
         if not self._begun:
             return
         if corrupt:
@@ -191,11 +201,11 @@ class AvReader:
         self._awaited[self._sent] = (packet.pts, self._doubtful)
 
     def _give_up(self, shown: int | None, captured: float) -> None:
-        """An error for each frame that damage keeps from being shown.
+        """Queue an error for each frame that will not be shown because of damage.
 
-        Frames are shown in the order of their times: what stands before `shown` will not come, nor
-        (with None) what was sent too long ago. Where nothing is corrupt, a packet without a frame
-        is nothing unusual.
+        Frames are shown in the order of their times, so frames before `shown` will not come any
+        more; with None, frames that were sent too long ago. Where nothing is corrupt, a packet
+        without a frame is nothing unusual.
         """
         late = 0 if self._flushed or (self._live and not self._context.has_b_frames) else _REORDERED
         for number, (pts, doubtful) in list(self._awaited.items()):
@@ -208,13 +218,15 @@ class AvReader:
                 if doubtful or any(abs(one - number) <= 2 * _REORDERED for one in self._corrupt):
                     self._ready.append(partial(self._lost, number, captured))
 
-    def _lost(self, number: int, captured: float, name: str) -> Received:
+    def _lost(self, number: int, captured: float, name: str) -> ReaderFrame:
         corrupt = number in self._corrupt
-        return Received(None, _corrupt_error(name) if corrupt else _built_on(name), captured, 0.0)
+        return ReaderFrame(
+            None, _corrupt_error(name) if corrupt else _dependency_error(name), captured, 0.0
+        )
 
     def _received(
         self, frame: Any, number: int, captured: float, took: float, name: str
-    ) -> Received:
+    ) -> ReaderFrame:
         begun = time.monotonic()
         if frame.time is not None:
             self.shown_ms = float(frame.time) * 1e3
@@ -223,8 +235,11 @@ class AvReader:
             try:
                 rgb = _upright_rgb(frame)
             except (self._av.FFmpegError, ValueError, MemoryError) as exc:
-                error = PictureError(f"{name} cannot be made RGB: {exc}")
-        return Received(rgb, error, captured, took + time.monotonic() - begun)
+                error = PictureError(
+                    f"{name} cannot be converted to RGB: {exc}",
+                    hint="convert the video to another pixel format, or set the camera to one",
+                )
+        return ReaderFrame(rgb, error, captured, took + time.monotonic() - begun)
 
     def _error_of(self, frame: Any, number: int, name: str) -> PictureError | None:
         if frame.is_corrupt:
@@ -236,13 +251,13 @@ class AvReader:
             kept = self._corrupt.items()
             self._corrupt = {one: pts for one, pts in kept if one >= self._intact_from}
             self._intact_from, self._intact_pts = number, frame.pts
-        return _built_on(name) if self._builds_on_corrupt(number) else None
+        return _dependency_error(name) if self._builds_on_corrupt(number) else None
 
     def _builds_on_corrupt(self, number: int) -> bool:
         """Whether a frame was decoded after a corrupt one that came after the last intra frame.
 
-        Nothing that is shown after an intra frame is built on what is shown before it, though it
-        may have been sent after it (leading pictures).
+        No frame that is shown after an intra frame depends on one that is shown before it, though
+        that one may have been sent after the intra frame (leading pictures).
         """
         for one, pts in self._corrupt.items():
             leading = None not in (pts, self._intact_pts) and pts < self._intact_pts  # type: ignore[operator]
@@ -252,9 +267,9 @@ class AvReader:
 
 
 def open_stream(address: str, name: str, timeout: float) -> AvReader:
-    """The reader of a network stream; RTSP comes over TCP, where no packet is lost.
+    """Open a network stream; RTSP comes over TCP, where no packet is lost.
 
-    The environment variable ANOCO_EDGE_RTSP_TRANSPORT asks for another way, such as udp.
+    The environment variable ANOCO_EDGE_RTSP_TRANSPORT asks for another transport, such as udp.
     """
     av = load_av()
     options = {}
@@ -278,11 +293,11 @@ def open_stream(address: str, name: str, timeout: float) -> AvReader:
 
 
 def open_video(path: str, place: str) -> AvReader:
-    """The reader of a video file at `place`, which errors call `path`."""
+    """Open the video file at `place`, which errors call `path`."""
     av = load_av()
     with _messages(av):
         try:
-            # Only files: a playlist that is named like a video must not reach the network.
+            # Only files, because a playlist that is named like a video must not reach the network.
             container = av.open(place, options={"protocol_whitelist": "file"})
             return _reader(container, live=False)
         except (av.FFmpegError, _NoVideoError, ValueError) as exc:
@@ -294,7 +309,7 @@ def open_video(path: str, place: str) -> AvReader:
 
 
 class _NoVideoError(Exception):
-    """A container without pictures."""
+    """The container has no pictures, or none that can be decoded."""
 
 
 def _reader(container: Any, *, live: bool) -> AvReader:
@@ -321,15 +336,15 @@ def _corrupt_error(name: str) -> PictureError:
     )
 
 
-def _built_on(name: str) -> PictureError:
+def _dependency_error(name: str) -> PictureError:
     return PictureError(
         f"{name} depends on a corrupt frame before it",
-        hint="frames are judged again from the next intra frame on",
+        hint="frames are inspected again from the next intra frame on",
     )
 
 
-def _decoded_jpeg(packet: Any, damaged: bool, captured: float, name: str) -> Received:
-    """A JPEG is read as files are, because FFmpeg fills one in that is cut."""
+def _decoded_jpeg(packet: Any, damaged: bool, captured: float, name: str) -> ReaderFrame:
+    """Decode a JPEG as picture files are, because FFmpeg completes one that was cut."""
     rgb, error = None, None
     try:
         if damaged:
@@ -337,7 +352,7 @@ def _decoded_jpeg(packet: Any, damaged: bool, captured: float, name: str) -> Rec
         rgb = decode_picture(bytes(packet), name)
     except AnocoError as exc:
         error = exc
-    return Received(rgb, error, captured, time.monotonic() - captured)
+    return ReaderFrame(rgb, error, captured, time.monotonic() - captured)
 
 
 def _upright_rgb(frame: Any) -> NDArray[np.uint8]:
@@ -348,14 +363,16 @@ def _upright_rgb(frame: Any) -> NDArray[np.uint8]:
 
 @contextmanager
 def _messages(av: Any) -> Iterator[list[tuple[int, str, str]]]:
-    """What FFmpeg says in this thread."""
-    with av.logging.Capture(local=True) as told:
-        yield told
+    """Collect what FFmpeg says in this thread."""
+    with av.logging.Capture(local=True) as messages:
+        yield messages
 
 
-def _tells(av: Any, told: list[tuple[int, str, str]]) -> bool:
+def _reports_damage(av: Any, messages: list[tuple[int, str, str]]) -> bool:
     """Whether a message says that something is not whole."""
-    return any(level <= av.logging.ERROR or _TELLING.search(text) for level, _, text in told)
+    return any(
+        level <= av.logging.ERROR or _DAMAGE_MESSAGES.search(text) for level, _, text in messages
+    )
 
 
 def _words(av: Any, exc: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Cameras by OpenCV: V4L2 devices and GStreamer pipelines."""
+"""Reads cameras by OpenCV: V4L2 devices and GStreamer pipelines."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, PictureError, missing
 from anoco_edge.images.decode import check_rgb, decode_picture
 from anoco_edge.sources.jpeg_end import START, jpeg_end
-from anoco_edge.sources.reader import Received, StreamEndedError
+from anoco_edge.sources.reader import ReaderFrame, StreamEndedError
 
 
 class Cv2Reader:
-    """The frames of one `cv2.VideoCapture`, which only the thread that reads may touch."""
+    """Reads the frames of one `cv2.VideoCapture`, which only the reading thread may use."""
 
     def __init__(self, capture: Any) -> None:
         self._cv2 = load_cv2()
         self._capture = capture
         self._jpeg = _asks_for_jpegs(self._cv2, capture)
 
-    def read(self, name: str) -> Received:
-        """The next frame, waited for."""
+    def read(self, name: str) -> ReaderFrame:
+        """Wait for the next frame."""
         try:
             if not self._capture.grab():
                 raise StreamEndedError("the connection ended")
@@ -43,19 +43,19 @@ class Cv2Reader:
             rgb = _from_jpeg(picture, name) if encoded else self._to_rgb(picture, name)
         except AnocoError as exc:
             error = exc
-        return Received(rgb, error, captured, time.monotonic() - captured)
+        return ReaderFrame(rgb, error, captured, time.monotonic() - captured)
 
     def interrupt(self) -> None:
-        """Nothing to do: OpenCV cannot be interrupted."""
+        """Do nothing, because OpenCV cannot be interrupted."""
 
     def close(self) -> None:
-        """Let go of the device."""
+        """Release the device."""
         self._capture.release()
 
     def _to_rgb(self, picture: Any, name: str) -> NDArray[np.uint8]:
-        """The one place where OpenCV's BGR becomes our RGB."""
+        """Convert OpenCV's BGR to RGB; no other place does."""
         cv2 = self._cv2
-        if picture.dtype == np.uint16:  # as in pictures.py: never stretched
+        if picture.dtype == np.uint16:  # as in images/decode.py, never stretched
             picture = (picture >> 8).astype(np.uint8)
         channels = 1 if picture.ndim == 2 else picture.shape[2]
         codes = {1: cv2.COLOR_GRAY2RGB, 3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGB}
@@ -65,7 +65,7 @@ class Cv2Reader:
 
 
 def load_cv2() -> Any:
-    """OpenCV, imported on first use and told to keep quiet: we report in our own words.
+    """Import OpenCV on first use, without its messages, because our errors say what is wrong.
 
     >>> load_cv2().__name__
     'cv2'
@@ -90,7 +90,7 @@ def load_cv2() -> Any:
 
 
 def has_backend(cv2: Any, backend: int) -> bool:
-    """Asks OpenCV to load the backend: being listed is not enough, it may be an absent plugin."""
+    """Whether OpenCV loads the backend; a backend that is listed may be a missing plugin."""
     registry = cv2.videoio_registry
     if hasattr(registry, "hasBackend"):
         return bool(registry.hasBackend(backend))
@@ -99,7 +99,7 @@ def has_backend(cv2: Any, backend: int) -> bool:
 
 @contextmanager
 def quiet(cv2: Any) -> Iterator[None]:
-    """No chatter while opening, also where somebody else imported cv2 before us."""
+    """Silence OpenCV's log while something opens, also if cv2 was imported by another module."""
     logging = getattr(getattr(cv2, "utils", None), "logging", None)
     if logging is None or os.environ.get("OPENCV_LOG_LEVEL", "SILENT") != "SILENT":
         yield  # the user asked for OpenCV's own messages
@@ -113,9 +113,9 @@ def quiet(cv2: Any) -> Iterator[None]:
 
 
 def _asks_for_jpegs(cv2: Any, capture: Any) -> bool:
-    """Whether a V4L2 camera sends JPEGs and hands them over as they are.
+    """Ask a V4L2 camera that sends JPEGs for the undecoded data; whether it does so.
 
-    OpenCV decodes a JPEG that was cut on its way without a word; we decode it as files are.
+    OpenCV decodes a JPEG that was cut on its way without an error, so we decode it as files are.
     """
     try:
         if capture.getBackendName() != "V4L2":
@@ -128,7 +128,7 @@ def _asks_for_jpegs(cv2: Any, capture: Any) -> bool:
 
 
 def _from_jpeg(buffer: Any, name: str) -> NDArray[np.uint8]:
-    """The picture in a buffer of the driver, which may be longer than the JPEG in it."""
+    """Decode the JPEG in a buffer of the driver, which may be longer than the JPEG."""
     data = np.ascontiguousarray(buffer).tobytes()
     end = jpeg_end(data) if data.startswith(START) else None
     if end is None:

@@ -1,4 +1,4 @@
-"""Sources on a disk: pictures, folders and globs of them, and video files, in natural order."""
+"""Reads pictures, folders and globs of pictures, and video files, in natural order."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from anoco_edge.errors import AnocoError, PictureError, SourceError, UsageError
 from anoco_edge.images.decode import PICTURE_SUFFIXES, read_picture
 from anoco_edge.images.frame import Frame
-from anoco_edge.sources import stream
-from anoco_edge.sources.av_reader import AvReader
-from anoco_edge.sources.base import Closing
-from anoco_edge.sources.reader import OneSize, StreamEndedError
+from anoco_edge.sources import av_reader
+from anoco_edge.sources.base import Closeable
+from anoco_edge.sources.live import make_frame
+from anoco_edge.sources.reader import FrameSizeCheck, StreamEndedError
 
 _RESULTS = frozenset({"results.jsonl", "unfinished.jsonl"})
-_MOST_FRAMES = 10**8  # 38 days at 30 a second: more is a container that does not know
+_MAX_FRAMES = 10**8  # 38 days at 30 frames per second; containers that state more are wrong
 
 VIDEO_SUFFIXES = frozenset(
     {".avi", ".mp4", ".m4v", ".mkv", ".mov", ".webm", ".mjpeg", ".mjpg", ".mpg", ".mpeg", ".ts"}
@@ -28,8 +28,13 @@ VIDEO_SUFFIXES = frozenset(
 )
 
 
+def open_source(inputs: Sequence[str], *, limit: int | None, timeout: float) -> FileSource:
+    """Open pictures and videos; `timeout` does not concern files."""
+    return FileSource(inputs, limit=limit)
+
+
 def natural_key(path: str) -> tuple[tuple[tuple[int, int, str], ...], ...]:
-    """A sort key that reads digits as numbers, folder by folder.
+    """Make a sort key that reads digits as numbers, folder by folder.
 
     >>> sorted(["b/1.png", "a10.png", "a9.png"], key=natural_key)
     ['a9.png', 'a10.png', 'b/1.png']
@@ -44,8 +49,8 @@ def natural_key(path: str) -> tuple[tuple[tuple[int, int, str], ...], ...]:
     )
 
 
-def find_files(inputs: Sequence[str]) -> tuple[list[str], int]:
-    """Pictures and videos that the inputs name, and how many other files were left out.
+def find_files(inputs: Sequence[str]) -> list[str]:
+    """Find the pictures and videos that the inputs name.
 
     >>> find_files(["nothing-here-*.png"])
     Traceback (most recent call last):
@@ -55,33 +60,29 @@ def find_files(inputs: Sequence[str]) -> tuple[list[str], int]:
         raise UsageError(
             "nothing to read", hint="name pictures, a folder, a video, an address or a camera"
         )
-    found: list[str] = []
-    ignored: set[str] = set()
-    for text in inputs:
-        found += _expand(text, ignored)
-    return found, len(ignored)
+    return [path for text in inputs for path in _expand(text)]
 
 
 def find_pictures(inputs: Sequence[str], hint: str) -> list[str]:
-    """Pictures alone, for what cannot use a video; `hint` says what to do with one."""
-    paths, _ = find_files(inputs)
+    """Find pictures, where a video is of no use; `hint` says what to do with a video."""
+    paths = find_files(inputs)
     for path in filter(is_video, paths):
         raise UsageError(f"{path} is a video", hint=hint)
     return paths
 
 
-class FileSource(Closing):
-    """Pictures and videos one after the other; a picture that cannot be read is a Frame too.
+class FileSource(Closeable):
+    """Yields pictures and videos one after the other; one that cannot be read is a frame, too.
 
-    A video that cannot be opened is refused here, before anything is read. One that ends early is
-    reported after everything else was delivered, so that nothing is lost by it.
+    A video that cannot be opened is an error at once, before anything is read. A video that ends
+    early is an error after everything else was delivered, so that no frame is lost by it.
     """
 
     live = False
     skipped = 0
 
     def __init__(self, inputs: Sequence[str], *, limit: int | None = None) -> None:
-        self._paths, self.ignored = find_files(inputs)
+        self._paths = find_files(inputs)
         self.name = inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
         counts = [video_length(p) if is_video(p) else 1 for p in self._paths]
         known = [count for count in counts if count is not None]
@@ -95,9 +96,9 @@ class FileSource(Closing):
         return self._frames
 
     def close(self) -> None:
-        """Stop; an open video is let go of."""
+        """Stop, and close an open video."""
         self._closed = True
-        with suppress(ValueError):  # another thread is inside: it sees the flag and stops there
+        with suppress(ValueError):  # another thread is reading; it stops when it sees the flag
             self._frames.close()
 
     def _read(self) -> Generator[Frame, None, None]:
@@ -126,7 +127,7 @@ class FileSource(Closing):
 
 
 def is_video(path: str) -> bool:
-    """Whether the name ends like a video's.
+    """Whether the name ends as that of a video does.
 
     >>> is_video("line3.MP4"), is_video("line3.png")
     (True, False)
@@ -134,9 +135,27 @@ def is_video(path: str) -> bool:
     return Path(path).suffix.lower() in VIDEO_SUFFIXES
 
 
+def open_video(path: str) -> av_reader.AvReader:
+    """Open a video file; only regular files are opened."""
+    # Absolute, because FFmpeg takes the "12:" of a file 12:30.avi for the name of a protocol.
+    place = Path(path).absolute()
+    try:
+        mode = place.stat().st_mode
+    except (OSError, ValueError) as exc:
+        raise PictureError(f"{path} cannot be opened: {exc}", hint="check the path") from None
+    # Opening a pipe would wait until something writes to it, which may be never.
+    if not stat.S_ISREG(mode):
+        raise PictureError(f"{path} is not a regular file", hint="name a video file")
+    if not os.access(place, os.R_OK):
+        raise PictureError(
+            f"{path} may not be read (permission denied)", hint="allow it (chmod +r)"
+        )
+    return av_reader.open_video(path, str(place))
+
+
 def video_length(path: str) -> int | None:
-    """How many frames a video file says it has; None when it does not know."""
-    reader = stream.open_video(path)
+    """Read how many frames a video file says it has; None if it does not say."""
+    reader = open_video(path)
     try:
         return _stated_length(reader)
     finally:
@@ -144,9 +163,9 @@ def video_length(path: str) -> int | None:
 
 
 def video_frames(path: str, index: int) -> Iterator[Frame]:
-    """Every frame of a video file, numbered from `index` on; SourceError if it ends too early."""
-    reader = stream.open_video(path)
-    size = OneSize()
+    """Yield every frame of a video, numbered from `index` on; SourceError if it ends early."""
+    reader = open_video(path)
+    size = FrameSizeCheck()
     count = 0
     try:
         stated = _stated_length(reader)
@@ -154,7 +173,7 @@ def video_frames(path: str, index: int) -> Iterator[Frame]:
             while True:
                 source = f"{path}#{count}"
                 received = reader.read(source)
-                yield stream.make_frame(source, index + count, received, size)
+                yield make_frame(source, index + count, received, size)
                 count += 1
         early = stated is not None and _ended_early(
             count, stated, reader.shown_ms, reader.frame_rate
@@ -169,16 +188,16 @@ def video_frames(path: str, index: int) -> Iterator[Frame]:
         reader.close()
 
 
-def _stated_length(reader: AvReader) -> int | None:
+def _stated_length(reader: av_reader.AvReader) -> int | None:
     count = round(reader.stated_length)
-    return count if 0 < count < _MOST_FRAMES else None
+    return count if 0 < count < _MAX_FRAMES else None
 
 
 def _ended_early(count: int, stated: int, shown_ms: float, fps: float) -> bool:
-    """Fewer frames than stated, by more than the few that containers miscount.
+    """Whether there are fewer frames than stated, by more than containers usually miscount.
 
     Where the length is only estimated from the duration (Matroska, uneven frame rates) the count
-    may be far off although the last frame shown is the last one there is: then the clock decides.
+    may be far off although no frame is missing. Then the time of the last frame decides.
     """
     few = max(3, stated // 50)
     if count >= stated - few:
@@ -187,7 +206,7 @@ def _ended_early(count: int, stated: int, shown_ms: float, fps: float) -> bool:
 
 
 def picture_frame(path: str, index: int) -> Frame:
-    """A picture as a frame, whether it can be read or not."""
+    """Read a picture as a frame; one that cannot be read gives a frame with the error."""
     captured = time.monotonic()
     rgb, error = None, None
     try:
@@ -197,7 +216,7 @@ def picture_frame(path: str, index: int) -> Frame:
     return Frame(path, index, rgb, error, (time.monotonic() - captured) * 1e3, captured)
 
 
-def _expand(text: str, ignored: set[str]) -> list[str]:
+def _expand(text: str) -> list[str]:
     try:
         mode = Path(text).stat().st_mode
     except PermissionError:
@@ -205,21 +224,21 @@ def _expand(text: str, ignored: set[str]) -> list[str]:
             f"{text} may not be read (permission denied)", hint="check the folders above it"
         ) from None
     except (OSError, ValueError):
-        return _expand_glob(text, ignored)
+        return _expand_glob(text)
     if stat.S_ISDIR(mode):
-        return _expand_folder(text, ignored)
+        return _expand_folder(text)
     if stat.S_ISCHR(mode):
-        raise UsageError(f"{text} is a device, not a file", hint=f"use: --camera {text}")
-    if not stat.S_ISREG(mode):  # opening a pipe would wait for somebody who writes to it
+        raise UsageError(f"{text} is a device, not a file", hint=f"use `camera='{text}'`")
+    if not stat.S_ISREG(mode):  # opening a pipe would wait until something writes to it
         raise UsageError(f"{text} is not a regular file", hint="name a picture or a video file")
-    return [text]  # what is named by its name is read, whatever its suffix: the content decides
+    return [text]  # a file that is named is read whatever its suffix is
 
 
-def _expand_folder(folder: str, ignored: set[str]) -> list[str]:
-    before = len(ignored)
-    found = list(_walk(folder, ignored))
+def _expand_folder(folder: str) -> list[str]:
+    files = list(_walk(folder))
+    found = [path for path in files if _is_picture(path)]
     if not found:
-        others = len(ignored) - before
+        others = len(files)
         raise UsageError(
             f"no pictures in {folder}" + (f" ({others} other files)" if others else ""),
             hint=f"pictures end in {', '.join(sorted(PICTURE_SUFFIXES))}; name videos one by one",
@@ -227,22 +246,23 @@ def _expand_folder(folder: str, ignored: set[str]) -> list[str]:
     return sorted(found, key=natural_key)
 
 
-def _expand_glob(pattern: str, ignored: set[str]) -> list[str]:
+def _expand_glob(pattern: str) -> list[str]:
     if not glob.has_magic(pattern):
         raise UsageError(f"there is no file or folder {pattern}", hint="check the path")
     found: set[str] = set()
-    before = len(ignored)
+    others = False
     for hit in glob.glob(pattern, recursive=True):  # noqa: PTH207 - Path.glob takes no absolute pattern
         if Path(hit).is_dir():
-            found.update(_walk(hit, ignored))
+            files = list(_walk(hit))
+            found.update(path for path in files if _is_picture(path))
+            others = others or not all(map(_is_picture, files))
         elif is_video(hit):
-            found.update(_expand(hit, ignored))
+            found.update(_expand(hit))
         elif _is_picture(hit):
             found.add(hit)
         else:
-            ignored.add(hit)
+            others = True
     if not found:
-        others = len(ignored) - before
         raise UsageError(
             f"no file fits {pattern}" if not others else f"no picture or video fits {pattern}",
             hint="check the pattern, and the folder it starts from",
@@ -250,8 +270,8 @@ def _expand_glob(pattern: str, ignored: set[str]) -> list[str]:
     return sorted(found, key=natural_key)
 
 
-def _walk(folder: str, ignored: set[str]) -> Iterator[str]:
-    """Pictures below a folder; links to folders are followed, but never in a circle."""
+def _walk(folder: str) -> Iterator[str]:
+    """Yield the files below a folder; links to folders are followed, but never in a circle."""
     seen: set[tuple[int, int]] = set()
     for where, folders, files in os.walk(folder, onerror=_unreadable, followlinks=True):
         here = Path(where).stat()
@@ -260,16 +280,12 @@ def _walk(folder: str, ignored: set[str]) -> Iterator[str]:
             continue
         seen.add((here.st_dev, here.st_ino))
         folders[:] = [name for name in folders if not name.startswith(".")]
-        if not _RESULTS.isdisjoint(files):  # a run of ours left these: overlays are no parts
+        if not _RESULTS.isdisjoint(files):  # a run of ours left these, and overlays are no parts
             folders[:] = [name for name in folders if name not in ("overlays", "frames")]
         for name in files:
             path = os.path.join(where, name)  # noqa: PTH118 - keeps the path as it was given
-            if name.startswith("."):
-                continue
-            if _is_picture(name):
+            if not name.startswith("."):
                 yield path
-            else:
-                ignored.add(path)
 
 
 def _is_picture(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Where a JPEG ends, without decoding it."""
+"""Finds where a JPEG ends, without decoding it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 def jpeg_end(data: bytes | bytearray, begin: int = 0) -> int | None:
-    """The position after the end marker of the JPEG that begins at `begin`; None without one.
+    """Find the position after the end marker of the JPEG at `begin`; None if it has none.
 
     An end marker within a segment (the preview picture in EXIF data has one) is not the end.
 

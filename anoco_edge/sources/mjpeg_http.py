@@ -1,7 +1,7 @@
-"""Cameras that send JPEGs over HTTP, one after the other (multipart/x-mixed-replace).
+"""Reads cameras that send JPEGs over HTTP, one after the other (multipart/x-mixed-replace).
 
-FFmpeg completes a frame that was cut with the rows of the frame before it and says nothing. Here
-every part is decoded by itself, as a picture file is: what is not whole is an error.
+FFmpeg completes a frame that was cut with the rows of the frame before it and reports nothing. Here
+every part is decoded by itself, as a picture file is, and a part that is not whole is an error.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from anoco_edge.errors import AnocoError, EnvironmentMissingError, PictureError,
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.sources.jpeg_end import START, jpeg_end
 from anoco_edge.sources.multipart import MultipartReader, Part, boundary_of
-from anoco_edge.sources.reader import Received, StreamEndedError
+from anoco_edge.sources.reader import ReaderFrame, StreamEndedError
 
 _CHUNK = 64 << 10
-_MOST_REDIRECTIONS = 3
+_MAX_REDIRECTIONS = 3
 _FAILURES = (OSError, http.client.HTTPException, ValueError)
 
 
 class MjpegHttpReader:
-    """The frames of one connection."""
+    """Reads the frames of one connection."""
 
     def __init__(self, response: Any, boundary: bytes, interrupt: Callable[[], None]) -> None:
         self._response = response
@@ -38,8 +38,8 @@ class MjpegHttpReader:
         self._parts = MultipartReader(self._receive, boundary)
         self._failure = ""
 
-    def read(self, name: str) -> Received:
-        """The next part, decoded; an error when it is not whole."""
+    def read(self, name: str) -> ReaderFrame:
+        """Wait for the next part and decode it; it has an error if it is not whole."""
         part = self._parts.next_part()
         if part is None:
             raise StreamEndedError(self._failure or "the connection ended")
@@ -48,14 +48,14 @@ class MjpegHttpReader:
             rgb, error = _decode(part, name), None
         except AnocoError as exc:
             rgb, error = None, exc
-        return Received(rgb, error, captured, time.monotonic() - captured)
+        return ReaderFrame(rgb, error, captured, time.monotonic() - captured)
 
     def interrupt(self) -> None:
         """End the connection, on which another thread may be waiting."""
         self._interrupt()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with suppress(*_FAILURES):
             self._response.close()
 
@@ -70,7 +70,7 @@ class MjpegHttpReader:
 
 
 def open_mjpeg(address: str, name: str, timeout: float) -> MjpegHttpReader | None:
-    """The reader of an HTTP address, which errors call `name`; None for what is not MJPEG."""
+    """Open an HTTP address, which errors call `name`; None if it does not send MJPEG."""
     deadline = _Deadline(timeout)
     opener, bare = deadline.opener(address), _without_user(address)
     try:
@@ -78,12 +78,12 @@ def open_mjpeg(address: str, name: str, timeout: float) -> MjpegHttpReader | Non
             response = opener.open(bare, timeout=timeout)
     except urllib.error.HTTPError as exc:
         exc.close()
-        raise _refused(name, f"it answers {exc.code} {exc.reason}") from None
+        raise _no_stream(name, f"it answers {exc.code} {exc.reason}") from None
     except _FAILURES as exc:
-        raise _refused(name, _reason(exc, deadline, timeout)) from None
-    if deadline.passed:  # what came of the header by then looks like a whole one
+        raise _no_stream(name, _reason(exc, deadline, timeout)) from None
+    if deadline.passed:  # the part of the header that came by then looks like a whole one
         response.close()
-        raise _refused(name, f"no answer within {timeout:g} s")
+        raise _no_stream(name, f"no answer within {timeout:g} s")
     content_type = response.headers.get("Content-Type", "")
     boundary = boundary_of(content_type)
     if boundary is not None:
@@ -109,7 +109,7 @@ def _decode(part: Part, name: str) -> Any:
     return decode_picture(part.data, name)
 
 
-def _refused(name: str, why: str) -> EnvironmentMissingError:
+def _no_stream(name: str, why: str) -> EnvironmentMissingError:
     return EnvironmentMissingError(
         f"no stream at {name}: {why}",
         hint="check the address, the user and password, and that the camera is on the network",
@@ -148,7 +148,7 @@ def _split(address: str) -> urllib.parse.SplitResult:
 
 
 class _Deadline:
-    """Ends whatever connection is being opened once the time is up, however slowly it answers."""
+    """Ends the connection that is being opened when the time is up, however slowly it answers."""
 
     def __init__(self, seconds: float) -> None:
         self._sockets: list[socket.socket] = []
@@ -157,7 +157,7 @@ class _Deadline:
         self.passed = False
 
     def opener(self, address: str) -> urllib.request.OpenerDirector:
-        """What opens `address`, with its user and password by either way of HTTP."""
+        """Make an opener for `address`, with its user and password by basic or digest login."""
         parts = _split(address)
         passwords = urllib.request.HTTPPasswordMgrWithDefaultRealm()
         if parts.username is not None:
@@ -193,45 +193,47 @@ class _Deadline:
         self.shut_down()
 
     def shut_down(self) -> None:
-        """End every connection; what waits on one sees its end."""
+        """End every connection, so that a read that waits on one returns."""
         for sock in self._sockets:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
 
 class _Http(urllib.request.HTTPHandler):
-    """Plain HTTP that notes its sockets."""
+    """Plain HTTP that records its sockets."""
 
     def __init__(self, sockets: list[socket.socket]) -> None:
         super().__init__()
         self._sockets = sockets
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_noting(http.client.HTTPConnection, self._sockets), req)
+        return self.do_open(_recording(http.client.HTTPConnection, self._sockets), req)
 
 
 class _Https(urllib.request.HTTPSHandler):
-    """The same, encrypted, with certificates checked."""
+    """HTTPS that records its sockets; certificates are checked."""
 
     def __init__(self, sockets: list[socket.socket]) -> None:
         super().__init__()
         self._sockets = sockets
 
     def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(_noting(http.client.HTTPSConnection, self._sockets), req)
+        return self.do_open(_recording(http.client.HTTPSConnection, self._sockets), req)
 
 
-def _noting(kind: type[http.client.HTTPConnection], sockets: list[socket.socket]) -> Any:
-    class Noting(kind):  # type: ignore[valid-type, misc]
+def _recording(kind: type[http.client.HTTPConnection], sockets: list[socket.socket]) -> Any:
+    """Make a kind of connection that adds its socket to a list when it connects."""
+
+    class RecordingConnection(kind):  # type: ignore[valid-type, misc]
         def connect(self) -> None:
             super().connect()
             sockets.append(self.sock)
 
-    return Noting
+    return RecordingConnection
 
 
 class _Basic(urllib.request.HTTPBasicAuthHandler):
-    """Leaves other schemes to others; the original raises a ValueError about them."""
+    """Ignores schemes other than basic; the base class raises a ValueError for them."""
 
     def http_error_401(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
         try:
@@ -241,14 +243,14 @@ class _Basic(urllib.request.HTTPBasicAuthHandler):
 
 
 class _Redirections(urllib.request.HTTPRedirectHandler):
-    """A few, and only to other web addresses."""
+    """Follows a few redirections, and only to other web addresses."""
 
-    max_redirections = _MOST_REDIRECTIONS
+    max_redirections = _MAX_REDIRECTIONS
     max_repeats = 1
 
     def redirect_request(
         self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         if not newurl.lower().startswith(("http://", "https://")):
-            raise urllib.error.URLError("it redirects to what is no web address")
+            raise urllib.error.URLError("it redirects to something that is not a web address")
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -1,4 +1,4 @@
-"""The parts of a multipart/x-mixed-replace stream, each with what is wrong with it."""
+"""Splits a multipart/x-mixed-replace stream into parts, and finds what is wrong with each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from anoco_edge.sources.jpeg_end import END, START, jpeg_end
 
-MOST_BYTES = 64 << 20  # of one part: a JPEG of 100 megapixels has about 30 MB
-_MOST_HEADER_BYTES = 16 << 10
+MAX_BYTES = 64 << 20  # of one part: a JPEG of 100 megapixels has about 30 MB
+_MAX_HEADER_BYTES = 16 << 10
 _LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 _TYPE = re.compile(rb"^content-type[ \t]*:[ \t]*([^\r\n;]*)", re.IGNORECASE | re.MULTILINE)
 _HEADER_END = re.compile(rb"^\r?\n|\r?\n\r?\n")
@@ -25,7 +25,7 @@ class Part:
 
 
 def boundary_of(content_type: str) -> bytes | None:
-    """The boundary of a multipart stream without its dashes; None for other kinds of content.
+    """Read the boundary of a multipart stream, without dashes; None for other kinds of content.
 
     Cameras write it with and without quotes, and with and without the two dashes that belong to
     the delimiter.
@@ -65,7 +65,7 @@ class MultipartReader:
         self._ended = False
 
     def next_part(self) -> Part | None:
-        """The next part that is or should have been a picture; None once the stream has ended."""
+        """Read the next part that is or should be a picture; None at the end of the stream."""
         while True:
             junk, found = self._skip_to_delimiter()
             if junk:
@@ -80,9 +80,9 @@ class MultipartReader:
                 return part
 
     def _skip_to_delimiter(self) -> tuple[bytes, bool]:
-        """Consume the next delimiter, or what stands before it; whether there was one."""
+        """Consume the next delimiter, or the bytes before it; also whether there was one."""
         while not (found := self._delimiter.search(self._buffer)):
-            if len(self._buffer) > MOST_BYTES or not self._fill():
+            if len(self._buffer) > MAX_BYTES or not self._fill():
                 return self._junk(len(self._buffer)), False
         junk = self._junk(found.start())
         if not junk:
@@ -90,12 +90,12 @@ class MultipartReader:
         return junk, True
 
     def _junk(self, count: int) -> bytes:
-        """What stands before a delimiter, taken out; only line ends belong there."""
+        """Take out the bytes before a delimiter; empty if they are only line ends and padding."""
         data = self._take(count, "").data
         return data if data.strip(b"\r\n \t\0-") else b""
 
     def _take_header(self) -> tuple[bytes, str]:
-        """The header and what is wrong with it."""
+        """Take out the header; also says what is wrong with it."""
         while True:
             end = _HEADER_END.search(self._buffer)
             next_part = self._delimiter.search(self._buffer)
@@ -103,7 +103,7 @@ class MultipartReader:
                 header = bytes(self._buffer[: end.start()])
                 del self._buffer[: end.end()]
                 return header, ""
-            if next_part or len(self._buffer) > _MOST_HEADER_BYTES:
+            if next_part or len(self._buffer) > _MAX_HEADER_BYTES:
                 return b"", "its header has no end"
             if not self._fill():
                 return b"", "the connection ended within it"
@@ -121,14 +121,14 @@ class MultipartReader:
             if cut:
                 short = f"it has {there} bytes of the {length} announced" if length else ""
                 return self._take(there, fault or short)
-            if there > MOST_BYTES:
-                return self._take(there, f"it has more than {MOST_BYTES >> 20} MB")
+            if there > MAX_BYTES:
+                return self._take(there, f"it has more than {MAX_BYTES >> 20} MB")
             searched = max(0, there - _LONGEST_DELIMITER)
             if not self._fill():
                 return self._take(there, "the connection ended within it")
 
     def _jpeg_length(self, searched: int) -> int | None:
-        """Where the JPEG in the buffer ends; walked only when an end marker has come."""
+        """Find where the JPEG in the buffer ends; it is parsed only when an end marker has come."""
         if self._buffer.startswith(START) and self._buffer.find(END, searched) >= 0:
             return jpeg_end(self._buffer)
         return None
@@ -146,7 +146,9 @@ class MultipartReader:
 
 
 def _delimiter(boundary: bytes) -> re.Pattern[bytes]:
-    """What separates parts. Not only at the start of a line: a frame that was cut has no line end.
+    """Make the pattern of what separates parts.
+
+    It need not stand at the start of a line, because a frame that was cut has no line end.
 
     Without a boundary, any line of printable characters that begins with two dashes is one.
     """
@@ -160,15 +162,15 @@ def _delimiter(boundary: bytes) -> re.Pattern[bytes]:
 
 
 def _stated_length(header: bytes) -> tuple[int | None, str]:
-    """The Content-Length, and what is wrong with it."""
+    """Read the Content-Length; also says what is wrong with it."""
     stated = {text.strip() for text in _LENGTH.findall(header)}
     if not stated:
         return None, ""
     text = stated.pop()
     if stated or not re.fullmatch(rb"\d{1,18}", text):
         return None, "its Content-Length is not one number"
-    if int(text) > MOST_BYTES:
-        return None, f"its Content-Length is {int(text)}; at most {MOST_BYTES >> 20} MB are read"
+    if int(text) > MAX_BYTES:
+        return None, f"its Content-Length is {int(text)}; at most {MAX_BYTES >> 20} MB are read"
     return int(text) or None, ""
 
 

@@ -1,8 +1,8 @@
-"""Damage in H.264 and HEVC packets that can be seen without decoding them.
+"""Finds damage in H.264 and HEVC packets without decoding them.
 
 An arithmetic decoder takes any bytes: zeros in the middle of a picture are decoded to some picture,
 and half of the time FFmpeg finds nothing wrong with it. But an encoder never writes two zero bytes
-followed by 0, 1 or 2 within a unit (it puts a 3 between them): a block of zeros gives itself away.
+followed by 0, 1 or 2 within a unit (it puts a 3 between them), so a block of zeros is damage.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What reads the frames of one stream or video, and what it gives back for each of them."""
+"""The protocol of what reads the frames of one stream or video."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ class StreamEndedError(Exception):
 
 
 @dataclass(frozen=True)
-class Received:
-    """One frame that a reader received, whole (`rgb`) or not (`error`).
+class ReaderFrame:
+    """One frame that a reader received: `rgb` if it is whole, `error` if it is not.
 
-    >>> Received(None, PictureError("cam#3 is corrupt"), 12.5, 0.001).rgb is None
+    >>> ReaderFrame(None, PictureError("cam#3 is corrupt"), 12.5, 0.001).rgb is None
     True
     """
 
     rgb: NDArray[np.uint8] | None
     error: AnocoError | None
-    captured: float  # time.monotonic() when it had come, before it was decoded
+    captured: float  # time.monotonic() when it had arrived, before it was decoded
     took: float  # seconds that decoding took
 
 
 class FrameReader(Protocol):
-    """Frames in the order in which they are shown. One thread reads, and closes."""
+    """Reads frames in the order in which they are shown. One thread reads and closes."""
 
-    def read(self, name: str) -> Received:
-        """The next frame, which errors call `name`; StreamEndedError when there is none."""
+    def read(self, name: str) -> ReaderFrame:
+        """Wait for the next frame, which errors call `name`; StreamEndedError at the end."""
 
     def interrupt(self) -> None:
         """End a read that waits, where that is possible; called by another thread."""
 
     def close(self) -> None:
-        """Let go of the device, connection or file; may be called twice."""
+        """Release the device, connection or file; may be called twice."""
 
 
-class OneSize:
+class FrameSizeCheck:
     """Refuses frames of another size than the first one's.
 
-    A detector scales every picture to its own size, so that a camera that switches its format
-    would go on to be judged, stretched.
+    A detector scales every picture to its own size, so frames of a camera that switches its format
+    would be inspected in a distorted form.
 
-    >>> size = OneSize()
+    >>> size = FrameSizeCheck()
     >>> size.error_of(np.zeros((48, 64, 3), np.uint8), "cam#0") is None
     True
     >>> print(size.error_of(np.zeros((30, 100, 3), np.uint8), "cam#1").what)
@@ -59,7 +59,7 @@ class OneSize:
         self._first: tuple[int, int] | None = None
 
     def error_of(self, rgb: NDArray[np.uint8], name: str) -> PictureError | None:
-        """What is wrong with the size of this frame, or None."""
+        """Make an error if this frame is of another size than the first; None if it is not."""
         height, width = rgb.shape[:2]
         self._first = self._first or (width, height)
         if (width, height) == self._first:

@@ -93,7 +93,7 @@ def _plan(
     return build_plan(
         workspace / "backbone.onnx",
         backbone_profile(exported.input, batch),
-        flavour="tensorrt-rtx",
+        plan_engine="tensorrt-rtx",
         targets=(target,),
         name="the exported graph",
         progress=building,

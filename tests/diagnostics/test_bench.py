@@ -23,7 +23,7 @@ from anoco_edge.diagnostics.bench import scoring as scoring_module
 from anoco_edge.diagnostics.bench.agreement import EPS, compare
 from anoco_edge.diagnostics.bench.baselines import RIVALS, parse_rivals
 from anoco_edge.diagnostics.bench.features import (
-    MADE_UP,
+    SYNTHETIC,
     Size,
     clustered,
     crowd,
@@ -35,7 +35,7 @@ from anoco_edge.diagnostics.bench.footprint import extra_memory_mb
 from anoco_edge.diagnostics.bench.frames import STAGES
 from anoco_edge.diagnostics.bench.real import RealFeatures
 from anoco_edge.diagnostics.bench.scoring import bench_scoring, parse_scorers
-from anoco_edge.diagnostics.bench.statistics import summarise
+from anoco_edge.diagnostics.bench.statistics import summarize
 from anoco_edge.errors import AnocoError, BudgetMissedError, PictureError, UsageError, missing
 from anoco_edge.scoring import References, choose_scorer, open_scorer, score_patches
 from anoco_edge.teaching import NewPicture, Teacher
@@ -65,13 +65,13 @@ def run(*arguments: str) -> str:
 
 
 def test_percentiles_mean_and_deviation() -> None:
-    summary = summarise([float(k) for k in range(1, 102)])
+    summary = summarize([float(k) for k in range(1, 102)])
     assert (summary.p50, summary.p90, summary.p95, summary.p99) == (51, 91, 96, 100)
     assert (summary.max, summary.mean) == (101, 51)
     assert summary.std == pytest.approx(np.std(range(1, 102), ddof=1))
-    assert summarise([7.0]).std == 0
+    assert summarize([7.0]).std == 0
     with pytest.raises(UsageError):
-        summarise([])
+        summarize([])
 
 
 # ---- frames
@@ -210,8 +210,8 @@ def test_names_that_are_unknown() -> None:
         parse_features("clusterd")
     with pytest.raises(UsageError, match="come from pictures"):
         parse_features("real")
-    assert list(parse_features(None)) == list(MADE_UP)
-    assert list(parse_features(None, isotropic)) == [*MADE_UP, "real"]
+    assert list(parse_features(None)) == list(SYNTHETIC)
+    assert list(parse_features(None, isotropic)) == [*SYNTHETIC, "real"]
     assert parse_rivals("faiss,faiss,onnx") == ["numpy-sgemm", "faiss", "onnx"]
 
 
@@ -252,7 +252,7 @@ def test_real_features_keep_their_angles(
     np.testing.assert_array_equal(plain[5, 32:40], own[5])  # the patch itself is in the middle
     with pytest.raises(UsageError, match="6 pictures of 16 patches are too few"):
         real(Size(30, 80, 8))
-    with pytest.raises(UsageError, match="8 numbers a patch, more than 7"):
+    with pytest.raises(UsageError, match="8 numbers per patch, more than 7"):
         real(Size(30, 40, 7))
 
 

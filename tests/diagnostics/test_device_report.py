@@ -14,7 +14,7 @@ from command_line import fails, ok, run_cli
 from paths import ROOT
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.diagnostics.device_report import device_table, read_report, read_state
+from anoco_edge.diagnostics.device_report import device_table, read_device_report, read_state
 from anoco_edge.diagnostics.device_report.state import system_facts
 from anoco_edge.diagnostics.device_report.table import NONE_YET
 from anoco_edge.errors import UsageError
@@ -151,7 +151,7 @@ def test_a_self_test_that_fails_is_in_the_report(
     ran = run_cli("device-report", "line.anoco", "--engine", "onnxruntime", "--frames", 2)
     assert ran.code == 5 and "computes other features here" in ran.complaint
     (data,) = Path("device-report").glob("*.json")
-    report = read_report(data)
+    report = read_device_report(data)
     assert report.selftest is None and "computes other features" in report.problems[0]
     assert "**Failed:**" in data.with_suffix(".md").read_text()
 
@@ -174,7 +174,7 @@ def test_a_scorer_that_disagrees_is_in_the_report(
     ran = run_cli(*args, "--frames", 2)
     assert ran.code == 1 and "scorer onnx disagrees with the reference on" in ran.complaint
     (data,) = Path("device-report").glob("*.json")
-    assert read_report(data).agreement[0].disagree > 500
+    assert read_device_report(data).agreement[0].disagree > 500
 
 
 # ---- the table of a README
@@ -205,7 +205,7 @@ def test_reports_become_rows(sent: Path) -> None:
 
 def test_a_simulated_gpu_is_no_device(sent: Path) -> None:
     (path,) = sent.glob("*.json")
-    report = read_report(path)
+    report = read_device_report(path)
     assert device_table([report.model_copy(update={"simulated": True})]) == NONE_YET
     assert device_table([report]) != NONE_YET
 
@@ -213,7 +213,7 @@ def test_a_simulated_gpu_is_no_device(sent: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"format": 1}')
     with pytest.raises(UsageError, match="is not a device report"):
-        read_report(tmp_path / "x.json")
+        read_device_report(tmp_path / "x.json")
     assert "x.json is not a device report" in fails(2, "device-report", "--rows", tmp_path)
     assert "there is no folder" in fails(2, "device-report", "--rows", tmp_path / "none")
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from anoco_edge.cli.commands import doctor as doctor_command
 from anoco_edge.diagnostics import doctor
 from anoco_edge.diagnostics.doctor import Finding
+from anoco_edge.engines import openvino, ort
 from anoco_edge.errors import EnvironmentMissingError, SourceError
 
 
@@ -109,9 +111,9 @@ def test_openvino_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_openvino_that_computes_nonsense_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = doctor._small_feeds()
-    swapped = {**real, "reference_units": real["reference_units"][::-1].copy()}
-    monkeypatch.setattr(doctor, "_small_feeds", lambda: swapped)
+    wrong = {"x": np.array([1.0, 1.0], np.float32)}
+    for engine in (ort, openvino):
+        monkeypatch.setattr(engine, "probe_input", lambda: wrong)
     found = named(list(doctor.engine_findings()), "engines")
     assert {found["onnxruntime"].state, found["openvino"].state} == {"broken"}
     assert found["openvino"].help
@@ -138,8 +140,8 @@ def test_builders_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lean:
         __version__ = "10.3"
 
-    def load_module(flavour: str) -> Any:
-        return Rtx if flavour == "tensorrt-rtx" else Lean
+    def load_module(plan_engine: str) -> Any:
+        return Rtx if plan_engine == "tensorrt-rtx" else Lean
 
     monkeypatch.setattr("anoco_edge.plans.tensorrt_modules.load_module", load_module)
     found = named(list(doctor.builder_findings()), "builders")
@@ -196,24 +198,25 @@ def test_cameras_that_answer_or_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
         def __exit__(self, *_: object) -> None: ...
 
-    def open_camera(device: str, *, limit: int, timeout: float) -> Camera:
+    def open_source(inputs: list[str], *, camera: str, limit: int, timeout: float) -> Camera:
+        device = camera
         if device == "/dev/video1":
             raise SourceError("it stopped", hint="plug it in again")
         return Camera([Frame(device, 0, np.zeros((48, 64, 3), np.uint8), None, 1.0, 0.0)])
 
-    monkeypatch.setattr(doctor.stream, "open_camera", open_camera)
+    monkeypatch.setattr(doctor, "open_source", open_source)
     good, bad = doctor.camera_findings(["/dev/video0", "/dev/video1"])
     assert (good.state, good.detail) == ("ok", "answers with 64x48")
     assert (bad.state, bad.detail, bad.help) == ("broken", "it stopped", "plug it in again")
 
 
 def test_gstreamer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.stream, "has_gstreamer", lambda: False)
+    monkeypatch.setattr(doctor.cameras, "has_gstreamer", lambda: False)
     found = named(list(doctor.video_findings()), "video")
     assert found["OpenCV"].state == "ok"
     assert found["GStreamer"].state == "absent"
     assert "JetPack" in found["GStreamer"].help
-    monkeypatch.setattr(doctor.stream, "has_gstreamer", lambda: True)
+    monkeypatch.setattr(doctor.cameras, "has_gstreamer", lambda: True)
     assert named(list(doctor.video_findings()), "video")["GStreamer"].state == "ok"
 
 

@@ -12,10 +12,10 @@ from engine_cases import input_batch, open_tensorrt
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings
-from anoco_edge.engines.cuda_graphs import MOST_SIZES
+from anoco_edge.engines.cuda_graphs import MAX_GRAPHS
 from anoco_edge.engines.ort import OnnxRuntimeEngine
 from anoco_edge.errors import AnocoError
-from anoco_edge.plans.build import build_ahead
+from anoco_edge.plans.build import build_bundle_plan
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("empty_cache")
 def test_each_batch_size_is_captured_once_after_a_plain_run(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=2)
     engine, pixels = open_tensorrt(tiny_bundle), input_batch(4)
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
     for first, count in ((0, 1), (1, 1), (0, 2), (2, 2), (3, 1), (1, 3)):
@@ -43,7 +43,7 @@ def test_each_batch_size_is_captured_once_after_a_plain_run(
 def test_graphs_of_an_engine_that_is_dropped_go_too(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     engine = open_tensorrt(tiny_bundle)
     engine.features(input_batch(1))
     assert len(cuda.execs) == 1
@@ -53,20 +53,20 @@ def test_graphs_of_an_engine_that_is_dropped_go_too(
 
 
 def test_few_sizes_are_kept(cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
-    build_ahead(tiny_bundle, "tensorrt", batch=6)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=6)
     engine, pixels = open_tensorrt(tiny_bundle), input_batch(6)
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
-    sizes = [*range(1, MOST_SIZES + 1), 1, 5, 6, 1]
+    sizes = [*range(1, MAX_GRAPHS + 1), 1, 5, 6, 1]
     for count in sizes:
         np.testing.assert_array_equal(engine.features(pixels[:count]), wanted[:count])
     # 1 was used again before 5 and 6 took the place of 2 and 3.
-    assert trt.captured == [1, 2, 3, 4, 5, 6] and trt.contexts == MOST_SIZES == len(cuda.execs)
+    assert trt.captured == [1, 2, 3, 4, 5, 6] and trt.contexts == MAX_GRAPHS == len(cuda.execs)
 
 
 def test_where_tensorrt_refuses_a_capture_it_is_enqueued_and_says_so(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=2)
     trt.refuses_capture = "operation not permitted when stream is capturing"
     engine, pixels = open_tensorrt(tiny_bundle), input_batch(3)
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
@@ -91,7 +91,7 @@ def test_where_tensorrt_refuses_a_capture_it_is_enqueued_and_says_so(
 def test_where_cuda_refuses_a_graph(
     call: str, cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=2)
     engine, pixels = open_tensorrt(tiny_bundle), input_batch(2)
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
     engine.features(pixels[:1])
@@ -108,7 +108,7 @@ def test_where_cuda_refuses_a_graph(
 def test_where_there_is_no_memory_for_another_context(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=2)
     engine, pixels = open_tensorrt(tiny_bundle), input_batch(2)
     trt.most_contexts = trt.contexts
     engine.features(pixels[:1])

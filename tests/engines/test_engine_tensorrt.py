@@ -30,7 +30,7 @@ from anoco_edge.errors import (
     ParityError,
     UsageError,
 )
-from anoco_edge.plans.build import build_ahead
+from anoco_edge.plans.build import build_bundle_plan
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
 
@@ -61,7 +61,7 @@ def rtx_plan(**changes: Any) -> Plan:
 def test_features_are_those_of_the_graph_whatever_the_batch(
     count: int, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=2)
     engine = open_tensorrt(tiny_bundle)
     assert (engine.name, engine.max_batch) == ("tensorrt", 2)
     pixels = input_batch(5)
@@ -73,14 +73,14 @@ def test_features_are_those_of_the_graph_whatever_the_batch(
 
 
 def test_pixels_that_are_not_contiguous(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     mirrored = input_batch(2)[:, :, ::-1]
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(mirrored.copy())
     np.testing.assert_array_equal(open_tensorrt(tiny_bundle).features(mirrored), wanted)
 
 
 def test_pixels_of_another_size_are_refused(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     wrongs: list[Any] = [np.zeros((1, 32, 64, 3), np.uint8), np.zeros((1, 64, 64, 3))]
     for wrong in wrongs:
         with pytest.raises(UsageError, match=r"takes uint8 of shape \(batch, 64, 64, 3\)"):
@@ -88,7 +88,7 @@ def test_pixels_of_another_size_are_refused(trt: FakeTensorRt, tiny_bundle: Bund
 
 
 def test_the_self_test_judges_the_plan(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     assert check_engine(tiny_bundle, open_tensorrt(tiny_bundle)).min_cosine > 0.99999
     trt.wrong_by = np.linspace(-1, 1, 8, dtype=np.float32)
     with pytest.raises(ParityError, match="tensorrt computes other features here"):
@@ -96,10 +96,10 @@ def test_the_self_test_judges_the_plan(trt: FakeTensorRt, tiny_bundle: Bundle) -
 
 
 def test_another_build_is_tested_anew(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     first = open_tensorrt(tiny_bundle).fingerprint
     assert first.startswith("tensorrt|10.3.0|Orin|sm87|cuda 12060|")
-    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=2)
     assert open_tensorrt(tiny_bundle).fingerprint != first
 
 
@@ -109,7 +109,7 @@ def test_another_build_is_tested_anew(trt: FakeTensorRt, tiny_bundle: Bundle) ->
 def test_buffers_are_allocated_once_and_given_back(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=2)
     engine = open_tensorrt(tiny_bundle)
     assert sorted(cuda.buffers.values()) == [2 * 16 * 8 * 4, 2 * 64 * 64 * 3]
     for count in (1, 2, 3):
@@ -124,7 +124,7 @@ def test_buffers_are_allocated_once_and_given_back(
 def test_an_engine_that_is_dropped_gives_its_memory_back(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     engine = open_tensorrt(tiny_bundle)
     assert cuda.buffers
     del engine
@@ -156,7 +156,7 @@ def test_every_cuda_call_that_fails_is_named(
     trt: FakeTensorRt,
     tiny_bundle: Bundle,
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     cuda.fail[call] = cudaError_t[f"cudaError{status}"]
     with pytest.raises(AnocoError, match=re.escape(words)) as caught:
         engine = open_tensorrt(tiny_bundle)
@@ -166,7 +166,7 @@ def test_every_cuda_call_that_fails_is_named(
 
 
 def test_a_run_that_tensorrt_refuses(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     trt.broken_run = True
     with pytest.raises(AnocoError, match="TensorRT failed at execute_async_v3"):
         open_tensorrt(tiny_bundle).features(input_batch(1))
@@ -184,7 +184,7 @@ def test_without_a_plan_it_says_which_command_to_run(
         open_tensorrt(tiny_bundle)
     assert e.value.hint == f"run: anoco-edge build {tiny_bundle.path} --engine tensorrt"
     assert why_not("tensorrt") == "" and why_not("tensorrt", tiny_bundle) == str(e.value)
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     assert why_not("tensorrt", tiny_bundle) == ""
 
 
@@ -207,7 +207,7 @@ def test_a_plan_of_another_machine_is_not_used(
     trt: FakeTensorRt,
     tiny_bundle: Bundle,
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     change(cuda, trt)
     with pytest.raises(BundleError, match="there is no plan"):
         open_tensorrt(tiny_bundle)
@@ -217,14 +217,14 @@ def test_of_several_plans_the_one_for_the_largest_batch(
     trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
     for batch in (1, 4, 2):
-        build_ahead(tiny_bundle, "tensorrt", batch=batch)
+        build_bundle_plan(tiny_bundle, "tensorrt", batch=batch)
     assert open_tensorrt(tiny_bundle).max_batch == 4
-    small = build_ahead(tiny_bundle, "tensorrt", batch=1).record
+    small = build_bundle_plan(tiny_bundle, "tensorrt", batch=1).record
     assert TensorRtEngine("tensorrt", tiny_bundle, EngineSettings(), plan=small).max_batch == 1
 
 
 def test_a_changed_plan_is_never_loaded(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
-    record = build_ahead(tiny_bundle, "tensorrt").record
+    record = build_bundle_plan(tiny_bundle, "tensorrt").record
     content = record.path.read_bytes()
     record.path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(BundleError, match="is not the plan that was built here"):
@@ -237,7 +237,7 @@ def test_a_plan_of_another_backbone_is_found_out(
 ) -> None:
     trt.input.shape = (-1, 32, 32, 3)
     other = make_tiny_bundle(tmp_path / "other.anoco", size=(32, 32))
-    record = build_ahead(other, "tensorrt").record
+    record = build_bundle_plan(other, "tensorrt").record
     with pytest.raises(BundleError, match="is not a plan of this bundle's backbone"):
         TensorRtEngine("tensorrt", tiny_bundle, EngineSettings(), plan=record)
 
@@ -249,7 +249,7 @@ def test_a_plan_of_another_backbone_is_found_out(
 def test_a_plan_that_cannot_be_loaded(
     said: str, error: type[AnocoError], trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     trt.refusal = said
     with pytest.raises(error, match=said):
         open_tensorrt(tiny_bundle)
@@ -287,7 +287,7 @@ def test_an_rtx_plan_of_the_cache_runs_on_every_gpu_of_its_targets(
     monkeypatch.setattr(
         "doubles.fake_tensorrt.Config.set_compute_capability", lambda *_: True, raising=False
     )
-    record = build_ahead(tiny_bundle, "tensorrt-rtx").record
+    record = build_bundle_plan(tiny_bundle, "tensorrt-rtx").record
     assert record.targets == ("sm86",) and record.fingerprint.gpu == ""
     cuda.gpu, cuda.driver = "RTX A4000", 13000
     assert open_tensorrt(tiny_bundle, "tensorrt-rtx").features(input_batch(1)).shape == (1, 16, 8)
@@ -335,7 +335,7 @@ def test_without_a_driver_library(
 def test_the_doubles_would_notice_a_missing_wait(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     engine, pixels = open_tensorrt(tiny_bundle), input_batch(2)[1:]
     engine.features(input_batch(1))
     with engine.on_device(pixels) as features:

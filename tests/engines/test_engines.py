@@ -12,18 +12,18 @@ from command_line import fails
 from engine_cases import ONE_INPUT
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
-from anoco_edge import engines
 from anoco_edge.bundle import Bundle, create_bundle
 from anoco_edge.engines import ENGINES, EngineSettings, choose_engine, open_engine
 from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import BundleError, EnvironmentMissingError, UsageError
+from anoco_edge.plugins import registry
 
 ON_CPU = ("onnxruntime", "openvino")
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     """Make modules look as if they were not installed."""
-    monkeypatch.setattr(engines, "find_spec", lambda n: None if n in modules else find_spec(n))
+    monkeypatch.setattr(registry, "find_spec", lambda n: None if n in modules else find_spec(n))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def in_two_files(tiny_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_name_is_taken_at_its_word() -> None:
-    for name in ENGINES:
+    for name in ENGINES.names():
         assert choose_engine(name) == (name, "asked for")
     with pytest.raises(UsageError, match=r"unknown engine 'warp'; use auto or one of onnx.*-rtx"):
         choose_engine("warp")
@@ -78,9 +78,9 @@ def test_auto_prefers_a_plan_then_onnxruntime_then_openvino(
         choose_engine("auto", tiny_bundle)
     asked = []
 
-    def only_rtx(flavour: str, bundle: Bundle | None = None) -> str:
-        asked.append((flavour, bundle))
-        return "" if flavour == "tensorrt-rtx" else "no driver"
+    def only_rtx(plan_engine: str, bundle: Bundle | None = None) -> str:
+        asked.append((plan_engine, bundle))
+        return "" if plan_engine == "tensorrt-rtx" else "no driver"
 
     monkeypatch.setattr("anoco_edge.engines.tensorrt.why_not", only_rtx)
     name, why = choose_engine("auto", tiny_bundle)
@@ -94,9 +94,9 @@ def test_auto_opens_what_it_chose(tiny_bundle: Bundle, monkeypatch: pytest.Monke
     assert open_engine("auto", tiny_bundle).name == "openvino"
 
 
-@pytest.mark.parametrize("flavour", ["tensorrt", "tensorrt-rtx"])
-def test_engines_of_plans_get_their_flavour(
-    tiny_bundle: Bundle, flavour: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("plan_engine", ["tensorrt", "tensorrt-rtx"])
+def test_engines_of_plans_get_their_name(
+    tiny_bundle: Bundle, plan_engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Double:
         def __init__(self, *arguments: Any) -> None:
@@ -104,13 +104,13 @@ def test_engines_of_plans_get_their_flavour(
 
     monkeypatch.setattr("anoco_edge.engines.tensorrt.TensorRtEngine", Double)
     settings = EngineSettings(threads=1)
-    opened: Any = open_engine(flavour, tiny_bundle, settings)
-    assert opened.arguments == (flavour, tiny_bundle, settings)
+    opened: Any = open_engine(plan_engine, tiny_bundle, settings)
+    assert opened.arguments == (plan_engine, tiny_bundle, settings)
 
 
 def test_a_device_is_never_ignored(tiny_bundle: Bundle, tmp_path: Path) -> None:
     settings = EngineSettings(device="GPU")
-    with pytest.raises(UsageError, match=r"which onnxruntime does not know.*--engine openvino"):
+    with pytest.raises(UsageError, match=r"which onnxruntime does not know.*`engine='openvino'`"):
         open_engine("auto", tiny_bundle, settings)
     (good,) = write_good_pictures(tmp_path / "good", 1)
     said = fails(2, "enroll", tiny_bundle.path, good, "--device", "NPU")

@@ -26,7 +26,7 @@ from anoco_edge.engines import open_engine
 from anoco_edge.engines.ort_gpu import OnnxRuntimeGpuEngine
 from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import BundleError, ParityError
-from anoco_edge.plans.build import build_ahead
+from anoco_edge.plans.build import build_bundle_plan
 
 ON_CPU = ("onnxruntime", "openvino")
 WEIGHTS: bytes = filters(onnx.load_from_string(tiny_backbone(64, 64, 8))).raw_data
@@ -128,7 +128,7 @@ def test_plans_and_other_providers_refuse_them_too(
 ) -> None:
     bundle = replace_files(line, {"backbone.onnx": changed(outside("weights.bin"))})
     loaders: list[Callable[[], object]] = [
-        lambda: build_ahead(bundle, "tensorrt"),
+        lambda: build_bundle_plan(bundle, "tensorrt"),
         lambda: OnnxRuntimeGpuEngine("onnxruntime-cuda", bundle, None),  # type: ignore[arg-type]
         lambda: OnnxRuntimeGpuEngine("onnxruntime-tensorrt", bundle, None),  # type: ignore[arg-type]
     ]

@@ -447,7 +447,7 @@ def test_tensorrt_rtx_builds_it(name: str, precision: str, request: pytest.Fixtu
     plan = build_plan(
         content,
         backbone_profile(bundle.manifest.input, 4),
-        flavour="tensorrt-rtx",
+        plan_engine="tensorrt-rtx",
         targets=("sm86", "sm89"),
     )
     assert plan.targets == ("sm86", "sm89") and plan.size > 100_000

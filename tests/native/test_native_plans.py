@@ -48,7 +48,7 @@ def find(native_build: Path) -> Any:
 def store(
     content: bytes = b"a plan", *, batch: int = 1, version: str = "10.3.0", **changes: Any
 ) -> cache.PlanRecord:
-    built = BuiltPlan(content, changes.get("flavour", "tensorrt"), version, (), 1.5, 100.0)
+    built = BuiltPlan(content, changes.get("plan_engine", "tensorrt"), version, (), 1.5, 100.0)
     shape = (batch, 64, 64, 3)
     return cache.store_plan(
         built,
@@ -88,7 +88,7 @@ def test_one_picture_at_a_time_wants_the_smallest_batch_then_the_newest(
     [
         {"graph": "cd" * 32},
         {"version": "10.4.0"},
-        {"flavour": "tensorrt-rtx"},
+        {"plan_engine": "tensorrt-rtx"},
         {"device": Device("Orin Nano", "sm87", ORIN.driver)},
         {"device": Device("Orin", "sm86", ORIN.driver)},
         {"device": Device("Orin", "sm87", "cuda 13000 580.1")},

@@ -22,14 +22,14 @@ from tiny_bundle import textured_picture
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
-from anoco_edge.diagnostics.device_report import device_table, read_report
+from anoco_edge.diagnostics.device_report import device_table, read_device_report
 from anoco_edge.diagnostics.device_report.table import NONE_YET
 from anoco_edge.engines import EngineSettings
 from anoco_edge.engines.ort_gpu import NAMES
 from anoco_edge.engines.tensorrt import TensorRtEngine, why_not
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
 from anoco_edge.pipeline.energy import EnergyReader
-from anoco_edge.plans.build import build_ahead
+from anoco_edge.plans.build import build_bundle_plan
 from anoco_edge.plans.device import current_device
 from anoco_edge.scoring import References, open_scorer, score_patches
 
@@ -45,7 +45,7 @@ def pictures(count: int) -> Any:
 
 
 def build(bundle: str | Path, batch: int = 1) -> None:
-    build_ahead(Bundle.open(bundle), "tensorrt", batch=batch)
+    build_bundle_plan(Bundle.open(bundle), "tensorrt", batch=batch)
 
 
 def scores(report: Any) -> list[float]:
@@ -278,10 +278,10 @@ def test_a_report_from_the_simulated_gpu(trt: FakeTensorRt, cuda: FakeCuda, here
     assert report["simulated"] is True and report["device"]["capability"] == "sm87"
     (data,), (page,) = Path("sent").glob("*.json"), Path("sent").glob("*.md")
     assert "**Simulated GPU: these figures say nothing about a device.**" in page.read_text()
-    assert device_table([read_report(data)]) == NONE_YET
+    assert device_table([read_device_report(data)]) == NONE_YET
     told = json.loads(data.read_text()) | {"simulated": False}
     data.write_text(json.dumps(told))
-    assert "| tensorrt | cuda | python |" in device_table([read_report(data)])
+    assert "| tensorrt | cuda | python |" in device_table([read_device_report(data)])
     again = ok("device-report", "line.anoco", "--frames", 3, "--json").json
     assert again["plan"]["built_now"] is False
 
@@ -291,4 +291,4 @@ def test_a_plan_that_computes_nonsense_is_in_the_report(trt: FakeTensorRt, here:
     line = fails(5, "device-report", "line.anoco", "--frames", 2)
     assert "tensorrt computes other features here" in line
     (data,) = Path("device-report").glob("*.json")
-    assert read_report(data).problems
+    assert read_device_report(data).problems

@@ -26,7 +26,7 @@ HERE = cache.Fingerprint(version="10.3.0", gpu="Orin", capability="sm87", driver
 def stored(
     content: bytes = b"a plan", here: cache.Fingerprint = HERE, **changes: Any
 ) -> cache.PlanRecord:
-    fields = {"flavour": "tensorrt", "version": here.version, "targets": ()}
+    fields = {"plan_engine": "tensorrt", "version": here.version, "targets": ()}
     built = BuiltPlan(content, seconds=1.23456, peak_memory_mb=99.99, **{**fields, **changes})
     profile = backbone_profile(CONTRACT)
     return cache.store_plan(built, name="tiny", graph="0" * 64, fingerprint=here, profile=profile)
@@ -186,10 +186,10 @@ def test_stale_plans_go_and_others_stay() -> None:
     mine, old = stored(), stored(here=updated)
     elsewhere = stored(here=moved)
     rtx_old = stored(
-        here=cache.Fingerprint(version="1.7.0"), flavour="tensorrt-rtx", targets=("sm86",)
+        here=cache.Fingerprint(version="1.7.0"), plan_engine="tensorrt-rtx", targets=("sm86",)
     )
     rtx_new = stored(
-        here=cache.Fingerprint(version="1.7.1"), flavour="tensorrt-rtx", targets=("sm86",)
+        here=cache.Fingerprint(version="1.7.1"), plan_engine="tensorrt-rtx", targets=("sm86",)
     )
     for fingerprint in (HERE, updated):
         cache.write_timing("tensorrt", fingerprint, b"times")

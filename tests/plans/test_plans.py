@@ -22,7 +22,7 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.plans import cache
-from anoco_edge.plans.build import build_ahead, clean_cache
+from anoco_edge.plans.build import build_bundle_plan, clean_cache
 from anoco_edge.plans.tensorrt_builder import (
     BuiltPlan,
     Profile,
@@ -47,7 +47,7 @@ def build(
 ) -> BuiltPlan:
     model = tiny_backbone(64, 64, 8) if model is None else model
     profile = backbone_profile(CONTRACT, 4) if profile is None else profile
-    return build_plan(model, profile, flavour="tensorrt-rtx", **{"targets": TARGETS, **options})
+    return build_plan(model, profile, plan_engine="tensorrt-rtx", **{"targets": TARGETS, **options})
 
 
 def graph(op: str, kind: int, shape: list[Any], **attributes: Any) -> bytes:
@@ -71,7 +71,7 @@ def test_a_backbone_builds_and_two_builds_are_the_same() -> None:
     seen: list[tuple[str, int, int]] = []
     first = build(progress=lambda *step: seen.append(step))
     assert first.size == len(first.content) > 10_000
-    assert (first.flavour, first.targets) == ("tensorrt-rtx", TARGETS)
+    assert (first.plan_engine, first.targets) == ("tensorrt-rtx", TARGETS)
     assert first.version.startswith("1.") and first.timing_cache == b""
     assert 0 < first.seconds < 60 and first.peak_memory_mb > 10
     assert seen[0] == ("Building engine", 0, seen[0][2]) and len(seen) > 20
@@ -178,10 +178,10 @@ def test_ctrl_c_ends_the_build_and_leaves_nothing(tmp_path: Path) -> None:
 
     before = tree(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        build_ahead(bundle, "tensorrt-rtx", targets=TARGETS, progress=interrupt)
+        build_bundle_plan(bundle, "tensorrt-rtx", targets=TARGETS, progress=interrupt)
     assert steps < 30, "the build went on"
     assert tree(tmp_path) == before and cache.list_plans() == []
-    assert build_ahead(bundle, "tensorrt-rtx", targets=TARGETS).built
+    assert build_bundle_plan(bundle, "tensorrt-rtx", targets=TARGETS).built
 
 
 def broken(*_: object) -> None:
@@ -196,10 +196,10 @@ def test_a_progress_bar_that_fails_is_told() -> None:
 
 def test_targets() -> None:
     for text in ("sm87", "sm110", "86", "", "sm86,"):
-        with pytest.raises(UsageError, match=r"sm75, sm80, .*built on it with: anoco-edge build"):
+        with pytest.raises(UsageError, match=r"sm75, .*built on the Jetson: anoco-edge build"):
             parse_targets(text)
-    with pytest.raises(UsageError, match="leave out --target"):
-        build_plan(b"", {}, flavour="tensorrt", targets=["sm86"])
+    with pytest.raises(UsageError, match="leave out `targets`"):
+        build_plan(b"", {}, plan_engine="tensorrt", targets=["sm86"])
     with pytest.raises(UsageError, match="a batch of 0"):
         backbone_profile(CONTRACT, 0)
 
@@ -208,7 +208,7 @@ def test_targets() -> None:
 
 
 def test_tensorrt_builds_for_its_own_gpu(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
-    ahead = build_ahead(tiny_bundle, "tensorrt", batch=3, workspace_mb=64)
+    ahead = build_bundle_plan(tiny_bundle, "tensorrt", batch=3, workspace_mb=64)
     assert ahead.built and ahead.record.max_batch == 3 and ahead.record.targets == ()
     assert ahead.record.fingerprint.model_dump() == {
         "version": "10.3.0",
@@ -217,35 +217,35 @@ def test_tensorrt_builds_for_its_own_gpu(trt: FakeTensorRt, tiny_bundle: Bundle)
         "driver": "cuda 12060",
     }
     assert trt.config.pools == {"workspace": 64 << 20}
-    again = build_ahead(tiny_bundle, "tensorrt", batch=3)
+    again = build_bundle_plan(tiny_bundle, "tensorrt", batch=3)
     assert not again.built and again.record == ahead.record
-    assert build_ahead(tiny_bundle, "tensorrt", batch=3, force=True).built
+    assert build_bundle_plan(tiny_bundle, "tensorrt", batch=3, force=True).built
 
 
 def test_a_progress_bar_that_fails_ends_the_build(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
     with pytest.raises(BrokenPipeError):
-        build_ahead(tiny_bundle, "tensorrt", progress=broken)
+        build_bundle_plan(tiny_bundle, "tensorrt", progress=broken)
     assert trt.steps == 1
 
 
 def test_what_was_measured_helps_the_next_build(
     cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
 ) -> None:
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     assert trt.config.timing.content == b""
-    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=2)
     assert trt.config.timing.content == b"10.3.0+"
-    build_ahead(tiny_bundle, "tensorrt", batch=3)
+    build_bundle_plan(tiny_bundle, "tensorrt", batch=3)
     assert trt.config.timing.content == b"10.3.0++"
     cuda.driver = 13000
-    build_ahead(tiny_bundle, "tensorrt")
+    build_bundle_plan(tiny_bundle, "tensorrt")
     assert trt.config.timing.content == b"", "measured with another driver"
 
 
 def test_a_spoilt_timing_cache_is_left_aside(trt: FakeTensorRt) -> None:
     profile = backbone_profile(CONTRACT)
     built = build_plan(
-        tiny_backbone(64, 64, 8), profile, flavour="tensorrt", timing_cache=b"of 9.0"
+        tiny_backbone(64, 64, 8), profile, plan_engine="tensorrt", timing_cache=b"of 9.0"
     )
     assert built.timing_cache == b"10.3.0+"
 
@@ -263,7 +263,7 @@ def test_what_the_builder_complains_of(
 ) -> None:
     trt.refusal = said
     with pytest.raises(AnocoError, match=words) as caught:
-        build_ahead(tiny_bundle, "tensorrt")
+        build_bundle_plan(tiny_bundle, "tensorrt")
     assert type(caught.value) is error and "what follows" not in str(caught.value)
     assert cache.list_plans() == []
 
@@ -276,10 +276,10 @@ def test_tensorrt_needs_a_gpu_to_build(
 
     monkeypatch.setattr(FakeTensorRt, "Builder", no_builder)
     with pytest.raises(EnvironmentMissingError, match="TensorRT cannot build here: factory"):
-        build_ahead(tiny_bundle, "tensorrt")
+        build_bundle_plan(tiny_bundle, "tensorrt")
     cuda.count = 0
     with pytest.raises(EnvironmentMissingError, match="there is no NVIDIA GPU"):
-        build_ahead(tiny_bundle, "tensorrt")
+        build_bundle_plan(tiny_bundle, "tensorrt")
 
 
 def test_a_device_that_rtx_does_not_name_gets_a_plan_of_its_own(
@@ -287,15 +287,15 @@ def test_a_device_that_rtx_does_not_name_gets_a_plan_of_its_own(
 ) -> None:
     cuda.gpu, cuda.capability = "H100", (9, 0)
     install_tensorrt(monkeypatch, cuda, "tensorrt_rtx", "1.7.1")
-    record = build_ahead(tiny_bundle, "tensorrt-rtx").record
+    record = build_bundle_plan(tiny_bundle, "tensorrt-rtx").record
     assert record.targets == () and record.fingerprint.gpu == "H100"
     cuda.fail["cudaGetDeviceCount"] = cudaError_t.cudaErrorNoDevice
-    with pytest.raises(EnvironmentMissingError, match="say with --target"):
-        build_ahead(tiny_bundle, "tensorrt-rtx")
+    with pytest.raises(EnvironmentMissingError, match="say with `targets`"):
+        build_bundle_plan(tiny_bundle, "tensorrt-rtx")
 
 
 def test_cleaning_looks_at_what_is_installed(trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
-    record = build_ahead(tiny_bundle, "tensorrt").record
+    record = build_bundle_plan(tiny_bundle, "tensorrt").record
     assert clean_cache() == []
     trt.__version__ = "11.0.0"
     assert record.path in clean_cache() and cache.list_plans() == []

@@ -46,10 +46,10 @@ from anoco_edge.images.decode import decode_picture
 from anoco_edge.images.frame import Frame
 from anoco_edge.sources import open_source
 from anoco_edge.sources.cv2_reader import Cv2Reader
+from anoco_edge.sources.live import LiveSource
 from anoco_edge.sources.mjpeg_http import open_mjpeg
-from anoco_edge.sources.multipart import MOST_BYTES
-from anoco_edge.sources.reader import Received, StreamEndedError
-from anoco_edge.sources.stream import LiveSource
+from anoco_edge.sources.multipart import MAX_BYTES
+from anoco_edge.sources.reader import ReaderFrame, StreamEndedError
 
 CUTS = (0.1, 0.3, 0.5, 0.8, 0.99)
 
@@ -73,11 +73,11 @@ def jpegs() -> list[bytes]:
     return [jpeg(rgb) for rgb in pictures(12)]
 
 
-def read_all(address: str) -> tuple[list[Received], str]:
+def read_all(address: str) -> tuple[list[ReaderFrame], str]:
     """Every frame of an HTTP MJPEG address, none skipped, and why it ended."""
     reader = open_mjpeg(address, "cam", 5)
     assert reader is not None
-    found: list[Received] = []
+    found: list[ReaderFrame] = []
     try:
         while True:
             found.append(reader.read(f"cam#{len(found)}"))
@@ -87,7 +87,7 @@ def read_all(address: str) -> tuple[list[Received], str]:
         reader.close()
 
 
-def same(received: Received, data: bytes) -> bool:
+def same(received: ReaderFrame, data: bytes) -> bool:
     return received.rgb is not None and np.array_equal(received.rgb, decode_picture(data, "x"))
 
 
@@ -206,12 +206,12 @@ def test_what_is_no_frame_is_counted_and_costs_only_itself(part: bytes, words: s
 
 
 def test_a_frame_without_end_takes_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("anoco_edge.sources.multipart.MOST_BYTES", 100_000)
+    monkeypatch.setattr("anoco_edge.sources.multipart.MAX_BYTES", 100_000)
     good = mjpeg_part(jpegs()[0], len(jpegs()[0]))
     with http_bytes([mjpeg_part(b"\xff\xd8" + b"x" * 500_000, None), good]) as address:
         found, _ = read_all(address)
     assert all(received.error for received in found[:-1]) and found[-1].error is None
-    assert MOST_BYTES <= 64 << 20
+    assert MAX_BYTES <= 64 << 20
 
 
 def test_a_slow_answer_is_not_waited_for() -> None:
@@ -651,7 +651,7 @@ def test_other_backends_decode_by_themselves() -> None:
 
 def test_a_reader_that_fails_ends_the_source() -> None:
     class Broken:
-        def read(self, name: str) -> Received:
+        def read(self, name: str) -> ReaderFrame:
             raise StreamEndedError("it broke")
 
         def interrupt(self) -> None:

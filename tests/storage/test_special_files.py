@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anoco_edge.diagnostics.device_report.report import read_report
+from anoco_edge.diagnostics.device_report.report import read_device_report
 from anoco_edge.errors import AnocoError
 from anoco_edge.images.decode import read_picture
 from anoco_edge.results.row_reader import read_results
@@ -26,7 +26,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "video of a glob": lambda path: open_source([f"{path.parent}/*.mp4"]),
     "results": lambda path: list(read_results(path)),
     "weights": read_checkpoint,
-    "device report": read_report,
+    "device report": read_device_report,
 }
 
 

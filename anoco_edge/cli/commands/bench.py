@@ -24,7 +24,7 @@ from anoco_edge.cli.options import (
 from anoco_edge.errors import BudgetMissedError, UsageError
 
 if TYPE_CHECKING:
-    from anoco_edge.diagnostics.bench.features import Source
+    from anoco_edge.diagnostics.bench.features import FeatureSource
     from anoco_edge.diagnostics.bench.real import RealFeatures
     from anoco_edge.engines import EngineSettings
     from anoco_edge.pipeline.base import Runtime
@@ -230,7 +230,7 @@ def _bench_scoring(
     sizes: str,
     scorers: str | None,
     rivals: str | None,
-    features: dict[str, Source],
+    features: dict[str, FeatureSource],
     repeat: int,
     threads: int,
     form: Format,
@@ -242,8 +242,8 @@ def _bench_scoring(
         facts,
         markdown,
         rich_table,
-        scoring_matches,
         scoring_rows,
+        scoring_tables,
     )
 
     wanted = parse_sizes(sizes)
@@ -264,11 +264,11 @@ def _bench_scoring(
     elif form is Format.csv:
         _write(csv_text(scoring_rows(result)))
     elif form is Format.md:
-        tables = scoring_matches(result).items()
+        tables = scoring_tables(result).items()
         lines = [f"{title}\n\n{markdown(rows)}\n" for title, rows in tables]
         _write("\n".join([*lines, *(f"- {f}" for f in facts(result.settings))]) + "\n")
     else:
-        for title, rows in scoring_matches(result).items():
+        for title, rows in scoring_tables(result).items():
             console.out.print(rich_table(rows, title))
         _lines(["median of interleaved runs", *facts(result.settings)])
 

@@ -1,4 +1,4 @@
-"""anoco-edge build: plans ahead of time, so that the first frame never waits for one."""
+"""anoco-edge build: plans outcome of time, so that the first frame never waits for one."""
 
 from __future__ import annotations
 
@@ -76,42 +76,45 @@ def build_report(
 ) -> dict[str, Any]:
     """Build, run the self-test where that is possible, and say what came of it."""
     from anoco_edge.bundle import Bundle, find_bundle
-    from anoco_edge.plans.build import build_ahead, default_flavour
+    from anoco_edge.plans.build import build_bundle_plan, default_plan_engine
     from anoco_edge.plans.tensorrt_builder import parse_targets
 
     targets = parse_targets(target) if target is not None else ()
     bundle = Bundle.open(path or find_bundle())
-    flavour = engine or default_flavour(for_targets=bool(targets))
-    if targets and flavour == "tensorrt":
+    plan_engine = engine or default_plan_engine(for_targets=bool(targets))
+    if targets and plan_engine == "tensorrt":
         raise UsageError("TensorRT builds for the GPU that it runs on", hint="leave out --target")
     warn_if_random(bundle)
-    with progress(f"building {bundle.path.name} for {flavour}") as step:
-        ahead = build_ahead(
+    with progress(f"building {bundle.path.name} for {plan_engine}") as step:
+        outcome = build_bundle_plan(
             bundle,
-            flavour,
+            plan_engine,
             targets=targets,
             batch=batch,
             force=force,
             workspace_mb=workspace,
             progress=step.phase,
         )
-    return _report(bundle, ahead) | _try(bundle, ahead)
+    return _report(bundle, outcome) | _try(bundle, outcome)
 
 
-def _try(bundle: Bundle, ahead: BuildOutcome) -> dict[str, Any]:
+def _try(bundle: Bundle, outcome: BuildOutcome) -> dict[str, Any]:
     """The self-test, where the plan can run; a plan that fails it does not stay."""
     from anoco_edge.engines import EngineSettings
     from anoco_edge.engines.selftest import check_engine
     from anoco_edge.engines.tensorrt import TensorRtEngine, why_not
     from anoco_edge.plans.cache import remove_plan
 
-    record = ahead.record
-    reason = why_not(record.flavour) or _made_for_others(record)
+    record = outcome.record
+    reason = why_not(record.plan_engine) or _made_for_others(record)
     if reason:
         return {"selftest": None, "not_run": reason}
-    engine = TensorRtEngine(record.flavour, bundle, EngineSettings(), plan=record)
+    engine = TensorRtEngine(record.plan_engine, bundle, EngineSettings(), plan=record)
     try:
-        return {"selftest": asdict(check_engine(bundle, engine, force=ahead.built)), "not_run": ""}
+        return {
+            "selftest": asdict(check_engine(bundle, engine, force=outcome.built)),
+            "not_run": "",
+        }
     except ParityError:
         remove_plan(record)
         note(f"the plan was removed: {record.path}")
@@ -129,16 +132,16 @@ def _made_for_others(record: PlanRecord) -> str:
     return ""
 
 
-def _report(bundle: Bundle, ahead: BuildOutcome) -> dict[str, Any]:
-    record = ahead.record
+def _report(bundle: Bundle, outcome: BuildOutcome) -> dict[str, Any]:
+    record = outcome.record
     return {
         "bundle": str(bundle.path),
-        "engine": record.flavour,
+        "engine": record.plan_engine,
         "version": record.fingerprint.version,
         "gpu": record.fingerprint.gpu,
         "targets": list(record.targets),
         "batch": record.max_batch,
-        "built": ahead.built,
+        "built": outcome.built,
         "seconds": record.seconds,
         "peak_memory_mb": record.peak_memory_mb,
         "plan": str(record.path),

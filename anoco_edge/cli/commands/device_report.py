@@ -60,7 +60,11 @@ def device_report(
     --engine onnxruntime measures the processor, and the report says what it did not measure.
     """
     from anoco_edge.bundle import Bundle, find_bundle
-    from anoco_edge.diagnostics.device_report import Request, measure_device, write_report
+    from anoco_edge.diagnostics.device_report import (
+        ReportRequest,
+        measure_device,
+        write_device_report,
+    )
     from anoco_edge.engines import EngineSettings
 
     if rows is not None:
@@ -68,7 +72,7 @@ def device_report(
         return
     opened = Bundle.open(bundle or find_bundle())
     warn_if_random(opened)
-    request = Request(
+    request = ReportRequest(
         bundle=opened,
         product=product,
         engine=engine,
@@ -82,7 +86,7 @@ def device_report(
     )
     with progress("measuring") as step:
         report, problems = measure_device(request, step)
-    data, page = write_report(report, out_)
+    data, page = write_device_report(report, out_)
     for text in report.not_measured:
         warn(f"not measured: {text}")
     if json_:
@@ -95,9 +99,9 @@ def device_report(
 
 
 def _print_rows(folder: Path) -> None:
-    from anoco_edge.diagnostics.device_report import device_table, read_report
+    from anoco_edge.diagnostics.device_report import device_table, read_device_report
 
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", hint="give the one that holds the reports")
-    reports = [read_report(path) for path in sorted(folder.glob("*.json"))]
+    reports = [read_device_report(path) for path in sorted(folder.glob("*.json"))]
     out.print(device_table(reports), soft_wrap=True, markup=False)

@@ -135,7 +135,7 @@ def eval_(
     be measured are named and left out, and the command then ends with exit code 1.
     """
     try:
-        from anoco_edge.cli.eval_fleet import EngineChoice, Spread
+        from anoco_edge.cli.eval_fleet import EngineSelection, Spread
         from anoco_edge_calibration.evaluation import EvaluationPlan, evaluate
         from anoco_edge_calibration.evaluation.eval_report import write_eval_report
         from anoco_edge_calibration.evaluation.gallery import Gallery
@@ -185,7 +185,7 @@ def eval_(
             result, worst = evaluate(plan, setup, step, gallery.observe), gallery.worst
     else:
         kept = None if folder is None else str(folder.absolute())
-        choice = EngineChoice(engine, device, threads, kept)
+        choice = EngineSelection(engine, device, threads, kept)
         spread = Spread(on, workers, plan, setup, choice, out_)
         result, worst = spread.run(runner.use)
     if paper:

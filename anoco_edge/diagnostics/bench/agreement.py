@@ -1,4 +1,7 @@
-"""What "equal to the reference" means (DESIGN section 3), as two numbers."""
+"""Compares energies with those of the reference scorer, row by row.
+
+A row whose neighbors are decided by less than rounding may differ, so such rows are only counted.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from anoco_edge.errors import UsageError
 from anoco_edge.scoring.types import Floats, Scores
 
 EPS = 2e-6
-"""Below this margin float32 may decide a row otherwise; measured, see DESIGN section 3."""
+"""Below this margin float32 may decide a row otherwise; this was measured on real features."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Share of rows too close to call, and how many of the others differ."""
+    """The share of rows that are too close to call, and how many of the others differ."""
 
     undecided: float
     disagree: int
@@ -25,7 +28,7 @@ class Agreement:
 
 
 def compare(energy: Floats, oracle: Scores, query: Floats) -> Agreement:
-    """Energies against those of the reference scorer on the same rounded inputs.
+    """Compare energies with those of the reference scorer on the same rounded inputs.
 
     >>> oracle = Scores(np.ones(2), np.zeros(2), np.ones(2), np.ones(2), margin=np.ones(2))
     >>> str(compare(np.array([1.0, 1.1]), oracle, np.ones((2, 4))))

@@ -1,4 +1,4 @@
-"""What others offer for the same job, so that our figures stand beside theirs."""
+"""Other implementations of the same task, called rivals, which our figures are compared with."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from anoco_edge.machine import cores
 from anoco_edge.scoring import SCORERS
 
 Run = Callable[[], "NDArray[np.float32] | None"]
-"""One measured call; returns energies where the rival computes them."""
+"""One measured call; it returns energies if the rival computes them."""
 
 YARDSTICK = "numpy-sgemm"
-_ROWS = 256  # of a chunk in torch-sort: sorting keeps four N_r-wide matrices alive
+_ROWS = 256  # of a chunk in torch-sort, because sorting keeps four N_r-wide matrices alive
 _FLOOR, _LAMBDA = 0.05, 1.0
-# Threads of the library that ran before spin for a while; wait, or they disturb the next one.
+# Threads of the library that ran before spin for a while and would slow down the next one.
 SETTLE_SECONDS = 0.1
 
 
 def numpy_sgemm(query: Features, references: Features) -> Run:
-    """One bare float32 Q R^T: the least that any exact comparison of all pairs costs."""
+    """Compute one bare float32 Q R^T, the least that any exact comparison of all pairs costs."""
 
     def run() -> None:
         query @ references.T
@@ -37,7 +37,7 @@ def numpy_sgemm(query: Features, references: Features) -> Run:
 
 
 def torch_sort(query: Features, references: Features) -> Run:
-    """Sections 3.2 to 3.4 as one writes them down in torch, with the sort."""
+    """Compute sections 3.2 to 3.4 of the paper in torch in the direct way, with the sort."""
     torch = _load("torch", "rivals", "for the rival torch-sort")
     q, r = torch.from_numpy(query), torch.from_numpy(references)
     r_norm = r.norm(dim=1)
@@ -70,7 +70,7 @@ def torch_sort(query: Features, references: Features) -> Run:
 
 
 def faiss_flat(query: Features, references: Features) -> Run:
-    """The nearest reference of each query and no more: the price of PatchCore's search."""
+    """Find the nearest reference of each query and no more, which is PatchCore's search."""
     faiss = _load("faiss", "rivals", "for the rival faiss")
     unit = references / np.linalg.norm(references, axis=1)[:, None]
     index = faiss.IndexFlatIP(references.shape[1])
@@ -90,13 +90,13 @@ RIVALS: dict[str, Callable[[Features, Features], Run]] = {
 
 
 def parse_rivals(text: str) -> list[str]:
-    """Names of rivals, which another of our scorers may be; the yardstick always runs, and first.
+    """Read names of rivals, which may be other scorers of ours; the yardstick always runs first.
 
     >>> parse_rivals("faiss, onnx")
     ['numpy-sgemm', 'faiss', 'onnx']
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
-    known = [*RIVALS, *SCORERS]
+    known = [*RIVALS, *SCORERS.names()]
     for name in names:
         if name not in known:
             raise UsageError(f"unknown rival {name!r}", hint=f"use {', '.join(known)}")
@@ -105,7 +105,7 @@ def parse_rivals(text: str) -> list[str]:
 
 @contextmanager
 def same_threads(threads: int, rivals: list[str]) -> Iterator[list[str]]:
-    """Every library with this many threads; yields remarks on those that would not obey."""
+    """Give every library this many threads; yields remarks on those where that is not possible."""
     remarks: list[str] = []
     control = _find("threadpoolctl")
     if control is not None:
@@ -119,7 +119,7 @@ def same_threads(threads: int, rivals: list[str]) -> Iterator[list[str]]:
             getattr(library, setter)(threads)
     if control is not None:
         remarks += _other_kernels(control)
-        # After the imports above: it limits the libraries that are loaded by now.
+        # After the imports above, because it limits the libraries that are loaded by now.
         with control.threadpool_limits(limits=threads, user_api="blas"):
             yield remarks
         return
@@ -132,16 +132,17 @@ def same_threads(threads: int, rivals: list[str]) -> Iterator[list[str]]:
 
 
 def blas_kernels(control: Any) -> list[str]:
-    """Processor families that the loaded OpenBLAS libraries compute for, numpy's first."""
+    """List the processor families that loaded OpenBLAS libraries compute for, numpy's first."""
     found = [i for i in control.threadpool_info() if i["internal_api"] == "openblas"]
     found.sort(key=lambda info: "numpy" not in info["filepath"])
     return [str(info["architecture"]) for info in found]
 
 
 def _same_kernels(control: Any) -> None:
-    """faiss ships an OpenBLAS of 2021 that takes newer processors for a Prescott of 2004.
+    """Let faiss use the same kernels as numpy, before it loads.
 
-    That makes it 4 times slower than it need be. Numpy's choice is handed to it, before it loads.
+    faiss ships an OpenBLAS of 2021 that takes newer processors for a Prescott of 2004, which makes
+    it 4 times slower than it need be.
     """
     kernels = blas_kernels(control)
     if kernels:
@@ -159,7 +160,7 @@ def _other_kernels(control: Any) -> list[str]:
 
 
 def settle() -> None:
-    """Let the idle threads of the library that ran last go to sleep."""
+    """Wait until idle threads of the library that ran last sleep."""
     time.sleep(SETTLE_SECONDS)
 
 

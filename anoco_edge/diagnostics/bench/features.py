@@ -1,4 +1,4 @@
-"""Features to measure with: made-up ones of any size, the same ones for the same size."""
+"""Synthetic features of any size to measure with; the same size gives the same features."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from anoco_edge.errors import UsageError
 
 Features = NDArray[np.float32]
 _CLUSTERS, _SPREAD, _OUTLIERS = 64, 0.6, 0.05
-_COMMON, _LITTLE = 3.0, 0.3
+_REFERENCE_SHIFT, _QUERY_SHIFT = 3.0, 0.3
 _SEED = 20
 
 
 @dataclass(frozen=True)
 class Size:
-    """N_q queries against N_r references of d numbers."""
+    """The size of a scoring problem: N_q queries against N_r references of d numbers."""
 
     queries: int
     references: int
@@ -29,12 +29,12 @@ class Size:
         return f"{self.queries}x{self.references}x{self.dim}"
 
 
-Source = Callable[[Size], "tuple[Features, Features]"]
-"""Queries and references of a size; its first line of documentation says what they are."""
+FeatureSource = Callable[[Size], "tuple[Features, Features]"]
+"""Makes queries and references of a size; the first line of its docstring says what they are."""
 
 
 def parse_sizes(text: str) -> list[Size]:
-    """`NQxNRxD`, several with commas.
+    """Read sizes of the form `NQxNRxD`, separated by commas.
 
     >>> [str(size) for size in parse_sizes("2304x9216x1024, 64X128x8")]
     ['2304x9216x1024', '64x128x8']
@@ -45,7 +45,7 @@ def parse_sizes(text: str) -> list[Size]:
         if match is None:
             raise UsageError(
                 f"{part.strip()!r} is not a size",
-                hint="give queries x references x numbers a patch, such as 2304x9216x1024",
+                hint="give queries x references x numbers per patch, such as 2304x9216x1024",
             )
         sizes.append(Size(*(int(number) for number in match.groups())))
     return sizes
@@ -59,9 +59,9 @@ def clustered(size: Size) -> tuple[Features, Features]:
     ((20, 4), (30, 4), dtype('float32'))
     """
     rng = np.random.default_rng(_SEED)
-    centres = _noise(rng, _CLUSTERS, size.dim)
+    centers = _noise(rng, _CLUSTERS, size.dim)
     query, references = (
-        centres[rng.integers(_CLUSTERS, size=n)] + np.float32(_SPREAD) * _noise(rng, n, size.dim)
+        centers[rng.integers(_CLUSTERS, size=n)] + np.float32(_SPREAD) * _noise(rng, n, size.dim)
         for n in (size.queries, size.references)
     )
     alien = rng.permutation(size.queries)[: round(_OUTLIERS * size.queries)]
@@ -76,27 +76,31 @@ def isotropic(size: Size) -> tuple[Features, Features]:
 
 
 def crowd(size: Size) -> tuple[Features, Features]:
-    """References in one direction, queries far from it: every reference is a neighbour of each."""
+    """References in one direction, queries far from it: every reference is a neighbor of each."""
     query, references = isotropic(size)
-    return query + np.float32(_LITTLE), references + np.float32(_COMMON)
+    return query + np.float32(_QUERY_SHIFT), references + np.float32(_REFERENCE_SHIFT)
 
 
-MADE_UP: dict[str, Source] = {"clustered": clustered, "isotropic": isotropic, "crowd": crowd}
+SYNTHETIC: dict[str, FeatureSource] = {
+    "clustered": clustered,
+    "isotropic": isotropic,
+    "crowd": crowd,
+}
 
 
-def parse_features(text: str | None, real: Source | None = None) -> dict[str, Source]:
-    """Names of features, with commas; without any, all there are.
+def parse_features(text: str | None, real: FeatureSource | None = None) -> dict[str, FeatureSource]:
+    """Read names of features, separated by commas; without any, all are taken.
 
     >>> list(parse_features("crowd, clustered"))
     ['crowd', 'clustered']
     """
-    known = MADE_UP if real is None else {**MADE_UP, "real": real}
+    known = SYNTHETIC if real is None else {**SYNTHETIC, "real": real}
     names = [name.strip() for name in (text or ",".join(known)).split(",") if name.strip()]
     for name in names:
         if name == "real" and real is None:
             raise UsageError(
                 "real features come from pictures",
-                hint="give a bundle and --pictures: first those for references, then others",
+                hint="give a bundle and `pictures`: first those for references, then others",
             )
         if name not in known:
             raise UsageError(f"unknown features {name!r}", hint=f"use {', '.join(known)}")

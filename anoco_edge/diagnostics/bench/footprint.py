@@ -1,6 +1,6 @@
-"""Extra memory of one score call, measured in a process of its own.
+"""Measures the extra memory of one score call, in a process of its own.
 
-In the caller's process the other scorers' arenas and buffers would hide what this one needs.
+In the caller's process, arenas and buffers of the other scorers would hide what this one needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anoco_edge.scoring import References, open_scorer
 
 
 def extra_memory_mb(scorer: str, query: Features, references: Features, threads: int) -> float:
-    """Megabytes above the loaded bank while one frame is scored."""
+    """Measure the megabytes that scoring one frame takes beside the loaded bank."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder, "query.npy"), query)
@@ -49,11 +49,11 @@ def extra_memory_mb(scorer: str, query: Features, references: Features, threads:
         ) from None
 
 
-def measure(scorer: str, query: Features, references: Features, threads: int) -> float:
-    """The same, in this process: worth something only when it is fresh."""
+def measure_here(scorer: str, query: Features, references: Features, threads: int) -> float:
+    """Measure the same in this process, which must have scored nothing before."""
     bank, _ = References.of(references)
     opened = open_scorer(scorer, bank, threads=threads)
-    opened.score(query[:1])  # libraries and threads that the first call brings are no buffers
+    opened.score(query[:1])
     give_back_memory()
     reset = reset_peak()
     before = resident_mb() if reset else peak_mb()
@@ -65,4 +65,4 @@ def main() -> None:
     """Answer the request of `extra_memory_mb` on the command line, as JSON on stdout."""
     scorer, folder, threads = json.loads(sys.argv[1])
     query, references = (np.load(Path(folder, f"{name}.npy")) for name in ("query", "references"))
-    sys.stdout.write(json.dumps({"extra_mb": measure(scorer, query, references, threads)}))
+    sys.stdout.write(json.dumps({"extra_mb": measure_here(scorer, query, references, threads)}))

@@ -1,4 +1,4 @@
-"""How long a frame takes, stage by stage, on this machine with this bundle."""
+"""Measures how long a frame takes, stage by stage, on this machine with this bundle."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
+
+from typing_extensions import NotRequired, TypedDict  # pydantic wants these before Python 3.12
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.detector import Detector
-from anoco_edge.diagnostics.bench.statistics import Summary, summarise
+from anoco_edge.diagnostics.bench.statistics import LatencySummary, summarize
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
-from anoco_edge.machine import cores, machine, peak_mb, reset_peak, resident_mb, versions
+from anoco_edge.machine import (
+    MachineFacts,
+    cores,
+    machine,
+    peak_mb,
+    reset_peak,
+    resident_mb,
+    versions,
+)
 from anoco_edge.sources.files import find_pictures
 
 STAGES = ("decode", "preprocess", "backbone", "scoring", "map", "total")
@@ -23,24 +32,61 @@ _PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu")
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Megabytes: after loading, at the highest, and by how much frames raised it."""
+    """Megabytes in use after loading, at the peak, and by how much frames raised the peak."""
 
     loaded_mb: float
     peak_mb: float
     growth_mb: float
 
 
+class FrameSettings(TypedDict):
+    """Everything that the figures depend on, as reports print it."""
+
+    frames: int
+    warmup: int
+    pictures: str
+    runtime: str
+    engine: str
+    scorer: str
+    remarks: NotRequired[str]
+    device: str
+    threads: int
+    arena: bool
+    bundle: str
+    bundle_sha256: str
+    backbone: str
+    input: str
+    product: str
+    bank: str
+    cpu: str
+    machine: str
+    cores: int
+    memory_mb: int
+    versions: dict[str, str]
+    profile: NotRequired[str]
+
+
+class FrameDocument(TypedDict):
+    """The figures as JSON."""
+
+    stages: dict[str, dict[str, float]]
+    throughput: float
+    memory: dict[str, float]
+    summary: str
+    settings: FrameSettings
+
+
 @dataclass(frozen=True)
 class FrameBench:
-    """Times in milliseconds by stage; `settings` is everything the figures depend on."""
+    """Times in milliseconds by stage; `settings` is everything that the figures depend on."""
 
-    stages: dict[str, Summary]
+    stages: dict[str, LatencySummary]
     throughput: float
     memory: MemoryUse
-    settings: dict[str, Any]
+    settings: FrameSettings
 
-    def with_scoring_split(self, parts: dict[str, Summary], how: str) -> FrameBench:
-        """With the two halves of scoring as stages of their own, behind it."""
+    def with_scoring_split(self, parts: dict[str, LatencySummary], how: str) -> FrameBench:
+        """Add the two halves of scoring as stages of their own, after it."""
         stages = {}
         for name, summary in self.stages.items():
             stages[name] = summary
@@ -49,15 +95,15 @@ class FrameBench:
         return replace(self, stages=stages, settings={**self.settings, "profile": how})
 
     def in_words(self) -> str:
-        """Where the time goes."""
+        """Say in a sentence where the time goes."""
         total = self.stages["total"].mean
         shares = {name: self.stages[name].mean / total for name in STAGES[:-1]}
         ranked = sorted(shares, key=lambda name: -shares[name])
         parts = [f"{name} {shares[name]:.0%}".replace("%", " %") for name in ranked]
         return f"{parts[0]} of a frame, then {', '.join(parts[1:3])}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+    def to_dict(self) -> FrameDocument:
+        """Convert the figures to what is written as JSON."""
         return {
             "stages": {name: asdict(summary) for name, summary in self.stages.items()},
             "throughput": self.throughput,
@@ -70,7 +116,7 @@ class FrameBench:
 def bench_pictures(
     bundle: Bundle, product: Product, inputs: Sequence[str]
 ) -> tuple[list[Path], str]:
-    """The pictures to run and what they are: `inputs`, or the product's own references."""
+    """Find the pictures to run, `inputs` or the product's own references, and say what they are."""
     if not inputs:
         folder = bundle.product_folder(product.name)
         paths = [bundle.locate(reference.file, folder) for reference in product.references]
@@ -89,9 +135,9 @@ def bench_frames(
     pictures_are: str = "",
     step: Callable[[], None] = lambda: None,
 ) -> FrameBench:
-    """Inspect `frames` pictures from their files, after `warmup` that do not count.
+    """Inspect `frames` pictures from their files, after `warmup` pictures that do not count.
 
-    `settings` are those the detector was opened with; they are recorded.
+    `settings` are those that the detector was opened with; they are recorded.
     """
     if frames < 1 or warmup < 0 or not pictures:
         raise UsageError(
@@ -114,32 +160,36 @@ def bench_frames(
         step()
     elapsed = time.perf_counter() - start
     peak = peak_mb()
-    # Where the mark cannot be reset, it may stem from loading: then growth is what exceeds that.
+    # Where the peak cannot be reset it may stem from loading; then growth is what exceeds it.
     growth = max(0.0, peak - (loaded if fresh else max(loaded, before)))
     return FrameBench(
-        stages={name: summarise(values) for name, values in times.items()},
+        stages={name: summarize(values) for name, values in times.items()},
         throughput=frames / elapsed,
         memory=MemoryUse(round(loaded, 1), round(max(before, peak), 1), round(growth, 1)),
-        settings={
-            "frames": frames,
-            "warmup": warmup,
-            "pictures": pictures_are or f"{len(pictures)} pictures",
-            **_effective(detector, settings or EngineSettings()),
-        },
+        settings=_frame_settings(
+            detector,
+            settings or EngineSettings(),
+            frames,
+            warmup,
+            pictures_are or f"{len(pictures)} pictures",
+        ),
     )
 
 
-def _effective(detector: Detector, settings: EngineSettings) -> dict[str, Any]:
-    (engine, why_engine), (scorer, why_scorer) = (
-        detector.choices[part] for part in ("engine", "scorer")
-    )
+def _frame_settings(
+    detector: Detector, settings: EngineSettings, frames: int, warmup: int, pictures: str
+) -> FrameSettings:
+    engine, scorer = detector.choices["engine"], detector.choices["scorer"]
+    here: MachineFacts = machine()
     manifest, product = detector.bundle.manifest, detector.product
     patches, dim = detector.bank.references.features.shape
-    return {
+    found: FrameSettings = {
+        "frames": frames,
+        "warmup": warmup,
+        "pictures": pictures,
         "runtime": detector.runtime,
-        "engine": f"{engine} ({why_engine})",
-        "scorer": f"{scorer} ({why_scorer})",
-        **({"remarks": "; ".join(detector.remarks)} if detector.remarks else {}),
+        "engine": f"{engine.name} ({engine.reason})",
+        "scorer": f"{scorer.name} ({scorer.reason})",
         "device": settings.device,
         "threads": settings.threads or cores(),
         "arena": settings.arena,
@@ -149,6 +199,12 @@ def _effective(detector: Detector, settings: EngineSettings) -> dict[str, Any]:
         "input": f"{manifest.input.width}x{manifest.input.height} {manifest.input.fit}",
         "product": f"{product.name} (generation {product.generation})",
         "bank": f"{patches} patches x {dim}",
-        **machine(),
+        "cpu": here["cpu"],
+        "machine": here["machine"],
+        "cores": here["cores"],
+        "memory_mb": here["memory_mb"],
         "versions": versions(_PACKAGES),
     }
+    if detector.remarks:
+        found["remarks"] = "; ".join(detector.remarks)
+    return found

@@ -1,4 +1,4 @@
-"""Scoring split as the paper splits it: retrieval (section 3.2) and the graph (3.3, 3.4)."""
+"""Splits the time of scoring as the paper does: retrieval (section 3.2), graph (3.3, 3.4)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anoco_edge.detector import Detector
-from anoco_edge.diagnostics.bench.statistics import Summary, summarise
+from anoco_edge.diagnostics.bench.statistics import LatencySummary, summarize
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import prepare
@@ -26,14 +26,14 @@ def split_scoring(
     frames: int = 20,
     settings: EngineSettings | None = None,
     step: Callable[[], None] = lambda: None,
-) -> tuple[dict[str, Summary], str]:
-    """`retrieval` and `graph` in milliseconds a frame, and how that was measured."""
+) -> tuple[dict[str, LatencySummary], str]:
+    """Measure `retrieval` and `graph` in milliseconds per frame; also says how it was measured."""
     settings = settings or EngineSettings()
     queries = query_features(detector, pictures[: min(frames, _MAX_FRAMES)], settings)
     product = detector.product
     parameters = Parameters(product.lam, product.metric, product.floor)
     bank = detector.bank.references
-    scorer = open_scorer(detector.choices["scorer"][0], bank, parameters, threads=settings.threads)
+    scorer = open_scorer(detector.choices["scorer"], bank, parameters, threads=settings.threads)
     splits = []
     for k in range(min(frames, _MAX_FRAMES) + 1):
         start = time.perf_counter()
@@ -41,10 +41,10 @@ def split_scoring(
         total = (time.perf_counter() - start) * 1000
         splits.append((share * total, (1 - share) * total))
         step()
-    warm = splits[1:]  # the first run pays for the first touch of all memory
+    warm = splits[1:]  # the first run also maps all memory
     parts = {
-        "retrieval": summarise([retrieval for retrieval, _ in warm]),
-        "graph": summarise([graph for _, graph in warm]),
+        "retrieval": summarize([retrieval for retrieval, _ in warm]),
+        "graph": summarize([graph for _, graph in warm]),
     }
     return parts, f"the scorer's own clock, {len(warm)} frames"
 
@@ -52,14 +52,14 @@ def split_scoring(
 def query_features(
     detector: Detector, pictures: Sequence[Path], settings: EngineSettings
 ) -> list[Floats]:
-    """The features that are scored for each picture."""
+    """Compute the features that are scored for each picture."""
     bundle = detector.bundle
-    engine = open_engine(detector.choices["engine"][0], bundle, settings)
+    engine = open_engine(detector.choices["engine"], bundle, settings)
     patch_mask = PatchMask.of(bundle, detector.product)
     queries: list[Floats] = []
-    canvas = Tiling(bundle.manifest.input, detector.product.tiles)
+    tiling = Tiling(bundle.manifest.input, detector.product.tiles)
     for path in pictures:
-        pixels, placement = prepare(read_picture(path), canvas.contract)
+        pixels, placement = prepare(read_picture(path), tiling.contract)
         scored = patch_mask.scored(placement).reshape(-1)
-        queries.append(canvas.features(engine, pixels[None])[0][scored])
+        queries.append(tiling.features(engine, pixels[None])[0][scored])
     return queries

@@ -1,4 +1,4 @@
-"""Real features for the scorers' bench: a bundle's backbone on pictures, brought to any size."""
+"""Real features for the bench of scorers: a bundle's backbone on pictures, brought to any size."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SEED = 21
 
 
 class RealFeatures:
-    """References from the first pictures, queries evenly from those that follow.
+    """Makes references from the first pictures, and queries evenly from those that follow.
 
-    Backbones whose weights can be had here have fewer numbers a patch than DINOv3-L's 1024. Patches
-    get as many of their neighbours beside them as fit, 3 x 3 or 5 x 5, and are then lifted by a
-    seeded map with orthonormal rows, which keeps every length and every angle.
+    Backbones with free weights have fewer numbers per patch than the 1024 of DINOv3-L. So a patch
+    is joined with as many of its neighbors as fit, 3 x 3 or 5 x 5, and then mapped to the wanted
+    dimension by a seeded matrix with orthonormal rows, which keeps every length and every angle.
     """
 
     def __init__(
@@ -40,17 +40,17 @@ class RealFeatures:
         self._backbone = bundle.manifest.backbone.id
 
     def __call__(self, size: Size) -> tuple[Features, Features]:
-        """Queries and references of this size."""
+        """Make queries and references of this size."""
         each = self._contract.rows * self._contract.cols
-        first = math.ceil(size.references / each)  # picture with queries
+        first = math.ceil(size.references / each)  # the first picture with queries
         if first >= len(self._pictures) or size.queries > each * (len(self._pictures) - first):
             raise UsageError(
                 f"{len(self._pictures)} pictures of {each} patches are too few for {size}: it "
                 f"takes {first} for references and {math.ceil(size.queries / each)} for queries",
-                hint="give more --pictures, or a smaller size",
+                hint="give more `pictures`, or a smaller size",
             )
         rest = range(first, len(self._pictures))
-        # A few from every picture, as far as there are many.
+        # If there are many pictures, a few patches of each are enough.
         some = rest[:: max(1, len(rest) * each // (8 * size.queries))]
         references = self._patches(range(first), size.dim)[: size.references]
         queries = self._patches(some, size.dim)
@@ -58,18 +58,18 @@ class RealFeatures:
         return np.ascontiguousarray(queries[chosen]), np.ascontiguousarray(references)
 
     def describe(self, dim: int) -> str:
-        """What a patch of `dim` numbers is made of."""
+        """Say what a patch of `dim` numbers is made of."""
         beside, own = self._beside(dim), self._contract.dim
         width = beside * beside * own
         lifted = "" if width == dim else f", lifted to {dim}"
         return f"{self._backbone}, {beside} x {beside} patches of {own} side by side{lifted}"
 
     def _beside(self, dim: int) -> int:
-        """The side of the neighbourhood: the largest odd one that fits."""
+        """Compute the side of the neighborhood: the largest odd one that fits."""
         fits = math.isqrt(dim // self._contract.dim)
         if fits < 1:
             raise UsageError(
-                f"the backbone has {self._contract.dim} numbers a patch, more than {dim}",
+                f"the backbone has {self._contract.dim} numbers per patch, more than {dim}",
                 hint="give a larger size, or a bundle of a smaller backbone",
             )
         return fits - 1 + fits % 2
@@ -89,7 +89,7 @@ class RealFeatures:
 
 
 def side_by_side(grid: Features, side: int) -> Features:
-    """Each patch of a grid with its side x side neighbourhood; the border is repeated.
+    """Join each patch of a grid with its side x side neighborhood; the border is repeated.
 
     >>> side_by_side(np.arange(4, dtype=np.float32).reshape(2, 2, 1), 3)[0].tolist()
     [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 2.0, 2.0, 3.0]
@@ -102,7 +102,7 @@ def side_by_side(grid: Features, side: int) -> Features:
 
 
 def orthonormal(rows: int, dim: int) -> Features:
-    """`rows` directions of length 1 at right angles to each other, the same ones each time.
+    """Make `rows` orthonormal directions, the same ones each time.
 
     >>> basis = orthonormal(3, 5)
     >>> bool(np.allclose(basis @ basis.T, np.eye(3), atol=1e-6))

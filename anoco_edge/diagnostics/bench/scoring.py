@@ -1,4 +1,4 @@
-"""The scorers alone: time over one bare sgemm, extra memory, agreement with the reference."""
+"""Measures the scorers alone: time over one bare sgemm, memory, agreement with the reference."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anoco_edge.diagnostics.bench.agreement import Agreement, compare
 from anoco_edge.diagnostics.bench.baselines import (
@@ -20,30 +21,36 @@ from anoco_edge.diagnostics.bench.baselines import (
     same_threads,
     settle,
 )
-from anoco_edge.diagnostics.bench.features import MADE_UP, Features, Size, Source, parse_sizes
+from anoco_edge.diagnostics.bench.features import (
+    SYNTHETIC,
+    Features,
+    FeatureSource,
+    Size,
+    parse_sizes,
+)
 from anoco_edge.diagnostics.bench.footprint import extra_memory_mb
 from anoco_edge.diagnostics.bench.real import RealFeatures
 from anoco_edge.errors import EnvironmentMissingError, UsageError
-from anoco_edge.machine import cores, machine, versions
+from anoco_edge.machine import MachineFacts, cores, machine, versions
 from anoco_edge.scoring import SCORERS, References, Scorer, Scores, choose_scorer, open_scorer
 from anoco_edge.scoring.types import DeviceScorer
 
 __all__ = ["ScoringBench", "Size", "bench_scoring", "parse_scorers", "parse_sizes"]
 
 _PACKAGES = ("numpy", "onnxruntime", "torch", "faiss-cpu", "threadpoolctl")
-_REFERENCE_RUNS = 3  # it is the specification, not a competitor, and takes seconds
-# Queries that are held against the reference: so many pairs, but some in any case. Where every
-# reference is a neighbour, each query takes it 0.3 s at 36864 x 1024.
-_CHECKED_PAIRS, _LEAST_CHECKED = 2_400_000, 16
+_REFERENCE_RUNS = 3  # the reference takes seconds, and its speed does not matter
+# As many queries are compared with the reference as make so many pairs, but never fewer than the
+# minimum. Where every reference is a neighbor, it takes 0.3 s for each query at 36864 x 1024.
+_CHECKED_PAIRS, _MIN_CHECKED = 2_400_000, 16
 Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class ScoringRow:
-    """One contestant at one size; None where something does not apply.
+    """The figures of one scorer or rival at one size; None where something does not apply.
 
     `retrieval` is the share of a scorer's own time that goes into similarities, anchors and
-    neighbours; the rest goes into weights and energies. `neighbors` are the median, the 95th
+    neighbors; the rest goes into weights and energies. `neighbors` are the median, the 95th
     percentile and the maximum of |N(i)| over the queries that were checked.
     """
 
@@ -63,17 +70,34 @@ class ScoringRow:
     disagree: int | None = None
 
 
+ScoringSettings = TypedDict(
+    "ScoringSettings",
+    {
+        "features": dict[str, str],
+        "repeat": int,
+        "threads": int,
+        "load before": float,
+        "cpu": str,
+        "machine": str,
+        "cores": int,
+        "memory_mb": int,
+        "versions": dict[str, str],
+    },
+)
+"""Everything that the figures depend on, as reports print it."""
+
+
 @dataclass(frozen=True)
 class ScoringBench:
-    """All rows, what was left out and why, and what the figures depend on."""
+    """All rows, remarks on what was left out and why, and what the figures depend on."""
 
     rows: tuple[ScoringRow, ...]
     remarks: tuple[str, ...]
-    settings: dict[str, Any]
+    settings: ScoringSettings
 
 
 def parse_scorers(text: str | None) -> list[str]:
-    """Names of scorers; without any, the one that `auto` chooses.
+    """Read names of scorers, separated by commas; without any, the one that `auto` chooses.
 
     >>> parse_scorers("onnx")
     ['onnx']
@@ -81,63 +105,71 @@ def parse_scorers(text: str | None) -> list[str]:
     names = [name.strip() for name in (text or choose_scorer()[0]).split(",") if name.strip()]
     for name in names:
         if name not in SCORERS:
-            raise UsageError(f"unknown scorer {name!r}", hint=f"use {', '.join(SCORERS)}")
+            raise UsageError(f"unknown scorer {name!r}", hint=f"use {', '.join(SCORERS.names())}")
     return list(dict.fromkeys(names))
 
 
 def bench_scoring(
     sizes: Sequence[Size],
     *,
-    scorers: Sequence[str] = SCORERS,
+    scorers: Sequence[str] | None = None,
     rivals: Sequence[str] = (YARDSTICK,),
-    features: Mapping[str, Source] | None = None,
+    features: Mapping[str, FeatureSource] | None = None,
     repeat: int = 7,
     threads: int = 0,
     step: Step = lambda _: None,
 ) -> ScoringBench:
-    """Every scorer and rival on the same features, in turn, `repeat` times."""
+    """Run every scorer and rival on the same features, in turn, `repeat` times.
+
+    Without `scorers`, all of the table run.
+    """
     if repeat < 1:
         raise UsageError(f"{repeat} repeats measure nothing", hint="give 1 or more")
-    features = features or {"clustered": MADE_UP["clustered"]}
+    features = features or {"clustered": SYNTHETIC["clustered"]}
     threads = threads or cores()
     names = parse_rivals(",".join(rivals))
-    ours = list(dict.fromkeys([*scorers, *(name for name in names if name in SCORERS)]))
+    wanted = SCORERS.names() if scorers is None else scorers
+    ours = list(dict.fromkeys([*wanted, *(name for name in names if name in SCORERS)]))
     others = [name for name in names if name not in SCORERS]
     load = os.getloadavg()[0]
     remarks: list[str] = []
     rows: list[ScoringRow] = []
-    with same_threads(threads, others) as disobedient:
-        remarks += disobedient
+    with same_threads(threads, others) as thread_remarks:
+        remarks += thread_remarks
         for size in sizes:
             for name, source in features.items():
-                match = _Match(name, size, source, ours, others, threads, step)
-                rows += match.run(repeat)
-                remarks += match.remarks
-    settings = {
+                comparison = _Comparison(name, size, source, ours, others, threads, step)
+                rows += comparison.run(repeat)
+                remarks += comparison.remarks
+    here: MachineFacts = machine()
+    settings: ScoringSettings = {
         "features": {name: _describe(source, sizes) for name, source in features.items()},
         "repeat": repeat,
         "threads": threads,
         "load before": round(load, 1),
-        **machine(),
+        "cpu": here["cpu"],
+        "machine": here["machine"],
+        "cores": here["cores"],
+        "memory_mb": here["memory_mb"],
         "versions": versions(_PACKAGES),
     }
     return ScoringBench(tuple(rows), tuple(dict.fromkeys(remarks)), settings)
 
 
-def _describe(source: Source, sizes: Sequence[Size]) -> str:
+def _describe(source: FeatureSource, sizes: Sequence[Size]) -> str:
     if isinstance(source, RealFeatures):
         return "; ".join(dict.fromkeys(source.describe(size.dim) for size in sizes))
     return (source.__doc__ or "").splitlines()[0].rstrip(".")
 
 
-class _Match:
-    """All contestants on one kind of features of one size."""
+class _Comparison:
+    """Runs all scorers and rivals on one kind of features of one size."""
 
     def __init__(
         self,
         features: str,
         size: Size,
-        source: Source,
+        source: FeatureSource,
         scorers: Sequence[str],
         rivals: Sequence[str],
         threads: int,
@@ -164,9 +196,9 @@ class _Match:
                 self.remarks.append(f"{kind} {name} left out: {error}")
 
     def run(self, repeat: int) -> list[ScoringRow]:
-        """Measure; one row a contestant, scorers first."""
+        """Measure, and make one row for each scorer and rival; scorers come first."""
         self._step("the reference")
-        pairs = max(_LEAST_CHECKED, _CHECKED_PAIRS // self._size.references)
+        pairs = max(_MIN_CHECKED, _CHECKED_PAIRS // self._size.references)
         checked = np.linspace(0, len(self._query) - 1, min(pairs, len(self._query))).astype(int)
         oracle = open_scorer("reference", self._bank).score(self._query[checked])
         agreements = self._warm_up(oracle, checked)
@@ -180,18 +212,18 @@ class _Match:
         scorer = open_scorer(name, self._bank, threads=self._threads)
         self._opened[name] = scorer
         shares = self._shares[name] = []
-        query = self._query
+        query, timed = self._query, SCORERS.get(name).timed
 
-        def run() -> Features:  # which must not hold the match: a GPU's memory goes with it
+        def run() -> Features:  # it must not hold `self`, which holds a GPU's memory
             scores = scorer.score(query)
-            if name != "cuda":  # whose kernels are not timed one by one
+            if timed:
                 shares.append(scores.retrieval)
             return scores.energy.astype(np.float32)
 
         return run
 
-    def _warm_up(self, oracle: Scores, checked: Any) -> dict[str, Agreement]:
-        """One call of each that is not timed; what computes energies is held against the oracle."""
+    def _warm_up(self, oracle: Scores, checked: NDArray[np.intp]) -> dict[str, Agreement]:
+        """Call each once without timing it, and compare its energies with the reference."""
         agreements: dict[str, Agreement] = {}
         for name, run in self._runs.items():
             self._step(f"{name}, warming up")
@@ -234,7 +266,7 @@ class _Match:
             neighbors=(int(middle), int(most), int(all_of_them)),
             retrieval=mean(self._shares[name]) if self._shares.get(name) else None,
             extra_mb=None if extra is None else round(extra, 1),
-            budget_mb=_budget_mb(name),
+            budget_mb=SCORERS.get(name).memory_mb() if name in SCORERS else None,
             undecided=None if agreement is None else agreement.undecided,
             disagree=None if agreement is None else agreement.disagree,
         )
@@ -242,17 +274,6 @@ class _Match:
     def _extra_memory_mb(self, name: str) -> float:
         self._step(f"memory of {name}")
         opened = self._opened[name]
-        if isinstance(opened, DeviceScorer):  # the device's, which it knows itself
+        if isinstance(opened, DeviceScorer):  # it knows how much of the device it holds
             return opened.device_mb()
         return extra_memory_mb(name, self._query, self._references, self._threads)
-
-
-def _budget_mb(name: str) -> float | None:
-    from anoco_edge.scoring import cuda, native, onnx_scorer
-
-    budgets = {
-        "onnx": onnx_scorer.MEMORY_MB,
-        "native": native.MEMORY_MB,
-        "cuda": cuda.MEMORY_MB,
-    }
-    return float(budgets[name]) if name in budgets else None

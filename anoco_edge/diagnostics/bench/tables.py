@@ -1,4 +1,4 @@
-"""One table of figures, for people and for machines."""
+"""Writes figures as tables: Markdown, CSV, or for a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anoco_edge.diagnostics.bench.frames import FrameBench
 from anoco_edge.diagnostics.bench.scoring import ScoringBench, ScoringRow
@@ -15,26 +15,26 @@ from anoco_edge.text.plain_text import csv_cell, plain_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-Row = Mapping[str, Any]
+TableRow = Mapping[str, object]
 
 
-def frame_rows(bench: FrameBench) -> list[dict[str, Any]]:
-    """One row a stage, milliseconds."""
+def frame_rows(bench: FrameBench) -> list[TableRow]:
+    """Make one row for each stage, in milliseconds."""
     return [{"stage": name, **asdict(summary)} for name, summary in bench.stages.items()]
 
 
-def scoring_rows(bench: ScoringBench) -> list[dict[str, Any]]:
-    """One row a contestant, as it is written to JSON and CSV."""
+def scoring_rows(bench: ScoringBench) -> list[TableRow]:
+    """Make one row for each scorer and rival, as it is written to CSV."""
     return [asdict(row) for row in bench.rows]
 
 
-def scoring_matches(bench: ScoringBench) -> dict[str, list[dict[str, str]]]:
-    """The same for people: one narrow table for all contestants on the same features."""
-    matches: dict[str, list[dict[str, str]]] = {}
+def scoring_tables(bench: ScoringBench) -> dict[str, list[TableRow]]:
+    """Make narrow tables for people, one for all scorers and rivals on the same features."""
+    tables: dict[str, list[TableRow]] = {}
     for row in bench.rows:
-        neighbours = " / ".join(map(str, row.neighbors))
-        title = f"{row.features} {row.size}, neighbours {neighbours} (median, 95 %, most)"
-        matches.setdefault(title, []).append(
+        neighbors = " / ".join(map(str, row.neighbors))
+        title = f"{row.features} {row.size}, neighbours {neighbors} (median, 95 %, most)"
+        tables.setdefault(title, []).append(
             {
                 "what": row.name,
                 "ms": f"{row.median_ms:.1f}",
@@ -44,11 +44,11 @@ def scoring_matches(bench: ScoringBench) -> dict[str, list[dict[str, str]]]:
                 "against the reference": _agreement(row),
             }
         )
-    return matches
+    return tables
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """A Markdown table.
+def markdown(rows: Sequence[TableRow]) -> str:
+    """Write a Markdown table.
 
     >>> print(markdown([{"stage": "map", "p50": 1.234}]))
     | stage | p50 |
@@ -65,8 +65,8 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def csv_text(rows: Sequence[Row]) -> str:
-    """Comma-separated values with a header.
+def csv_text(rows: Sequence[TableRow]) -> str:
+    """Write comma-separated values with a header.
 
     >>> csv_text([{"stage": "map", "p50": 1.25, "extra_mb": None}]).splitlines()
     ['stage,p50,extra_mb', 'map,1.25,']
@@ -78,8 +78,8 @@ def csv_text(rows: Sequence[Row]) -> str:
     return stream.getvalue()
 
 
-def rich_table(rows: Sequence[Row], title: str) -> Table:
-    """For a terminal."""
+def rich_table(rows: Sequence[TableRow], title: str) -> Table:
+    """Make a table for a terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -94,8 +94,8 @@ def rich_table(rows: Sequence[Row], title: str) -> Table:
     return table
 
 
-def facts(settings: Mapping[str, Any]) -> list[str]:
-    """Settings as lines of `name: value`.
+def facts(settings: Mapping[str, object]) -> list[str]:
+    """Write settings as lines of `name: value`.
 
     >>> facts({"threads": 2, "versions": {"numpy": "2.0"}})
     ['threads: 2', 'versions: numpy 2.0']
@@ -109,7 +109,7 @@ def facts(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _split(row: ScoringRow) -> str:
-    """Where the time goes, in units of the bare sgemm."""
+    """Say where the time goes, in units of the bare sgemm."""
     if row.retrieval is None:
         return "-"
     return f"{row.ratio * row.retrieval:.2f} + {row.ratio * (1 - row.retrieval):.2f}"
@@ -128,13 +128,13 @@ def _agreement(row: ScoringRow) -> str:
     return f"{row.disagree} disagree, {100 * row.undecided:.2f} % undecided"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     if isinstance(value, str):
         return value.replace(".", "", 1).isdigit()
     return isinstance(value, (int, float))

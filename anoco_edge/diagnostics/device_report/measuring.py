@@ -1,11 +1,11 @@
-"""Everything a report holds, measured in one go; what cannot be measured here is said."""
+"""Measures everything that a report holds; what cannot be measured here is listed in it."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,28 +16,38 @@ from anoco_edge.detector import Detector
 from anoco_edge.diagnostics.bench.agreement import compare
 from anoco_edge.diagnostics.bench.features import Size, clustered
 from anoco_edge.diagnostics.bench.frames import bench_frames, bench_pictures
-from anoco_edge.diagnostics.device_report.report import Agreement, Report
+from anoco_edge.diagnostics.device_report.report import (
+    BundleFacts,
+    DeviceFacts,
+    DeviceReport,
+    FrameFigures,
+    PlanFacts,
+    ScoringCheck,
+)
 from anoco_edge.diagnostics.device_report.state import read_state, system_facts
-from anoco_edge.engines import EngineSettings, choose_engine, open_engine
-from anoco_edge.engines.selftest import check_engine
+from anoco_edge.engines import ENGINES, EngineSettings, choose_engine, open_engine
+from anoco_edge.engines.selftest import SelfTest, check_engine
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
 from anoco_edge.machine import machine, versions
 from anoco_edge.pipeline.base import Runtime
-from anoco_edge.plans.tensorrt_modules import FLAVOURS, Flavour
-from anoco_edge.scoring import References, choose_scorer, open_scorer
+from anoco_edge.plans.tensorrt_modules import PLAN_ENGINES
+from anoco_edge.scoring import SCORERS, References, choose_scorer, open_scorer
+from anoco_edge.scoring.cuda import CudaDeviceInfo
 from anoco_edge.scoring.types import Floats
 
-GPU_ENGINES = ("tensorrt", "tensorrt-rtx", "onnxruntime-tensorrt", "onnxruntime-cuda")
 _PACKAGES = ("numpy", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "cuda-bindings")
-_QUERIES = 576  # rows held against the reference, which is slow
+_QUERIES = 576  # few, because the reference is slow
 _REFERENCES = 4096
 
 Tell = Callable[[str], None]
+"""Is called with what is being measured."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to measure; `auto` is the GPU's road, a name is that engine or scorer and no other."""
+class ReportRequest:
+    """What to measure. `auto` stands for what runs on the GPU; a name is that part and no other."""
 
     bundle: Bundle
     product: str | None = None
@@ -52,56 +62,57 @@ class Request:
 
 
 def measure_device(
-    request: Request, tell: Tell = lambda _: None
-) -> tuple[Report, list[AnocoError]]:
-    """The report, and what failed on the way (said in the report too), worst first."""
-    return _Measuring(request, tell).run()
+    request: ReportRequest, tell: Tell = lambda _: None
+) -> tuple[DeviceReport, list[AnocoError]]:
+    """Measure; returns the report, and the errors that it lists, the worst first."""
+    return _Measurement(request, tell).run()
 
 
 def gpu_engine() -> str:
-    """The engine of this machine's GPU; without one the error says why, and what to do."""
-    from anoco_edge.engines import ort_gpu, tensorrt
-
+    """Choose the engine of this machine's GPU; without one the error says why, and what to do."""
     reasons = []
-    for name in GPU_ENGINES:
-        reason = tensorrt.why_not(name) if name in FLAVOURS else ort_gpu.why_not(name)
+    for spec in ENGINES.by_rank():
+        if not spec.gpu:
+            continue
+        reason = spec.why_not(spec.name)
         if not reason:
-            return name
-        reasons.append(f"{name}: {reason}")
+            return spec.name
+        reasons.append(f"{spec.name}: {reason}")
     raise EnvironmentMissingError(
         f"no engine runs on a GPU here ({reasons[0]})",
-        hint="see anoco-edge doctor; --engine onnxruntime measures the processor instead",
+        hint="see anoco-edge doctor; `engine='onnxruntime'` measures the processor instead",
     )
 
 
-class _Measuring:
-    """One report in the making."""
+class _Measurement:
+    """Measures for one report, and collects what fails."""
 
-    def __init__(self, request: Request, tell: Tell) -> None:
+    def __init__(self, request: ReportRequest, tell: Tell) -> None:
         self._request, self._tell = request, tell
         self._bundle = request.bundle
         if request.engine == "auto":
             self._engine = gpu_engine()
         else:
-            self._engine, _ = choose_engine(request.engine, request.bundle)
-        self._on_gpu = self._engine in GPU_ENGINES
+            self._engine = choose_engine(request.engine, request.bundle).name
+        self._on_gpu = ENGINES.get(self._engine).gpu
         self._scorer = self._choose_scorer(request.scorer)
         self._not_measured: list[str] = []
         self._problems: list[AnocoError] = []
 
-    def run(self) -> tuple[Report, list[AnocoError]]:
+    def run(self) -> tuple[DeviceReport, list[AnocoError]]:
         before = read_state()
-        plan = self._attempt("building the plan", self._build) if self._planned() else None
+        planned = self._engine in PLAN_ENGINES
+        plan = self._attempt("building the plan", self._build) if planned else None
         selftest = self._attempt("the self-test", self._selftest)
         agreement = self._attempt("scoring beside the reference", self._agreement)
         frames = self._attempt("frames", self._frames)
-        self._say_what_is_missing()
-        device = self._device()
-        report = Report(
+        self._list_what_is_missing()
+        gpu = _gpu() if self._on_gpu or SCORERS.get(self._scorer).gpu else None
+        report = DeviceReport(
             created=now(),
             anoco_edge=__version__,
-            device=device,
-            simulated=bool(device.pop("simulated", False)),
+            device=_device_facts(gpu),
+            simulated=gpu is not None and gpu.simulated,
             bundle=self._about_bundle(),
             engine=self._engine,
             scorer=self._scorer,
@@ -119,34 +130,35 @@ class _Measuring:
 
     # ---- what is measured
 
-    def _build(self) -> dict[str, Any]:
-        from anoco_edge.plans.build import build_ahead
+    def _build(self) -> PlanFacts:
+        from anoco_edge.plans.build import build_bundle_plan
 
         request = self._request
-        ahead = build_ahead(
-            self._bundle, cast(Flavour, self._engine), batch=request.batch, force=request.force
+        plan_engine = next(name for name in PLAN_ENGINES if name == self._engine)
+        outcome = build_bundle_plan(
+            self._bundle, plan_engine, batch=request.batch, force=request.force
         )
-        record = ahead.record
-        return {
-            "engine": record.flavour,
-            "version": record.fingerprint.version,
-            "built_now": ahead.built,
-            "seconds": record.seconds,
-            "peak_memory_mb": record.peak_memory_mb,
-            "size": record.size,
-            "batch": record.max_batch,
-        }
+        record = outcome.record
+        return PlanFacts(
+            engine=record.plan_engine,
+            version=record.fingerprint.version,
+            built_now=outcome.built,
+            seconds=record.seconds,
+            peak_memory_mb=record.peak_memory_mb,
+            size=record.size,
+            batch=record.max_batch,
+        )
 
-    def _selftest(self) -> dict[str, Any]:
+    def _selftest(self) -> SelfTest:
         engine = open_engine(self._engine, self._bundle, self._request.settings)
         try:
-            return asdict(check_engine(self._bundle, engine, force=True))
+            return check_engine(self._bundle, engine, force=True)
         finally:
             close = getattr(engine, "close", None)
             if close is not None:
                 close()
 
-    def _agreement(self) -> list[Agreement]:
+    def _agreement(self) -> list[ScoringCheck]:
         dim = self._bundle.manifest.input.dim
         query, references = clustered(Size(_QUERIES, _REFERENCES, dim))
         return [
@@ -154,7 +166,7 @@ class _Measuring:
             for kind in (np.float32, np.float16)
         ]
 
-    def _compare(self, what: str, query: Floats, references: Floats) -> Agreement:
+    def _compare(self, what: str, query: Floats, references: Floats) -> ScoringCheck:
         bank, _ = References.of(references)
         oracle = open_scorer("reference", bank).score(query)
         found = open_scorer(self._scorer, bank).score(query)
@@ -164,11 +176,11 @@ class _Measuring:
                 AnocoError(
                     f"scorer {self._scorer} disagrees with the reference on {result.disagree} of "
                     f"{len(query)} rows ({query.dtype})",
-                    hint="do not inspect with it: use --scorer onnx, and send this report in",
+                    hint="do not inspect with it: use `scorer='onnx'`, and send this report in",
                 )
             )
         size = f"{len(query)}x{len(references)}x{query.shape[1]}"
-        return Agreement(
+        return ScoringCheck(
             features=what,
             size=size,
             operands=str(query.dtype),
@@ -176,7 +188,7 @@ class _Measuring:
             disagree=result.disagree,
         )
 
-    def _frames(self) -> dict[str, Any] | None:
+    def _frames(self) -> FrameFigures | None:
         request = self._request
         if request.product is None and not self._bundle.products():
             self._not_measured.append(
@@ -208,41 +220,42 @@ class _Measuring:
             pictures_are=what,
             step=step,
         )
-        return result.to_dict()
+        return FrameFigures(
+            stages=result.stages,
+            throughput=result.throughput,
+            memory=result.memory,
+            summary=result.in_words(),
+            settings=result.settings,
+        )
 
     # ---- what is known
 
     def _choose_scorer(self, name: str) -> str:
         if name != "auto":
-            return choose_scorer(name)[0]
-        return "cuda" if self._on_gpu else choose_scorer("auto")[0]
+            return choose_scorer(name).name
+        if self._on_gpu:
+            return next(spec.name for spec in SCORERS.by_rank() if spec.gpu)
+        return choose_scorer("auto").name
 
-    def _planned(self) -> bool:
-        return self._engine in FLAVOURS
-
-    def _device(self) -> dict[str, Any]:
-        gpu = _gpu() if self._on_gpu or self._scorer == "cuda" else {}
-        known = gpu | system_facts() | machine()
-        return known | {"system": platform.platform(), "versions": versions(_PACKAGES)}
-
-    def _about_bundle(self) -> dict[str, Any]:
+    def _about_bundle(self) -> BundleFacts:
         manifest = self._bundle.manifest
-        return {
-            "name": self._bundle.name,
-            "sha256": manifest.checksum,
-            "backbone": manifest.backbone.id,
-            "precision": manifest.backbone.precision,
-            "random_weights": manifest.backbone.weights.random,
-            "input": f"{manifest.input.width}x{manifest.input.height}",
-        }
+        return BundleFacts(
+            name=self._bundle.name,
+            sha256=manifest.checksum,
+            backbone=manifest.backbone.id,
+            precision=manifest.backbone.precision,
+            random_weights=manifest.backbone.weights.random,
+            input=f"{manifest.input.width}x{manifest.input.height}",
+        )
 
-    def _say_what_is_missing(self) -> None:
+    def _list_what_is_missing(self) -> None:
         if not self._on_gpu:
             self._not_measured.append(f"the backbone on a GPU: {self._engine} uses none")
-        if self._scorer != "cuda":
+        if not SCORERS.get(self._scorer).gpu:
             self._not_measured.append(f"scoring on a GPU: {self._scorer} uses none")
 
-    def _attempt(self, what: str, work: Callable[[], Any]) -> Any:
+    def _attempt(self, what: str, work: Callable[[], T]) -> T | None:
+        """Do one part; an error of ours is kept, and the other parts go on."""
         self._tell(what)
         try:
             return work()
@@ -252,16 +265,33 @@ class _Measuring:
             return None
 
 
-def _gpu() -> dict[str, Any]:
-    """The GPU as CUDA calls it."""
+def _gpu() -> CudaDeviceInfo:
     from anoco_edge.scoring.cuda import describe
 
-    found = describe()
-    return {
-        "gpu": found.name,
-        "capability": f"sm{found.capability}",
-        "cuda_driver": found.driver_version,
-        "gpu_memory_mb": round(found.memory / 1e6),
-        "device_code": found.code,
-        "simulated": found.simulated,
+    return describe()
+
+
+def _device_facts(gpu: CudaDeviceInfo | None) -> DeviceFacts:
+    """Describe the device; the GPU's facts are as CUDA calls them."""
+    here, system = machine(), system_facts()
+    facts: DeviceFacts = {
+        "cpu": here["cpu"],
+        "machine": here["machine"],
+        "cores": here["cores"],
+        "memory_mb": here["memory_mb"],
+        "system": platform.platform(),
+        "versions": versions(_PACKAGES),
     }
+    if "board" in system:
+        facts["board"] = system["board"]
+    if "jetson_linux" in system:
+        facts["jetson_linux"] = system["jetson_linux"]
+    if "kernel" in system:
+        facts["kernel"] = system["kernel"]
+    if gpu is not None:
+        facts["gpu"] = gpu.name
+        facts["capability"] = f"sm{gpu.capability}"
+        facts["cuda_driver"] = gpu.driver_version
+        facts["gpu_memory_mb"] = round(gpu.memory / 1e6)
+        facts["device_code"] = gpu.code
+    return facts

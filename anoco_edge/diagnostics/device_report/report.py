@@ -1,15 +1,18 @@
-"""The report itself, as it is written to JSON and to Markdown."""
+"""The report itself, and how it is written as JSON and as Markdown."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from typing_extensions import TypedDict  # pydantic wants this one before Python 3.12
 
+from anoco_edge.diagnostics.bench.frames import FrameSettings, MemoryUse
+from anoco_edge.diagnostics.bench.statistics import LatencySummary
 from anoco_edge.diagnostics.bench.tables import facts
 from anoco_edge.diagnostics.device_report.state import DeviceState
+from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import UsageError
 from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.storage.regular_file import read_regular
@@ -21,8 +24,50 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Agreement(_Model):
-    """Energies of a scorer held against the float64 reference on the same rounded inputs."""
+class DeviceFacts(TypedDict, total=False):
+    """What is known of the device and its software; what is not known is left out."""
+
+    gpu: str
+    capability: str
+    cuda_driver: int
+    gpu_memory_mb: int
+    device_code: str
+    board: str
+    jetson_linux: str
+    kernel: str
+    cpu: str
+    machine: str
+    cores: int
+    memory_mb: int
+    system: str
+    versions: dict[str, str]
+
+
+class BundleFacts(_Model):
+    """The bundle that was measured."""
+
+    name: str
+    sha256: str
+    backbone: str
+    precision: str
+    random_weights: bool
+    input: str
+
+
+class PlanFacts(_Model):
+    """The plan that was built or found."""
+
+    engine: str
+    version: str
+    built_now: bool
+    seconds: float
+    peak_memory_mb: float
+    size: int
+    batch: int
+
+
+class ScoringCheck(_Model):
+    """A comparison of a scorer's energies with the reference on the same rounded inputs."""
 
     features: str
     size: str
@@ -31,23 +76,33 @@ class Agreement(_Model):
     disagree: int
 
 
-class Report(_Model):
-    """What was measured, and in plain words what was not."""
+class FrameFigures(_Model):
+    """How long a frame takes, stage by stage, and how much memory."""
+
+    stages: dict[str, LatencySummary]
+    throughput: float
+    memory: MemoryUse
+    summary: str
+    settings: FrameSettings
+
+
+class DeviceReport(_Model):
+    """What was measured on a device, and in plain words what was not."""
 
     format: int = FORMAT
     created: str
     anoco_edge: str
-    device: dict[str, Any]
+    device: DeviceFacts
     simulated: bool
-    """On a simulated GPU: such a report shows that the code runs, and nothing about a device."""
-    bundle: dict[str, Any]
+    """A report of a simulated GPU shows that the code runs, and nothing about a device."""
+    bundle: BundleFacts
     engine: str
     scorer: str
     runtime: str = "python"
-    plan: dict[str, Any] | None = None
-    selftest: dict[str, Any] | None = None
-    agreement: tuple[Agreement, ...] = ()
-    frames: dict[str, Any] | None = None
+    plan: PlanFacts | None = None
+    selftest: SelfTest | None = None
+    agreement: tuple[ScoringCheck, ...] = ()
+    frames: FrameFigures | None = None
     before: DeviceState
     after: DeviceState
     not_measured: tuple[str, ...] = ()
@@ -56,20 +111,18 @@ class Report(_Model):
     @property
     def name(self) -> str:
         """What the device is called: its GPU, else its board, else its processor."""
-        for part in ("gpu", "board", "cpu"):
-            if self.device.get(part):
-                return str(self.device[part])
-        return "unknown device"
+        named = (self.device.get("gpu"), self.device.get("board"), self.device.get("cpu"))
+        return next(filter(None, named), None) or "unknown device"
 
     @property
     def stem(self) -> str:
-        """For file names: the device, the backbone and the day."""
-        words = f"{self.name} {self.bundle['backbone']} {self.created[:10]}".lower()
+        """The start of its file names: the device, the backbone and the day."""
+        words = f"{self.name} {self.bundle.backbone} {self.created[:10]}".lower()
         return "-".join(re.findall(r"[a-z0-9]+", words))
 
 
-def write_report(report: Report, folder: Path) -> tuple[Path, Path]:
-    """The JSON and the Markdown file."""
+def write_device_report(report: DeviceReport, folder: Path) -> tuple[Path, Path]:
+    """Write the JSON and the Markdown file, and return their paths."""
     data, page = folder / f"{report.stem}.json", folder / f"{report.stem}.md"
     with writing(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,10 +131,10 @@ def write_report(report: Report, folder: Path) -> tuple[Path, Path]:
     return data, page
 
 
-def read_report(path: Path) -> Report:
-    """A report that somebody sent in."""
+def read_device_report(path: Path) -> DeviceReport:
+    """Read a report that was sent in."""
     try:
-        return Report.model_validate_json(read_regular(path))
+        return DeviceReport.model_validate_json(read_regular(path))
     except (OSError, ValidationError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(
@@ -90,14 +143,14 @@ def read_report(path: Path) -> Report:
         ) from None
 
 
-def render(report: Report) -> str:
-    """The same for people."""
+def render(report: DeviceReport) -> str:
+    """Write the report as Markdown."""
     lines = [f"# {report.name}", ""]
     if report.simulated:
         lines += ["**Simulated GPU: these figures say nothing about a device.**", ""]
     lines += [
-        f"anoco-edge {report.anoco_edge}, {report.created}; {report.bundle['backbone']} "
-        f"{report.bundle['precision']} at {report.bundle['input']}; engine `{report.engine}`, "
+        f"anoco-edge {report.anoco_edge}, {report.created}; {report.bundle.backbone} "
+        f"{report.bundle.precision} at {report.bundle.input}; engine `{report.engine}`, "
         f"scorer `{report.scorer}`, runtime `{report.runtime}`.",
         "",
         *_problems(report),
@@ -108,7 +161,7 @@ def render(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _problems(report: Report) -> list[str]:
+def _problems(report: DeviceReport) -> list[str]:
     lines = []
     if report.problems:
         lines += ["**Failed:**", "", *(f"- {text}" for text in report.problems), ""]
@@ -117,38 +170,38 @@ def _problems(report: Report) -> list[str]:
     return lines
 
 
-def _stages(report: Report) -> list[str]:
+def _stages(report: DeviceReport) -> list[str]:
     if report.frames is None:
         return []
-    columns = ("p50", "p90", "p95", "p99")
-    lines = ["## A frame, in milliseconds", "", f"| stage | {' | '.join(columns)} |"]
-    lines.append("|---|" + "---:|" * len(columns))
-    for stage, times in report.frames["stages"].items():
-        lines.append(f"| {stage} | " + " | ".join(f"{times[c]:.2f}" for c in columns) + " |")
-    settings, memory = report.frames["settings"], report.frames["memory"]
+    lines = ["## A frame, in milliseconds", "", "| stage | p50 | p90 | p95 | p99 |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for stage, times in report.frames.stages.items():
+        figures = (times.p50, times.p90, times.p95, times.p99)
+        lines.append(f"| {stage} | " + " | ".join(f"{figure:.2f}" for figure in figures) + " |")
+    settings, memory = report.frames.settings, report.frames.memory
     return [
         *lines,
         "",
-        f"{report.frames['throughput']:.1f} frames a second; {settings['frames']} frames of "
-        f"{settings['pictures']}, bank of {settings['bank']}; {memory['peak_mb']:.0f} MB at most.",
+        f"{report.frames.throughput:.1f} frames a second; {settings['frames']} frames of "
+        f"{settings['pictures']}, bank of {settings['bank']}; {memory.peak_mb:.0f} MB at most.",
         "",
         *([f"- {settings['remarks']}", ""] if settings.get("remarks") else []),
     ]
 
 
-def _checks(report: Report) -> list[str]:
+def _checks(report: DeviceReport) -> list[str]:
     lines = ["## Does it compute what it must?", ""]
     if report.plan is not None:
         plan = report.plan
         lines.append(
-            f"- plan: {plan['size'] / 1e6:.1f} MB, built in {plan['seconds']:.1f} s by "
-            f"{plan['engine']} {plan['version']}"
+            f"- plan: {plan.size / 1e6:.1f} MB, built in {plan.seconds:.1f} s by "
+            f"{plan.engine} {plan.version}"
         )
     if report.selftest is not None:
         test = report.selftest
         lines.append(
-            f"- self-test of the backbone: worst cosine {test['min_cosine']:.6f}, norms off by "
-            f"{test['norm_error']:.2%}, energies off by {test['energy_error']:.2%}"
+            f"- self-test of the backbone: worst cosine {test.min_cosine:.6f}, norms off by "
+            f"{test.norm_error:.2%}, energies off by {test.energy_error:.2%}"
         )
     lines += [
         f"- scoring {row.size} ({row.features}, {row.operands}): {row.disagree} rows disagree "
@@ -158,7 +211,7 @@ def _checks(report: Report) -> list[str]:
     return [*lines, ""] if len(lines) > 2 else []
 
 
-def _state(report: Report) -> list[str]:
+def _state(report: DeviceReport) -> list[str]:
     lines = ["## The device", "", "| | before | after |", "|---|---|---|"]
     before, after = report.before, report.after
     if before.power_mode:

@@ -1,6 +1,7 @@
-"""Power mode, clocks, temperatures and memory: what figures depend on and nobody writes down.
+"""Reads power mode, clocks, temperatures and memory, which figures depend on.
 
-From nvpmodel and nvidia-smi where they are installed, and from sysfs, which needs no rights.
+They come from nvpmodel and nvidia-smi where these are installed, and from sysfs, which every user
+may read.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict
 
 from anoco_edge.machine import available_memory_mb, total_memory_mb
 
 Run = Callable[[Sequence[str]], str]
-"""Gives what a command prints; empty when it is not there or fails."""
+"""Returns what a command prints; empty if the command is not there or fails."""
 
 _SECONDS = 10
 _SMI = (
@@ -26,7 +28,7 @@ _GPU_CLOCK = re.compile(r"gpu|ga10b|gv11b|gp10b|gb10b", re.IGNORECASE)
 
 
 class DeviceState(BaseModel):
-    """Everything that was found; what was not is left out. Clocks in MHz, temperatures in C."""
+    """What was found; what was not is left out. Clocks are in MHz, temperatures in Celsius."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,11 +41,12 @@ class DeviceState(BaseModel):
 
     @property
     def hottest(self) -> float | None:
+        """The highest temperature; None if there is no sensor."""
         return max(self.temperatures.values(), default=None)
 
 
 def run_command(command: Sequence[str]) -> str:
-    """The output of a tool that may not be there.
+    """Run a tool that may not be installed, and return its output.
 
     >>> run_command(["no-such-tool-of-anybody"])
     ''
@@ -58,7 +61,7 @@ def run_command(command: Sequence[str]) -> str:
 
 
 def read_state(root: Path = Path("/"), run: Run = run_command) -> DeviceState:
-    """The state of this machine now.
+    """Read the state of this machine as it is now.
 
     >>> read_state().memory_mb > 0
     True
@@ -77,18 +80,28 @@ def read_state(root: Path = Path("/"), run: Run = run_command) -> DeviceState:
     )
 
 
-def system_facts(root: Path = Path("/")) -> dict[str, str]:
-    """Board, Jetson Linux release and kernel, as far as there are such."""
-    found = {
-        "board": _text(root / "proc/device-tree/model"),
-        "jetson_linux": _text(root / "etc/nv_tegra_release").partition("\n")[0].lstrip("# "),
-        "kernel": _text(root / "proc/sys/kernel/osrelease"),
-    }
-    return {name: value for name, value in found.items() if value}
+class SystemFacts(TypedDict, total=False):
+    """The board and its system software; what a machine does not have is left out."""
+
+    board: str
+    jetson_linux: str
+    kernel: str
+
+
+def system_facts(root: Path = Path("/")) -> SystemFacts:
+    """Read the board, the release of Jetson Linux and the kernel, as far as there are such."""
+    facts: SystemFacts = {}
+    if board := _text(root / "proc/device-tree/model"):
+        facts["board"] = board
+    if release := _text(root / "etc/nv_tegra_release").partition("\n")[0].lstrip("# "):
+        facts["jetson_linux"] = release
+    if kernel := _text(root / "proc/sys/kernel/osrelease"):
+        facts["kernel"] = kernel
+    return facts
 
 
 def _power_mode(run: Run) -> str:
-    """nvpmodel says `NV Power Mode: MAXN` and its number on the next line."""
+    """Ask nvpmodel, which prints `NV Power Mode: MAXN` and its number on the next line."""
     found = re.search(r"NV Power Mode:\s*(\S[^\n]*)\n\s*(\d+)", run(["nvpmodel", "-q"]))
     return f"{found[1].strip()} ({found[2]})" if found else ""
 
@@ -99,12 +112,12 @@ def _nvidia_smi(run: Run) -> dict[str, str]:
     names = _SMI.split(",")
     if len(values) != len(names):
         return {}
-    # A Jetson's answers [N/A] to most of it.
+    # On a Jetson nvidia-smi answers [N/A] to most questions.
     return {n: v for n, v in zip(names, values, strict=True) if v and "N/A" not in v}
 
 
 def _cpu_clocks(root: Path) -> Iterator[tuple[str, str]]:
-    """One line for cores that have the same clocks, as those of a cluster do."""
+    """Make one line for cores that have the same clocks, as those of a cluster do."""
     groups: dict[str, list[str]] = {}
     for folder in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq")):
         top, governor = (_text(folder / n) for n in ("scaling_max_freq", "scaling_governor"))

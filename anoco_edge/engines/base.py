@@ -1,0 +1,87 @@
+"""What every engine has in common: the protocol, its settings, and checks of what comes out."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anoco_edge.bundle import Bundle
+from anoco_edge.errors import BundleError, EngineError
+from anoco_edge.scoring.device_array import DeviceArray
+
+_MAX_REASON = 400  # characters of what an engine says of its failure
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How an engine runs.
+
+    `threads` is their number; 0 uses all cores. `arena` keeps memory between runs, which is faster
+    and holds the most that was ever needed. `device` is for engines that know several: openvino
+    takes CPU, GPU, NPU or AUTO.
+    """
+
+    threads: int = 0
+    arena: bool = True
+    device: str = "CPU"
+
+
+class Engine(Protocol):
+    """Turns pictures into patch features.
+
+    `features` takes uint8 [batch, height, width, 3] RGB and gives float32 [batch, patches, dim].
+    `fingerprint` names everything that may change the features: a self-test that passed is
+    remembered for it.
+    """
+
+    name: str
+    fingerprint: str
+
+    def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+
+
+@runtime_checkable
+class DeviceEngine(Engine, Protocol):
+    """An engine that can leave features on the GPU, of at most `max_batch` pictures at a time."""
+
+    max_batch: int
+
+    def on_device(self, pixels: NDArray[np.uint8]) -> AbstractContextManager[DeviceArray]: ...
+
+
+def engine_failed(name: str, batch: int, error: Exception) -> EngineError:
+    """Make the one-line error for whatever an engine raised while it ran.
+
+    >>> str(engine_failed("onnxruntime", 2, RuntimeError("no memory")))[:51]
+    'onnxruntime failed on a batch of 2: no memory; free'
+    """
+    return EngineError(
+        f"{name} failed on a batch of {batch}: {str(error)[:_MAX_REASON] or type(error).__name__}",
+        hint="free memory if it is short, or use another engine; see anoco-edge doctor",
+    )
+
+
+def check_features(bundle: Bundle, features: NDArray[np.float32], batch: int) -> None:
+    """Check that what came out of a run is what the manifest promises, before anybody uses it."""
+    check_shape(bundle, features.shape[1:])
+    if len(features) != batch or features.dtype != np.float32:
+        raise BundleError(
+            f"backbone.onnx gives {len(features)} grids of {features.dtype} for a batch of "
+            f"{batch}, not as many of float32",
+            hint="export the bundle again",
+        )
+
+
+def check_shape(bundle: Bundle, shape: tuple[int, ...]) -> None:
+    """Check that patches and numbers per patch are those that the manifest promises."""
+    contract = bundle.manifest.input
+    wanted = (contract.rows * contract.cols, contract.dim)
+    if shape != wanted:
+        raise BundleError(
+            f"backbone.onnx gives features of shape {shape}, the manifest says {wanted}",
+            hint="export the bundle again",
+        )

@@ -1,0 +1,174 @@
+"""The table of engines, and how one of them is chosen and opened.
+
+To add an engine, write its module and one entry of the table. The module has
+
+    open_engine(name, bundle, settings) -> Engine
+
+and may have
+
+    why_not(name, bundle=None) -> str    why it cannot run here (with this bundle); empty if it can
+    try_out(name) -> str                 run something small; says what ran, raises if it fails
+
+The package of somebody else adds its entry through the entry point `anoco_edge.engines` (see
+`anoco_edge.plugins`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from anoco_edge.bundle import Bundle
+from anoco_edge.engines.base import Engine, EngineSettings
+from anoco_edge.errors import EnvironmentMissingError, UsageError
+from anoco_edge.plugins import Choice, Registry, Spec
+
+
+class EngineChoice(Choice):
+    """The engine that runs, and why it was chosen."""
+
+
+@dataclass(frozen=True)
+class EngineSpec(Spec):
+    """What is known of an engine before its module is imported.
+
+    `gpu` says that it runs on an NVIDIA GPU, which a worker of a cluster must then have.
+    `needs_plan` says that it runs a plan that `anoco-edge build` makes for one bundle. `devices`
+    are those that its setting `device` may name, if it has any. `optional` engines need not be
+    installed for a machine to be complete.
+    """
+
+    gpu: bool = False
+    needs_plan: bool = False
+    devices: tuple[str, ...] = ()
+    optional: bool = True
+
+    purpose: ClassVar[str] = "to run the backbone"
+
+    def open(self, bundle: Bundle, settings: EngineSettings) -> Engine:
+        """Load the bundle's backbone into this engine."""
+        return cast(Engine, self.load().open_engine(self.name, bundle, settings))
+
+    def try_out(self) -> str:
+        """Run something small where the engine knows how; says what ran, raises what failed."""
+        if package := self.missing_package():
+            raise self.missing_error(package)
+        trial = self.function("try_out")
+        if trial is not None:
+            return str(trial(self.name))
+        if reason := self.why_not(self.name):
+            needs = self.needs or "more, as the package that brings it says"
+            raise EnvironmentMissingError(reason, hint=f"it needs {needs}")
+        return "is installed"
+
+
+# On processors onnxruntime and openvino are as fast as each other within 10 %, so `auto` does not
+# measure both. It leaves ONNX Runtime's GPU providers alone: a plan that was built ahead is faster.
+ENGINES = Registry(
+    "engine",
+    "anoco_edge.engines",
+    [
+        EngineSpec(
+            "onnxruntime",
+            "anoco_edge.engines.ort",
+            extra="cpu",
+            needs="onnxruntime",
+            packages=("onnxruntime",),
+            rank=50,
+            auto=True,
+            auto_reason="it is installed, and no plan for a GPU runs here",
+            optional=False,
+        ),
+        EngineSpec(
+            "onnxruntime-cuda",
+            "anoco_edge.engines.ort_gpu",
+            extra="gpu",
+            needs="onnxruntime-gpu and an NVIDIA GPU",
+            rank=40,
+            gpu=True,
+        ),
+        EngineSpec(
+            "onnxruntime-tensorrt",
+            "anoco_edge.engines.ort_gpu",
+            extra="gpu",
+            needs="onnxruntime-gpu, TensorRT and an NVIDIA GPU",
+            rank=30,
+            gpu=True,
+        ),
+        EngineSpec(
+            "openvino",
+            "anoco_edge.engines.openvino",
+            extra="openvino",
+            needs="openvino",
+            packages=("openvino",),
+            rank=60,
+            auto=True,
+            auto_reason="onnxruntime is not installed, and no plan for a GPU runs here",
+            devices=("CPU", "GPU", "NPU", "AUTO"),
+        ),
+        EngineSpec(
+            "tensorrt",
+            "anoco_edge.engines.tensorrt",
+            extra="tensorrt",
+            needs="TensorRT and an NVIDIA GPU",
+            rank=10,
+            auto=True,
+            auto_reason="a plan of this bundle runs on this machine's GPU",
+            gpu=True,
+            needs_plan=True,
+        ),
+        EngineSpec(
+            "tensorrt-rtx",
+            "anoco_edge.engines.tensorrt",
+            extra="rtx",
+            needs="TensorRT-RTX and an NVIDIA GPU",
+            rank=20,
+            auto=True,
+            auto_reason="a plan of this bundle runs on this machine's GPU",
+            gpu=True,
+            needs_plan=True,
+        ),
+    ],
+    EngineSpec,
+)
+
+
+def choose_engine(name: str = "auto", bundle: Bundle | None = None) -> EngineChoice:
+    """Choose the engine that will run; plans are looked for when the bundle is known.
+
+    >>> choose_engine("onnxruntime")
+    EngineChoice(name='onnxruntime', reason='asked for')
+    """
+    if name != "auto":
+        return EngineChoice(ENGINES.get(name).name, "asked for")
+    for spec in ENGINES.by_rank():
+        if not spec.auto or (spec.needs_plan and bundle is None):
+            continue
+        if not spec.why_not(spec.name, bundle):
+            return EngineChoice(spec.name, spec.auto_reason)
+    raise ENGINES.get("onnxruntime").missing_error("onnxruntime")
+
+
+def open_engine(
+    name: str | EngineChoice, bundle: Bundle, settings: EngineSettings | None = None
+) -> Engine:
+    """Load the bundle's backbone into an engine: the one named, or one that was chosen before."""
+    settings = settings or EngineSettings()
+    choice = name if isinstance(name, EngineChoice) else choose_engine(name, bundle)
+    spec = ENGINES.get(choice.name)
+    if settings.device != EngineSettings.device and not spec.devices:
+        knowing = [other.name for other in ENGINES if other.devices]
+        raise UsageError(
+            f"device {settings.device} was asked for, which {spec.name} does not know",
+            hint=f"devices belong to {', '.join(knowing)}: add `engine='{knowing[0]}'`",
+        )
+    return spec.open(bundle, settings)
+
+
+def needs_gpu(name: str) -> bool:
+    """Whether a worker with this engine takes a GPU of its cluster; `auto` does not ask for one.
+
+    >>> needs_gpu("tensorrt"), needs_gpu("onnxruntime-cuda"), needs_gpu("auto")
+    (True, True, False)
+    """
+    return name in ENGINES and ENGINES.get(name).gpu

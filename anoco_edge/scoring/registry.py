@@ -1,0 +1,144 @@
+"""The table of scorers, and how one of them is chosen and opened.
+
+To add a scorer, write its module and one entry of the table. The module has
+
+    open_scorer(bank, parameters, options) -> Scorer
+
+and may have
+
+    why_not() -> str        why it cannot be used here; empty if it can
+    auto_reason() -> str    why `auto` should choose it on this machine; empty if it should not
+    why_absent() -> str     why there is nothing here to try it with; empty if there is something
+    describe_trial() -> str what the trial of `anoco-edge doctor` ran on
+    MEMORY_MB               megabytes that it takes beside the bank, where nothing else is asked for
+
+The package of somebody else adds its entry through the entry point `anoco_edge.scorers` (see
+`anoco_edge.plugins`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from anoco_edge.plugins import Choice, Registry, Spec
+from anoco_edge.scoring.types import Parameters, References, Scorer, ScorerOptions
+
+
+class ScorerChoice(Choice):
+    """The scorer that runs, and why it was chosen."""
+
+
+@dataclass(frozen=True)
+class ScorerSpec(Spec):
+    """What is known of a scorer before its module is imported.
+
+    `gpu` says that it runs on an NVIDIA GPU. `timed` says that it reports how much of its time
+    retrieval takes. `optional` scorers need not be there for a machine to be complete.
+    """
+
+    gpu: bool = False
+    timed: bool = True
+    optional: bool = True
+
+    purpose: ClassVar[str] = "to score"
+
+    def open(self, bank: References, parameters: Parameters, options: ScorerOptions) -> Scorer:
+        """Make a scorer for one bank."""
+        return cast(Scorer, self.load().open_scorer(bank, parameters, options))
+
+    def reason_for_auto(self) -> str:
+        """Say why `auto` should choose this scorer here; empty if it should not."""
+        if self.why_not():
+            return ""
+        reason = self.function("auto_reason")
+        return self.auto_reason if reason is None else str(reason())
+
+    def why_absent(self) -> str:
+        """Say why there is nothing here to try this scorer with; empty if there is something."""
+        reason = self.function("why_absent")
+        return "" if reason is None else str(reason())
+
+    def memory_mb(self) -> float | None:
+        """The megabytes that it takes beside the bank by default; None if it has no limit."""
+        found = getattr(self.load(), "MEMORY_MB", None)
+        return None if found is None else float(found)
+
+
+SCORERS = Registry(
+    "scorer",
+    "anoco_edge.scorers",
+    [
+        ScorerSpec(
+            "reference",
+            "anoco_edge.scoring.reference",
+            needs="nothing: it is NumPy",
+            rank=40,
+            auto=True,
+            auto_reason="onnxruntime is not installed",
+            optional=False,
+        ),
+        ScorerSpec(
+            "onnx",
+            "anoco_edge.scoring.onnx_scorer",
+            extra="cpu",
+            needs="onnxruntime",
+            packages=("onnxruntime",),
+            rank=30,
+            auto=True,
+            auto_reason="onnxruntime is installed",
+            optional=False,
+        ),
+        ScorerSpec(
+            "native",
+            "anoco_edge.scoring.native",
+            needs="the native library",
+            rank=20,
+            auto=True,
+            auto_reason="the native library is present",
+        ),
+        ScorerSpec(
+            "cuda",
+            "anoco_edge.scoring.cuda",
+            needs="the native library and an NVIDIA GPU",
+            rank=10,
+            auto=True,
+            gpu=True,
+            timed=False,  # its kernels are not timed one by one
+        ),
+    ],
+    ScorerSpec,
+)
+
+
+def choose_scorer(name: str = "auto") -> ScorerChoice:
+    """Choose the scorer that will run. One that is asked for by its name is never replaced.
+
+    >>> choose_scorer("reference")
+    ScorerChoice(name='reference', reason='asked for')
+    """
+    if name != "auto":
+        return ScorerChoice(SCORERS.get(name).name, "asked for")
+    for spec in SCORERS.by_rank():
+        if spec.auto and (reason := spec.reason_for_auto()):
+            return ScorerChoice(spec.name, reason)
+    return ScorerChoice("reference", "no other scorer can be used here")
+
+
+def open_scorer(
+    name: str | ScorerChoice,
+    bank: References,
+    parameters: Parameters | None = None,
+    *,
+    threads: int = 0,
+    memory_mb: int | None = None,
+    half: bool = False,
+) -> Scorer:
+    """Make a scorer for one bank: the one named, or one that was chosen before.
+
+    `threads` and `memory_mb` do not concern the reference. `half` says that queries are computed in
+    FP16; the cuda scorer then multiplies in FP16 if the bank is stored in it, too.
+    """
+    choice = name if isinstance(name, ScorerChoice) else choose_scorer(name)
+    options = ScorerOptions(threads=threads, memory_mb=memory_mb, half=half)
+    return SCORERS.get(choice.name).open(bank, parameters or Parameters(), options)
