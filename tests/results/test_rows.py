@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import ROOT, defective_picture, make_line, rows_of, run_cli
+from command_line import defective_picture, make_line, rows_of, run_cli
+from paths import ROOT
 from PIL import Image
 from result_rows import frame, result_row
 
