@@ -64,7 +64,7 @@ Generation Enrollment::finish(int64_t number) {
     std::string words = "nothing new: ";
     for (const std::string& word : duplicates_)
       words += (&word == &duplicates_[0] ? "" : ", ") + word;
-    fail(ANOCO_BAD_PICTURE, words + "; every picture is a reference already: give others");
+    fail(ANOCO_BAD_PICTURE, words + "; every picture is known already: give others");
   }
   Generation generation;
   generation.number = number;
