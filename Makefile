@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --con
 export PATH := $(abspath $(BIN)):$(PATH)
 
 CXX_FILES := find runtime examples -path runtime/cmake/editable -prune -o -type f \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0
-SOURCES = $(shell find runtime/src runtime/include runtime/cuda runtime/backends runtime/cmake/*.cmake runtime/abi -type f)
+SOURCES = $(shell find runtime/src runtime/include runtime/cuda runtime/cmake/*.cmake runtime/abi -type f)
 
 .PHONY: demo test test-full attack native fuzz lint format clean
 
