@@ -1,4 +1,10 @@
-"""One exception tree; every error says what is wrong and what to do, and knows its exit code."""
+"""One exception tree. Every error says what is wrong and what to do, and knows its exit code.
+
+The reader of an error may have called a Python function or typed a command. A hint that tells them
+to pass something therefore names the Python parameter, in backticks and perhaps with a value, such
+as `product` or `threshold=0`. The command line shows the name of its own option in its place (see
+`anoco_edge.cli.flags`). No module outside of `anoco_edge.cli` names an option itself.
+"""
 
 from __future__ import annotations
 

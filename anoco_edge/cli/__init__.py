@@ -38,12 +38,13 @@ def main() -> None:
 
 def _run() -> None:
     from anoco_edge.cli.app import app
+    from anoco_edge.cli.flags import with_flags
     from anoco_edge.errors import AnocoError
 
     try:
         app(prog_name="anoco-edge")
     except AnocoError as error:
-        _leave(str(error), error.exit_code)
+        _leave(with_flags(str(error)), error.exit_code)
     except SystemExit as end:
         # Typer makes a silent exit of Ctrl-C; a command that ends itself has said why.
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):

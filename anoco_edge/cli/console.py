@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
+from anoco_edge.cli.flags import with_flags
 from anoco_edge.text.plain_text import plain_json, plain_text
 
 
@@ -77,8 +78,8 @@ def note(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Something the person should act on."""
-    err.print(f"[yellow]warning:[/yellow] {plain(text)}", soft_wrap=True)
+    """Print something that the person should act on; parameters it names are shown as options."""
+    err.print(f"[yellow]warning:[/yellow] {plain(with_flags(text))}", soft_wrap=True)
 
 
 def counted(number: int, what: str) -> str:
