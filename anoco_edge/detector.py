@@ -81,7 +81,7 @@ class Detector:
         if bundle.manifest.backbone.weights.random and not allow_random:
             raise BundleError(
                 f"{bundle.path} was exported with random weights, so its verdicts mean nothing",
-                hint="export it with real weights (or pass --allow-random to test the machinery)",
+                hint="export it with real weights (to test the machinery pass `allow_random=True`)",
             )
         return cls(
             bundle, product, engine, scorer, runtime=runtime, settings=settings, threshold=threshold

@@ -548,7 +548,7 @@ def test_tiles_before_any_reference(here: Path) -> None:
     names = [reference.name for reference in Bundle.open("line.anoco").product().references]
     ok("references", "remove", "line.anoco", *names)
     line = refused(2, "product", "set", "line.anoco", "--tiles", "2x2")
-    assert "tiles need a reference picture; enrol first" in line
+    assert "tiles need a reference picture; enrol a picture of a good part first" in line
     with pytest.raises(UsageError, match="an overlap without tiles"):
         Teacher.open("line.anoco").configure(Settings({}, tiles=TileSettings(overlap=3)))
 

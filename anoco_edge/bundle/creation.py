@@ -68,7 +68,9 @@ def create_bundle(
 
 
 def _exists(path: Path) -> UsageError:
-    return UsageError(f"{path} exists already", hint="choose another --out, or pass --overwrite")
+    return UsageError(
+        f"{path} exists already", hint="choose another place, or pass `overwrite=True`"
+    )
 
 
 def _write_durably(target: Path, data: bytes | Path) -> None:

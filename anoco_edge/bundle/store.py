@@ -176,7 +176,7 @@ class Bundle:
             if len(names) > 1:
                 raise UsageError(
                     f"{self.path} has several products: {', '.join(names)}",
-                    hint="say which with --product",
+                    hint="say which with `product`",
                 )
             name = names[0]
         if name not in names:
@@ -310,7 +310,7 @@ class Bundle:
     def changing(self, name: str) -> Iterator[ProductPlace]:
         """The folder of a product, opened to be changed; the caller holds its lock.
 
-        A bundle that another process replaced meanwhile (`export --overwrite`) is an error: the
+        A bundle that another process replaced meanwhile (by exporting it again) is an error: the
         change belongs to the old one.
         """
         with Directory.open(self.path) as top:
@@ -417,7 +417,7 @@ def find_bundle(folder: Path = Path()) -> Path:
     if not found:
         raise UsageError(
             "no bundle was named and there is none in this directory",
-            hint="name one, or make one with: anoco-edge export --backbone efficientnet-lite0",
+            hint="name one, or make one with `backbone='efficientnet-lite0'`: anoco-edge export",
         )
     names = ", ".join(p.name for p in found)
     raise UsageError(f"there are several bundles here: {names}", hint="name the one you mean")

@@ -84,7 +84,7 @@ def open_cluster(on: str, *, workers: int, threads: int, gpu: bool) -> Iterator[
                 kinds = " and ".join(f"{need:g} {kind}" for kind, need in resources.items())
                 raise EnvironmentMissingError(
                     f"{on} has no room for a worker, which takes {kinds}",
-                    hint="give fewer --threads, or another --engine",
+                    hint="give fewer `threads`, or another `engine`",
                 )
             yield Cluster(ray, on, min(workers or most, most), resources)
         finally:

@@ -90,7 +90,8 @@ class Journal(Closing):
         except BlockingIOError:
             self._lock.close()
             raise StorageError(
-                f"another run writes to {self.path.parent}", hint="wait for it, or choose --out"
+                f"another run writes to {self.path.parent}",
+                hint="wait for it, or choose another `folder`",
             ) from None
 
     def _read(self, run: dict[str, Any]) -> int:
@@ -123,7 +124,7 @@ class Journal(Closing):
         self._lock.close()
         raise UsageError(
             f"{self.path.parent} holds an unfinished run that differs in: {', '.join(other)}",
-            hint=f"finish that one, choose another --out, or delete {self.path}",
+            hint=f"finish that one, choose another `folder`, or delete {self.path}",
         )
 
 

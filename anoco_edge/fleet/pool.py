@@ -201,7 +201,7 @@ class Pool:
         if waited > START_SECONDS:
             raise EnvironmentMissingError(
                 f"no worker could be started on {self._cluster.name} in {START_SECONDS:.0f} s",
-                hint="is the cluster busy? Give fewer --workers, or wait for it",
+                hint="is the cluster busy? Give fewer `workers`, or wait for it",
             )
 
     def _introduce(self, worker: _Worker, answer: dict[str, Any]) -> None:
@@ -236,7 +236,7 @@ class Pool:
             if self._stillborn >= ATTEMPTS * self._cluster.workers:
                 raise AnocoError(
                     f"workers on {self._cluster.name} die before they can work, {worker.name} last",
-                    hint="is there memory enough? Give fewer --workers",
+                    hint="is there memory enough? Give fewer `workers`",
                 )
             self._say(f"{worker.name} died while it started; another one takes its place")
             return

@@ -46,7 +46,7 @@ def choose_parts(engine: str = "auto", scorer: str = "auto") -> dict[str, tuple[
             raise UsageError(
                 f"{part} {asked!r} was asked for, the native runtime has {' and '.join(known)} "
                 "alone",
-                hint=f"leave --{part} out, or use --runtime python",
+                hint=f"leave `{part}` out, or use `runtime='python'`",
             )
         why = "the native runtime's first choice" if asked == "auto" else "asked for"
         choices[part] = (known[0] if asked == "auto" else asked, why)
@@ -205,7 +205,7 @@ def _open_detector(
     if engine == "tensorrt" and settings.device != "CPU":
         raise UsageError(
             f"device {settings.device} was asked for, which tensorrt does not know",
-            hint="devices are openvino's: add --engine openvino",
+            hint="devices are openvino's: add `engine='openvino'`",
         )
     bundle = _make(library, "bundle", "open", os.fsencode(snapshot.bundle.path))
     theirs = find_openvino() if engine == "openvino" else find_tensorrt()

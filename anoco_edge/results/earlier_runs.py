@@ -1,6 +1,6 @@
 """A run never destroys an earlier one: what is in its folder moves to runs/0001, 0002 and so on.
 
-The folder of --out holds the newest run. Rows name overlays and frames relative to their file, so a
+The folder holds the newest run. Rows name overlays and frames relative to their file, so a
 run moves as a whole. It moves by renames into runs/.moving-0001, which gets its name at the end. A
 new run writes nothing before that, so whatever lies in the folder while there is a .moving-0001
 belongs to it: the next start completes a move that was killed.
@@ -90,7 +90,8 @@ def refuse_fleet(folder: Path) -> None:
 
 
 def _taken(folder: Path) -> StorageError:
-    return StorageError(f"another run writes to {folder}", hint="wait for it, or choose --out")
+    hint = "wait for it, or choose another `folder`"
+    return StorageError(f"another run writes to {folder}", hint=hint)
 
 
 def _files(folder: Path, names: Sequence[str]) -> Iterator[Path]:

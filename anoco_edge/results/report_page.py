@@ -399,5 +399,5 @@ def write_report(
     except OSError as error:
         raise StorageError(
             f"the report {path} could not be written: {error}",
-            hint="free some space or choose another place with --out",
+            hint="free some space, or choose another `folder`",
         ) from error

@@ -322,7 +322,7 @@ def writing_results(what: Path) -> Iterator[None]:
             f"cannot write {what}: {reason}",
             hint="free some space; the rows written before are kept"
             if full
-            else "choose another --out",
+            else "choose another `folder`",
         ) from None
 
 

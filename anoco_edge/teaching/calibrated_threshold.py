@@ -105,7 +105,7 @@ def settle(
         if manual:
             return ThresholdUpdate(draft.threshold, notes=(_by_hand(draft),))
         if (why := draft.threshold.evidence.get("lost")) is not None:
-            return _lost(draft, why)  # until `calibrate`, or --threshold 0
+            return _lost(draft, why)  # until a calibration, or `threshold=0`
         return _doubt_references(draft, provisional_threshold(draft_scorer, load), matcher)
     if not _kept(draft.calibration):
         return _lost(draft, "its calibration pictures were not kept, so they cannot be scored anew")
@@ -303,14 +303,14 @@ def _enough(parts: int, asked: Calibration, unit: str, *, halved: bool = False) 
     except UsageError as error:
         if unit == "reference":
             hint = f"calibrate with {parts_needed(rate)} pictures of other good parts, or accept "
-            hint += f"{percent(best_rate(parts), up=True)} with --accept-fewer"
+            hint += f"{percent(best_rate(parts), up=True)} with `accept_fewer=True`"
             raise UsageError(error.what, hint=hint) from None
         if not halved:
             raise
         raise UsageError(
             f"half of the {unit}s fit the baseline; the other {error.what}",
             hint=f"give at least {2 * parts_needed(rate)} good {unit}s, or accept "
-            f"{percent(best_rate(parts), up=True)} with --accept-fewer",
+            f"{percent(best_rate(parts), up=True)} with `accept_fewer=True`",
         ) from None
 
 
@@ -398,7 +398,7 @@ def _unscored(calibration: Calibration) -> Calibration:
 def _by_hand(draft: Product) -> str:
     return (
         f"the threshold {draft.threshold.value:g} was set by hand for another bank and stays; "
-        "--threshold 0 computes it anew"
+        "`threshold=0` computes it anew"
     )
 
 

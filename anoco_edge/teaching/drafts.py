@@ -24,6 +24,8 @@ from anoco_edge.pipeline.tiling import plan_tiles
 
 Points = Sequence[tuple[float, float]]
 
+_ENROL_FIRST = "enrol a picture of a good part first: anoco-edge enroll BUNDLE PICTURES"
+
 
 @dataclass(frozen=True)
 class TileSettings:
@@ -83,7 +85,7 @@ def draft_product(
         if not 0 <= threshold < float("inf"):
             raise UsageError(f"threshold is {threshold}", hint="0 or more; 0 computes it anew")
         if not references:
-            raise UsageError("a threshold needs a reference picture", hint="enrol first")
+            raise UsageError("a threshold needs a reference picture", hint=_ENROL_FIRST)
     fields: dict[str, Any] = dict(old.model_dump(by_alias=True)) if old else {"name": name}
     fields.update(settings.fields)
     fields.update(
@@ -116,7 +118,8 @@ def draft_product(
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{where}: {first['msg']}") from None
+        hint = "give a value that this setting allows"
+        raise UsageError(f"{where}: {first['msg']}", hint=hint) from None
 
 
 def _plain_mask(data: bytes) -> bytes:
@@ -150,10 +153,10 @@ def tiles_for(
     """Tiles of pictures of this size, as asked for; None where none are."""
     if asked.grid is None and asked.size is None:
         if asked.overlap is not None:
-            raise UsageError("an overlap without tiles", hint="give --tiles or --tile-size too")
+            raise UsageError("an overlap without tiles", hint="give `tiles` or `tile_size` too")
         return None
     if picture is None:
-        raise UsageError("tiles need a reference picture", hint="enrol first")
+        raise UsageError("tiles need a reference picture", hint=_ENROL_FIRST)
     return plan_tiles(window, picture, grid=asked.grid, size=asked.size, overlap=asked.overlap)
 
 
@@ -189,7 +192,7 @@ def _region(points: Points, references: Sequence[Reference]) -> Region | None:
     if not points:
         return None
     if not references:
-        raise UsageError("a region of interest needs a reference picture", hint="enrol first")
+        raise UsageError("a region of interest needs a reference picture", hint=_ENROL_FIRST)
     return region_from_pixels(points, references[0].width, references[0].height)
 
 

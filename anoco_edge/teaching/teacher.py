@@ -133,7 +133,8 @@ class Teacher:
             fresh, duplicates = new_ones(pictures, old.references if old else ())
             if not fresh:
                 raise PictureError(
-                    f"nothing new: {', '.join(duplicates)}", hint="every picture is known already"
+                    f"nothing new: {', '.join(duplicates)}",
+                    hint="every picture is known already; give pictures of other parts",
                 )
             references = [*(old.references if old else ()), *(p.reference for p in fresh)]
             change = f"enroll {len(fresh)}"
@@ -164,7 +165,10 @@ class Teacher:
         """Change settings; bank and threshold follow."""
         name = self.bundle.product(product).name  # before the lock, which would make its folder
         if settings == NO_CHANGE:
-            raise UsageError("there is nothing to change", hint="give a setting; --help lists them")
+            raise UsageError(
+                "there is nothing to change",
+                hint="give a setting, such as `max_patches` or `threshold`",
+            )
         with self._lock(name, commit):
             old = self.bundle.product(name)
             references = list(old.references)
@@ -258,7 +262,10 @@ class Teacher:
     def judge(self, draft: Draft) -> Judge:
         """Gives the score and the verdict that a picture would get."""
         if draft.bank is None:
-            raise UsageError(f"product {draft.product.name!r} would have no references")
+            raise UsageError(
+                f"product {draft.product.name!r} would have no references",
+                hint="enrol pictures of good parts first, then judge others by them",
+            )
         draft_scorer = self._examiner(draft.product, draft.patch_mask, draft.bank, {})
         return draft_scorer.judge(draft.baseline)
 
@@ -351,7 +358,7 @@ class Teacher:
         elif draft.threshold.kind == "manual" and old and not _same(old, draft, MEASURED_BY):
             raise UsageError(
                 f"the threshold {draft.threshold.value:g} was set by hand for other scores",
-                hint="give --threshold too; 0 computes it anew",
+                hint="give `threshold` too; 0 computes it anew",
             )
         draft_scorer = self._examiner(draft, patch_mask, bank, new)
         if old is not None and _scores_alike(old, draft):
