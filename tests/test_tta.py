@@ -17,7 +17,6 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product, create_bundle
 from anoco_edge.bundle.schema import Affine
-from anoco_edge.cli.views.cost import accept_cost
 from anoco_edge.detector import Detector
 from anoco_edge.engines import Engine, open_engine
 from anoco_edge.errors import UsageError
@@ -28,6 +27,7 @@ from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.scoring import Parameters, open_scorer, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
+from anoco_edge.teaching.augmentation_cost import accept_cost
 from anoco_edge.teaching.provisional_threshold import gentle_views
 
 Pixels = NDArray[np.uint8]

@@ -38,13 +38,13 @@ from anoco_edge.cli.settings import (
     YesOption,
     read_settings,
 )
-from anoco_edge.cli.views.cost import accept_cost
-from anoco_edge.cli.views.preview import effects_of
+from anoco_edge.cli.views.dry_run import effects_of
 from anoco_edge.cli.views.product_change import tell
 from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 from anoco_edge.teaching import NewPicture, Teacher
+from anoco_edge.teaching.augmentation_cost import accept_cost
 
 
 def register(app: typer.Typer) -> None:

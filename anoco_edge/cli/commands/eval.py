@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from anoco_edge.cli import console
-from anoco_edge.cli.eval_bundle import open_bundle, open_cached_engine
 from anoco_edge.cli.fleet import OnOption, WorkersOption
 from anoco_edge.cli.options import (
     DeviceOption,
@@ -33,6 +32,7 @@ from anoco_edge.cli.views import eval_results
 from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge.machine import cache_folder
+from anoco_edge_calibration.bundle_evaluation import open_bundle, open_cached_engine
 
 if TYPE_CHECKING:
     from anoco_edge_calibration.variants import Variant
@@ -134,9 +134,9 @@ def eval_(
     be measured are named and left out, and the command then ends with exit code 1.
     """
     try:
-        from anoco_edge.cli.eval_fleet import EngineChoice, Spread
         from anoco_edge_calibration.eval_report import write_eval_report
         from anoco_edge_calibration.evaluation import Plan, evaluate
+        from anoco_edge_calibration.fleet_evaluation import EngineChoice, Spread
         from anoco_edge_calibration.gallery import Gallery
         from anoco_edge_calibration.layouts import open_dataset
         from anoco_edge_calibration.measuring import Contest

@@ -30,9 +30,9 @@ from anoco_edge.cli.settings import (
     YesOption,
     read_settings,
 )
-from anoco_edge.cli.views.cost import accept_cost
 from anoco_edge.cli.views.product_change import tell
 from anoco_edge.teaching import Teacher
+from anoco_edge.teaching.augmentation_cost import accept_cost
 
 app = typer.Typer(help="Show or change the settings of a product.", no_args_is_help=True)
 

@@ -13,7 +13,7 @@ from anoco_edge.bundle.generations import prune as prune_generations
 from anoco_edge.bundle.generations import undo as undo_generation
 from anoco_edge.cli.console import counted, emit_json, note, out, plain, progress
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
-from anoco_edge.cli.views.preview import effects_of, named_threshold
+from anoco_edge.cli.views.dry_run import effects_of, named_threshold
 from anoco_edge.cli.views.product_change import change_report, tell
 from anoco_edge.storage.atomic_files import locked
 from anoco_edge.teaching import ProductChange, Teacher

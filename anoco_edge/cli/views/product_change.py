@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.cli.console import counted, emit_json, note, out, plain, warn
-from anoco_edge.cli.views.preview import Effect, preview_report, show_preview
+from anoco_edge.cli.views.dry_run import Effect, preview_report, show_preview
 from anoco_edge.teaching import ProductChange
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 import typer
 
 from anoco_edge.cli.console import counted, note, warn
-from anoco_edge.cli.eval_bundle import open_cached_engine
 from anoco_edge.cli.fleet import fleet_progress, needs_gpu
 from anoco_edge.fleet.cluster import check_address, open_cluster
 from anoco_edge.fleet.journal import NAME, Journal, fingerprint
 from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
+from anoco_edge_calibration.bundle_evaluation import open_cached_engine
 
 if TYPE_CHECKING:
     from anoco_edge.engines import Engine
