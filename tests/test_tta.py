@@ -17,6 +17,7 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product, create_bundle
 from anoco_edge.bundle.schema import Affine
+from anoco_edge.cli.views.augmentation_cost import accept_cost
 from anoco_edge.detector import Detector
 from anoco_edge.engines import Engine, open_engine
 from anoco_edge.errors import UsageError
@@ -27,7 +28,6 @@ from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.scoring import Parameters, open_scorer, score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
-from anoco_edge.teaching.augmentation_cost import accept_cost
 from anoco_edge.teaching.provisional_threshold import gentle_views
 
 Pixels = NDArray[np.uint8]
@@ -577,11 +577,11 @@ def test_tiles_of_a_first_enrolment_are_in_the_cost(
     first = str(next((here / "good").glob("*.png")))
     for tiles in (TileSettings(grid=(2, 2), overlap=0), TileSettings(size=(48, 40), overlap=0)):
         settings = Settings({"tta": "references"}, tiles=tiles)
-        accept_cost(here / "new.anoco", None, settings, 5, first=first, yes=True)
+        accept_cost(Bundle.open("new.anoco"), None, settings, 5, first=first, yes=True)
         assert cost(capsys.readouterr().err)["patches"] == 5 * 31 * 64
     wrong = Settings({"tta": "references"}, tiles=TileSettings(grid=(2, 2), overlap=500))
     with pytest.raises(UsageError, match="leaves nothing of tiles"):
-        accept_cost(here / "new.anoco", None, wrong, 5, first=first, yes=True)
+        accept_cost(Bundle.open("new.anoco"), None, wrong, 5, first=first, yes=True)
 
 
 def test_no_cost_no_question(here: Path) -> None:

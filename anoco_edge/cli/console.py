@@ -82,10 +82,10 @@ def warn(text: str) -> None:
     err.print(f"[yellow]warning:[/yellow] {plain(with_flags(text))}", soft_wrap=True)
 
 
-def counted(number: int, what: str) -> str:
+def plural(number: int, what: str) -> str:
     """A number with its noun.
 
-    >>> counted(1, "reference"), counted(4, "reference")
+    >>> plural(1, "reference"), plural(4, "reference")
     ('1 reference', '4 references')
     """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"

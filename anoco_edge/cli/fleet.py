@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anoco_edge.cli.console import counted, err, note, out, progress, warn
+from anoco_edge.cli.console import err, note, out, plural, progress, warn
 from anoco_edge.cli.views.drift import announcer
 from anoco_edge.cli.views.verdicts import (
     SHOWN_ROWS,
@@ -125,7 +125,7 @@ class Fleet:
         return summary
 
     def _work(self, run: FleetRun, journal: Journal) -> None:
-        from anoco_edge.fleet.cluster import open_cluster
+        from anoco_edge.fleet.cluster import needs_gpu, open_cluster
         from anoco_edge.fleet.inspecting import inspect_on, pictures_in
 
         total, done = len(run.paths), len(pictures_in(journal))
@@ -144,7 +144,7 @@ class Fleet:
             note("stopped before the end; the same command goes on")
             raise typer.Exit(130) from None
         for worker, count in sorted(shares.items()):
-            note(f"{worker}: {counted(count, 'picture')}")
+            note(f"{worker}: {plural(count, 'picture')}")
 
 
 class _Rows:
@@ -160,15 +160,6 @@ class _Rows:
         self._announce(row)
         if self._few or (row["verdict"] != "good" and len(self.kept) < KEPT_ROWS):
             self.kept.append(row)
-
-
-def needs_gpu(engine: str) -> bool:
-    """Whether a worker with this engine takes a GPU of the cluster.
-
-    >>> needs_gpu("tensorrt"), needs_gpu("onnxruntime-cuda"), needs_gpu("auto")
-    (True, True, False)
-    """
-    return "tensorrt" in engine or "cuda" in engine
 
 
 def _emit(summary: Summary, results: Path) -> None:

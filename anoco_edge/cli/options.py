@@ -10,7 +10,14 @@ import typer
 from anoco_edge.errors import UsageError
 
 BundleArgument = Annotated[Path, typer.Argument(help="Bundle directory (NAME.anoco).")]
-_SMALLEST = 1e-30  # a score divided by it is a number in 32 bits yet
+OptionalBundleArgument = Annotated[
+    Path | None, typer.Argument(help="Bundle; default: the only one in this directory.")
+]
+PicturesOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Pictures or folders (repeatable); default: the product's references."),
+]
+_SMALLEST = 1e-30  # a score divided by it is still a number in 32 bits
 
 ProductOption = Annotated[
     str | None, typer.Option("--product", "-p", help="Product; default: the only one there is.")
@@ -34,6 +41,7 @@ ArenaOption = Annotated[
     bool, typer.Option("--arena/--no-arena", help="Keep memory between frames (faster, larger).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 
 def example(text: str) -> str:

@@ -4,17 +4,30 @@ Each change is one generation: features, bank and threshold are computed first a
 together, under the product's lock. Whatever goes wrong before the commit changes nothing.
 """
 
+from anoco_edge.teaching.augmentation_cost import AugmentationCost, augmentation_cost
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, TileSettings
+from anoco_edge.teaching.dry_run import (
+    Effect,
+    PastInspection,
+    calibration_effects,
+    past_effects,
+)
 from anoco_edge.teaching.new_pictures import NewPicture, unused_name
 from anoco_edge.teaching.teacher import ProductChange, Teacher
 
 __all__ = [
     "NO_CHANGE",
+    "AugmentationCost",
     "Draft",
+    "Effect",
     "NewPicture",
+    "PastInspection",
     "ProductChange",
     "Settings",
     "Teacher",
     "TileSettings",
+    "augmentation_cost",
+    "calibration_effects",
+    "past_effects",
     "unused_name",
 ]

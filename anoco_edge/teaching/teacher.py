@@ -65,6 +65,15 @@ class ProductChange:
         """The change that a draft makes, or has made."""
         return ProductChange(draft.product, before, added, duplicates, draft.notes, draft)
 
+    def require_draft(self) -> Draft:
+        """Return the draft that makes the change. A change that only went back has none."""
+        if self.draft is None:
+            raise UsageError(
+                f"this change of product {self.product.name!r} has no draft to inspect with",
+                hint="ask the teacher for the change again with commit=False",
+            )
+        return self.draft
+
 
 class Teacher:
     """Changes products; `commit=False` only says what a change would do, and needs no lock."""
@@ -90,7 +99,7 @@ class Teacher:
 
     @staticmethod
     def open(
-        path: str | Path,
+        path: str | Path | Bundle,
         engine: str = "auto",
         scorer: str = "auto",
         *,
@@ -100,8 +109,9 @@ class Teacher:
         on_wait: Progress = lambda _: None,
         thinning: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> Teacher:
-        """Open a bundle for teaching; the engine must pass the self-test."""
-        bundle = Bundle.open(path)
+        """Open a bundle, by its path unless it is open already, and an engine that must pass the
+        bundle's self-test."""
+        bundle = path if isinstance(path, Bundle) else Bundle.open(path)
         opened = open_engine(engine, bundle, settings)
         check_engine(bundle, opened)
         return Teacher(

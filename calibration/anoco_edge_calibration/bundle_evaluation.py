@@ -1,124 +1,130 @@
-"""What `anoco-edge eval` measures: a bundle that is there, or a backbone, exported once."""
+"""The evaluation of a bundle on a data set, on this machine.
+
+`BundleEvaluation` prepares everything that is measured; `evaluate_bundle` also measures it.
+"""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import typer
-
-from anoco_edge.cli import console
-from anoco_edge.cli.options import parse_layers, parse_size
-from anoco_edge.errors import UsageError, missing
-from anoco_edge.machine import cache_folder, versions
-
-if TYPE_CHECKING:
-    from anoco_edge.bundle import Bundle, Product
-    from anoco_edge.engines import Engine
-    from anoco_edge_calibration.feature_cache import CachedEngine
-
-_EXPORTERS = ("torch", "timm", "onnx", "onnxscript")
+from anoco_edge.bundle import Bundle, Product
+from anoco_edge.engines import EngineSettings, choose_engine, open_engine
+from anoco_edge.engines.selftest import check_engine
+from anoco_edge.teaching import NO_CHANGE, Settings
+from anoco_edge_calibration.dataset import DataSet
+from anoco_edge_calibration.evaluation import Evaluation, Plan, evaluate
+from anoco_edge_calibration.feature_cache import CachedEngine, cache_key
+from anoco_edge_calibration.gallery import Gallery, Worst
+from anoco_edge_calibration.measuring import Contest, Step
+from anoco_edge_calibration.tables import Shots
+from anoco_edge_calibration.variants import Variant
 
 
-def open_bundle(
-    context: typer.Context,
-    backbone: str | None,
-    size: str | None,
-    layer: int | None,
-    layers: str | None,
-    weights: str | None,
-    path: Path | None,
-    product: str | None,
-) -> tuple[Bundle, Product | None]:
-    """The bundle to measure, and the product whose settings hold."""
-    from anoco_edge.bundle import Bundle, find_bundle
+@dataclass(frozen=True)
+class EngineRequest:
+    """How the engine of an evaluation is opened, as plain values that a worker can be sent."""
 
-    if backbone is not None:
-        if path is not None or product is not None:
-            raise UsageError(
-                "--backbone exports anew: --bundle and --product do not go with it",
-                hint="pass --backbone, or --bundle",
-            )
-        options = {
-            "size": parse_size(size),
-            "layers": parse_layers(layer, layers),
-            "weights": weights,
-            "precision": context.params["precision"],
-        }
-        return _exported(backbone, options), None
-    for name in ("size", "layer", "layers", "weights", "precision"):
-        source = context.get_parameter_source(name)
-        if source is not None and source.name != "DEFAULT":
-            raise UsageError(f"--{name} is for --backbone", hint="pass that, or leave it out")
-    opened = Bundle.open(path or find_bundle())
-    taught = product is not None or opened.products()
-    return opened, opened.product(product) if taught else None
+    name: str = "auto"
+    device: str = "CPU"
+    threads: int = 0
+    features: str | None = None
+    """The folder in which features are kept. Workers that see the same folder share them."""
+
+    def open(
+        self, bundle: Bundle, warn: Callable[[str], None] = lambda _: None
+    ) -> tuple[CachedEngine, str]:
+        """Open the engine behind its cache, and return it with its name and why it was chosen."""
+        chosen, why = choose_engine(self.name, bundle)
+        settings = EngineSettings(threads=self.threads, device=self.device)
+        engine = open_engine(chosen, bundle, settings)
+        check_engine(bundle, engine)
+        contract = bundle.manifest.input
+        shape = (contract.rows * contract.cols, contract.dim)
+        folder = None if self.features is None else Path(self.features)
+        cached = CachedEngine(engine, folder, cache_key(bundle, engine), shape, warn=warn)
+        return cached, f"{chosen} ({why})"
 
 
-def _exported(backbone: str, options: dict[str, Any]) -> Bundle:
-    """From the cache folder, where it is exported to unless the very same is there."""
-    from anoco_edge.bundle import Bundle
-    from anoco_edge.cli.commands.export import export_bundle
-    from anoco_edge.errors import BundleError
+@dataclass(frozen=True)
+class EvaluationOutcome:
+    """The figures, and for each category the pictures that were judged worst."""
 
-    name = f"{backbone}-{_recipe_digest(backbone, options)[:16]}.anoco"
-    path = cache_folder() / "eval" / name
-    try:
-        bundle = Bundle.open(path)
-        console.note(f"{backbone} was exported before: {path}")
-    except BundleError:
-        bundle = export_bundle(backbone, path, overwrite=True, **options).bundle
-        console.note(f"exported {backbone} to {path}, where later runs find it")
-    return bundle
+    result: Evaluation
+    worst: dict[str, Worst]
 
 
-def _recipe_digest(backbone: str, options: dict[str, Any]) -> str:
-    """Of all that decides the graph: recipe, options, weights, and the versions of the tools."""
-    from anoco_edge.bundle.checksum import sha256_bytes
+@dataclass(frozen=True)
+class BundleEvaluation:
+    """Everything that an evaluation needs: what is measured, by whom, and with which engine."""
 
-    try:
-        from anoco_edge_export import load_recipe
-    except ImportError:
-        raise missing("anoco_edge_export", "export", "to export a backbone") from None
-    decides = {
-        **options,
-        "weights": _weights_digests(backbone, options["weights"]),
-        "recipe": load_recipe(backbone).model_dump(mode="json"),
-        "versions": versions(_EXPORTERS),
-    }
-    return sha256_bytes(json.dumps(decides, sort_keys=True).encode())
+    plan: Plan
+    contest: Contest
+    engine: CachedEngine
+    engine_words: str
+    """The engine's name, and why it was chosen."""
+    request: EngineRequest
+
+    @staticmethod
+    def open(
+        bundle: Bundle,
+        plan: Plan,
+        variants: Sequence[Variant],
+        *,
+        settings: Settings = NO_CHANGE,
+        like: Product | None = None,
+        engine: EngineRequest | None = None,
+        scorer: str = "auto",
+        batch: int = 4,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> BundleEvaluation:
+        """Open the engine; the settings of the product `like` hold unless `settings` differ."""
+        request = engine or EngineRequest()
+        opened, words = request.open(bundle, warn)
+        threads = request.threads
+        contest = Contest(bundle, opened, variants, settings, like, scorer, threads, batch)
+        return BundleEvaluation(plan, contest, opened, words, request)
+
+    def run(self, step: Step = lambda _: None) -> EvaluationOutcome:
+        """Measure everything here; `step` is called with a category for each picture."""
+        categories = len(self.plan.dataset.categories)
+        gallery = Gallery(self.contest.variants, self.plan.shots, categories)
+        result = evaluate(self.plan, self.contest, step, gallery.look)
+        return EvaluationOutcome(result, gallery.worst)
 
 
-def _weights_digests(backbone: str, source: str | None) -> list[str]:
-    """Of the weights file, and of what lies beside it and may choose a variant of the model."""
-    from anoco_edge.bundle.checksum import sha256_file
-    from anoco_edge_export.hub import kept_file
-    from anoco_edge_export.state_file import find_file
+def evaluate_bundle(
+    bundle: Bundle,
+    dataset: DataSet,
+    *,
+    shots: Sequence[Shots] = (4,),
+    seeds: int = 1,
+    variants: Sequence[Variant] = (Variant("anoco"),),
+    settings: Settings = NO_CHANGE,
+    like: Product | None = None,
+    engine: EngineRequest | None = None,
+) -> Evaluation:
+    """Measure how well a bundle finds the defects of a data set.
 
-    if source is not None and source.startswith("random:"):
-        return [source]
-    file = kept_file(backbone) if source is None else find_file(Path(source))
-    if file is None:
-        return []  # the recipe's own, which it names
-    if not file.is_file():
-        raise UsageError(f"there is no weights file {file}", hint="check the path")
-    beside = (file.with_name(name) for name in ("config.json", "open_clip_config.json"))
-    return [sha256_file(path) for path in (file, *beside) if path.is_file()]
+    Each category is taught with so many of its good training pictures (`shots`), drawn by each of
+    the seeds 0 to `seeds` - 1, and all of its test pictures are scored.
 
+    Example::
 
-def open_cached_engine(
-    bundle: Bundle, name: str, device: str, threads: int, folder: Path | None
-) -> tuple[CachedEngine, str]:
-    """The engine behind its cache, and what was chosen and why."""
-    from anoco_edge.engines import EngineSettings, choose_engine, open_engine
-    from anoco_edge.engines.selftest import check_engine
-    from anoco_edge_calibration.feature_cache import CachedEngine, cache_key
+        from pathlib import Path
 
-    chosen, why = choose_engine(name, bundle)
-    engine: Engine = open_engine(chosen, bundle, EngineSettings(threads=threads, device=device))
-    check_engine(bundle, engine)
-    contract = bundle.manifest.input
-    shape = (contract.rows * contract.cols, contract.dim)
-    cached = CachedEngine(engine, folder, cache_key(bundle, engine), shape, warn=console.warn)
-    return cached, f"{chosen} ({why})"
+        from anoco_edge import Bundle
+        from anoco_edge_calibration.bundle_evaluation import evaluate_bundle
+        from anoco_edge_calibration.layouts import open_dataset
+
+        bundle, dataset = Bundle.open("line.anoco"), open_dataset(Path("parts"))
+        for row in evaluate_bundle(bundle, dataset, shots=(1, 2)).rows:
+            print(row.category, row.shots, row.figures["image_auroc"])
+    """
+    plan = Plan(dataset, shots, seeds)
+    plan.check()
+    evaluation = BundleEvaluation.open(
+        bundle, plan, variants, settings=settings, like=like, engine=engine
+    )
+    return evaluation.run().result

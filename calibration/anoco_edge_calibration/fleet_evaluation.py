@@ -1,64 +1,57 @@
-"""`eval --on`: units of an evaluation on many workers; the same figures as on one machine."""
+"""An evaluation on many workers. It gives the same figures as on one machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-import typer
-
-from anoco_edge.cli.console import counted, note, warn
-from anoco_edge.cli.fleet import fleet_progress, needs_gpu
-from anoco_edge.fleet.cluster import check_address, open_cluster
+from anoco_edge.engines import Engine
+from anoco_edge.fleet.cluster import check_address, needs_gpu, open_cluster
 from anoco_edge.fleet.journal import NAME, Journal, fingerprint
 from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
-from anoco_edge_calibration.bundle_evaluation import open_cached_engine
+from anoco_edge_calibration.bundle_evaluation import (
+    BundleEvaluation,
+    EngineRequest,
+    EvaluationOutcome,
+)
+from anoco_edge_calibration.evaluation import merge
+from anoco_edge_calibration.feature_cache import CacheUse
+from anoco_edge_calibration.gallery import Gallery, Worst
+from anoco_edge_calibration.measuring import Contest, Measured, Unit, measure
+from anoco_edge_calibration.parcels import (
+    pack_measured,
+    pack_worst,
+    unpack_measured,
+    unpack_worst,
+)
 
-if TYPE_CHECKING:
-    from anoco_edge.engines import Engine
-    from anoco_edge_calibration.evaluation import Evaluation, Plan
-    from anoco_edge_calibration.feature_cache import CachedEngine, CacheUse
-    from anoco_edge_calibration.gallery import Worst
-    from anoco_edge_calibration.measuring import Contest, Measured, Unit
+FleetProgress = Callable[[str, int, int], AbstractContextManager[Callable[[str], None]]]
+"""Called with a title, the number of steps and how many are done; gives what counts one more."""
 
 
-@dataclass(frozen=True)
-class EngineChoice:
-    """How a worker opens its own engine."""
-
-    name: str
-    device: str
-    threads: int
-    features: str | None
-    """The folder they are kept in; workers that see the same one share them."""
-
-    def open(self, contest: Contest) -> CachedEngine:
-        """With its cache."""
-        folder = None if self.features is None else Path(self.features)
-        return open_cached_engine(contest.bundle, self.name, self.device, self.threads, folder)[0]
+@contextmanager
+def no_progress(_title: str, _total: int, _done: int) -> Iterator[Callable[[str], None]]:
+    """Show nothing."""
+    yield lambda _worker: None
 
 
 class Measurer:
-    """What a worker does: measures the unit of each task."""
+    """The work of one worker: it measures the unit of each task."""
 
     def __init__(
-        self, contest: Contest, engine: EngineChoice, shots: list[Any], categories: int
+        self, contest: Contest, engine: EngineRequest, shots: list[Any], categories: int
     ) -> None:
-        self._engine = engine.open(contest)
+        self._engine, _ = engine.open(contest.bundle)
         self._contest = replace(contest, engine=self._engine)
         self._shots = shots
         self._categories = categories
         self.steps = 0
-        """Of the task at hand; the driver asks for it meanwhile."""
+        """Steps of the current task that are done. The driver asks for them meanwhile."""
 
     def __call__(self, unit: Unit) -> dict[str, Any]:
-        from anoco_edge_calibration.feature_cache import CacheUse
-        from anoco_edge_calibration.gallery import Gallery
-        from anoco_edge_calibration.measuring import measure
-        from anoco_edge_calibration.parcels import pack_measured, pack_worst
-
         self.steps = 0
         self._engine.use = CacheUse()
         gallery = Gallery(self._contest.variants, self._shots, self._categories)
@@ -74,25 +67,54 @@ class Measurer:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """An evaluation, and where its units are measured."""
+class FleetEvaluation:
+    """An evaluation, the workers that measure its units, and the folder of its journal.
+
+    The journal keeps the units that are done, so that a run that was stopped goes on when it is
+    started again.
+
+    Example::
+
+        from pathlib import Path
+
+        from anoco_edge import Bundle
+        from anoco_edge_calibration.bundle_evaluation import BundleEvaluation, EngineRequest
+        from anoco_edge_calibration.evaluation import Plan
+        from anoco_edge_calibration.fleet_evaluation import FleetEvaluation
+        from anoco_edge_calibration.layouts import open_dataset
+        from anoco_edge_calibration.variants import Variant
+
+        plan = Plan(open_dataset(Path("parts")), shots=(1,), seeds=2)
+        bundle, engine = Bundle.open("line.anoco"), EngineRequest(threads=1)
+        evaluation = BundleEvaluation.open(bundle, plan, [Variant("anoco")], engine=engine)
+        fleet = FleetEvaluation("ray", 2, evaluation, Path("eval-out"))
+        print(len(fleet.run().result.rows), "rows")
+        fleet.finish()
+    """
 
     on: str
+    """`ray` for processes on this machine, or the address of a cluster: `ray://HOST:PORT`."""
     workers: int
-    plan: Plan
-    contest: Contest
-    engine: EngineChoice
+    evaluation: BundleEvaluation
     out: Path
 
-    def run(self, use: CacheUse) -> tuple[Evaluation, dict[str, Worst]]:
-        """Measure what the journal lacks, and put all together; `use` counts features."""
-        from anoco_edge_calibration.evaluation import merge
-        from anoco_edge_calibration.parcels import unpack_measured, unpack_worst
+    def run(
+        self,
+        *,
+        progress: FleetProgress = no_progress,
+        note: Callable[[str], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> EvaluationOutcome:
+        """Measure the units that the journal lacks, and merge all of them into one evaluation.
 
+        `note` and `warn` are called with what a person should know meanwhile. The windows that
+        workers computed are added to the use of this process's engine.
+        """
         check_address(self.on)
         units = self._units()
+        use = self.evaluation.engine.use
         with Journal(self.out, self._identity()) as journal:
-            self._measure(units, journal)
+            self._measure(units, journal, progress, note, warn)
             parts: list[Measured] = []
             worst: dict[str, Worst] = {}
             for number, unit in enumerate(units):
@@ -103,25 +125,30 @@ class Spread:
                             worst[name] = unpack_worst(one)
                     for kind, count in packed["windows"].items():
                         setattr(use, kind, getattr(use, kind) + count)
-            return merge(self.plan, parts), worst
+            return EvaluationOutcome(merge(self.evaluation.plan, parts), worst)
 
     def finish(self) -> None:
-        """The results are written: what was kept to go on with may go."""
+        """Remove the journal, once the results are written elsewhere."""
         (self.out / NAME).unlink(missing_ok=True)
 
     def _units(self) -> list[Unit]:
-        """As small as features that are kept allow; neighbours are of different categories, so
-        that workers do not compute the same features side by side."""
-        if self.engine.features is None:
-            return self.plan.units()
-        draws = self.plan.draws()
-        return sorted(self.plan.single_draws(), key=lambda unit: draws.index(unit.draws[0]))
+        """Return the units of the plan, as small as the cache of features allows.
+
+        Units that follow each other are of different categories, so that workers do not compute
+        the same features at the same time.
+        """
+        plan = self.evaluation.plan
+        if self.evaluation.request.features is None:
+            return plan.units()
+        draws = plan.draws()
+        return sorted(plan.single_draws(), key=lambda unit: draws.index(unit.draws[0]))
 
     def _identity(self) -> dict[str, Any]:
-        contest, data = self.contest, self.plan.dataset
+        contest, plan = self.evaluation.contest, self.evaluation.plan
+        engine = self.evaluation.request
         paths = [
             path
-            for category in data.categories
+            for category in plan.dataset.categories
             for path in (
                 *category.train,
                 *(p.path for p in category.test),
@@ -132,53 +159,63 @@ class Spread:
             "bundle": contest.bundle.manifest.checksum,
             "product": contest.like.checksum if contest.like else None,
             "pictures": f"{len(paths)}, {fingerprint([str(path) for path in paths])}",
-            "shots": list(self.plan.shots),
-            "seeds": self.plan.seeds,
+            "shots": list(plan.shots),
+            "seeds": plan.seeds,
             "scorers": [variant.name for variant in contest.variants],
             "settings": repr(contest.settings),
             "scorer": contest.scorer,
             "batch": contest.batch,
-            "engine": [self.engine.name, self.engine.device],
-            "cache": self.engine.features is not None,
+            "engine": [engine.name, engine.device],
+            "cache": engine.features is not None,
         }
 
-    def _measure(self, units: list[Unit], journal: Journal) -> None:
+    def _measure(
+        self,
+        units: list[Unit],
+        journal: Journal,
+        progress: FleetProgress,
+        note: Callable[[str], None],
+        warn: Callable[[str], None],
+    ) -> None:
         left = [number for number in range(len(units)) if number not in journal]
         if len(left) < len(units):
             done = len(units) - len(left)
-            note(f"an unfinished run goes on: {done} of {counted(len(units), 'unit')} are done")
+            total = f"{len(units)} unit{'s' if len(units) > 1 else ''}"
+            note(f"an unfinished run goes on: {done} of {total} are done")
         if not left:
             return
-        bare = replace(self.contest, engine=cast("Engine", None))  # a worker opens its own
-        given = {"contest": bare, "engine": self.engine, "shots": list(self.plan.shots)}
-        given["categories"] = len(self.plan.dataset.categories)
-        job = Job(__name__, Measurer.__name__, given)
-        threads, gpu = self.engine.threads, needs_gpu(self.engine.name)
         sizes = [self._steps(unit) for unit in units]
         before = sum(sizes) - sum(sizes[number] for number in left)
-        try:
-            with (
-                open_cluster(self.on, workers=self.workers, threads=threads, gpu=gpu) as cluster,
-                fleet_progress("measuring", sum(sizes), before) as step,
-            ):
-                progress = _Progress(step)
-                pool = Pool(cluster, job, warn, progress.heard)
-                for done_ in pool.run(Task(number, units[number]) for number in left):
-                    journal.add(done_.task.number, [self._result(done_)])
-                    progress.finished(done_.worker, sizes[done_.task.number])
-        except KeyboardInterrupt:
-            note("stopped before the end; the same command goes on")
-            raise typer.Exit(130) from None
+        engine = self.evaluation.request
+        threads, gpu = engine.threads, needs_gpu(engine.name)
+        with (
+            open_cluster(self.on, workers=self.workers, threads=threads, gpu=gpu) as cluster,
+            progress("measuring", sum(sizes), before) as step,
+        ):
+            steps = _WorkerSteps(step)
+            pool = Pool(cluster, self._job(), warn, steps.heard)
+            for done_ in pool.run(Task(number, units[number]) for number in left):
+                journal.add(done_.task.number, [self._result(done_)])
+                steps.finished(done_.worker, sizes[done_.task.number])
+
+    def _job(self) -> Job:
+        """Return what a worker is told at its start. It opens an engine of its own."""
+        contest, plan = self.evaluation.contest, self.evaluation.plan
+        given = {
+            "contest": replace(contest, engine=cast("Engine", None)),
+            "engine": self.evaluation.request,
+            "shots": list(plan.shots),
+            "categories": len(plan.dataset.categories),
+        }
+        return Job(__name__, Measurer.__name__, given)
 
     def _steps(self, unit: Unit) -> int:
-        return 2 * len(unit.category.test) * len(unit.draws) * len(self.contest.variants)
+        return 2 * len(unit.category.test) * len(unit.draws) * len(self.evaluation.contest.variants)
 
     @staticmethod
     def _result(done: Done) -> dict[str, Any]:
-        """A unit that ends every worker is a problem of the evaluation, not its end."""
-        from anoco_edge_calibration.measuring import Measured
-        from anoco_edge_calibration.parcels import pack_measured
-
+        """Return what a worker found. A unit that ends every worker is a problem of the
+        evaluation, which goes on without it."""
         if done.result is not None:
             found: dict[str, Any] = done.result
             return found
@@ -188,20 +225,20 @@ class Spread:
         return {"measured": pack_measured(lost), "worst": {}, "windows": {}}
 
 
-class _Progress:
-    """Adds up what workers say of tasks that they are at."""
+class _WorkerSteps:
+    """Adds up the steps that workers report of their current tasks."""
 
     def __init__(self, step: Callable[[str], None]) -> None:
         self._step = step
         self._at: dict[str, int] = {}
 
     def heard(self, worker: str, steps: int) -> None:
-        """So far, of the task at hand."""
+        """Count what is new of the steps that a worker has done of its current task."""
         for _ in range(steps - self._at.get(worker, 0)):
             self._step(worker)
         self._at[worker] = max(steps, self._at.get(worker, 0))
 
     def finished(self, worker: str, steps: int) -> None:
-        """The whole task; a worker may have died over it before, and what it did counts once."""
+        """Count the rest of a task. Steps of a worker that died over it before count once."""
         self.heard(worker, steps)
         self._at[worker] = 0

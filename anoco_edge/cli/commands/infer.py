@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from anoco_edge.cli.console import counted, emit_json, note, progress, warn
+from anoco_edge.cli.console import emit_json, note, plural, progress, warn
 from anoco_edge.cli.fleet import Fleet, OnOption, WorkersOption
 from anoco_edge.cli.options import (
     ArenaOption,
@@ -20,7 +20,6 @@ from anoco_edge.cli.options import (
     RuntimeOption,
     ScorerOption,
     ThreadsOption,
-    example,
 )
 from anoco_edge.cli.views.verdicts import (
     json_line,
@@ -43,11 +42,6 @@ if TYPE_CHECKING:
 
 LIVE_KEEP = 1000
 EXIT_ANOMALOUS, EXIT_NO_VERDICT = 10, 11
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=example("anoco-edge infer line.anoco parts/ --out out"))(infer)
 
 
 def infer(
@@ -227,7 +221,7 @@ def _teach(
         warn(f"refused a frame that is there already: {name}")
     for text in change.notes:
         warn(text)
-    note(f"taught {counted(len(change.added), 'reference')}: {', '.join(change.added)}")
+    note(f"taught {plural(len(change.added), 'reference')}: {', '.join(change.added)}")
 
 
 def _run(

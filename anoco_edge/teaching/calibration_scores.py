@@ -1,0 +1,54 @@
+"""The scores that a calibrated threshold rests on, read from a product."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from anoco_edge.bundle import Product
+from anoco_edge.conformal import Conformal
+from anoco_edge.errors import UsageError
+
+
+class PictureScore(NamedTuple):
+    """The score of a picture, and the part that the picture shows."""
+
+    picture: str
+    part: str
+    score: float
+
+
+def calibration_scores(product: Product) -> list[PictureScore]:
+    """Return the score of every picture that the threshold of a product rests on.
+
+    Example::
+
+        from anoco_edge import Bundle
+        from anoco_edge.teaching import calibration_scores
+
+        for picture, part, score in calibration_scores(Bundle.open("line.anoco").product()):
+            print(picture, part, score)
+    """
+    calibration, scores = product.calibration, product.threshold.evidence.get("scores", ())
+    if calibration is None or calibration.source == "references":
+        names = [r.name for r in product.references]
+        return [PictureScore(name, name, s) for name, s in zip(names, scores, strict=True)]
+    return [
+        PictureScore(p.name, p.group, p.score) for p in calibration.pictures if p.score is not None
+    ]
+
+
+def conformal_of(product: Product) -> Conformal:
+    """Return the calibrated threshold of a product with its guarantee."""
+    evidence, value = product.threshold.evidence, product.threshold.value
+    if value is None:
+        raise UsageError(
+            f"product {product.name!r} has no threshold", hint="calibrate it with good parts"
+        )
+    return Conformal(
+        threshold=value,
+        false_reject=evidence["false_reject"],
+        asked=evidence["asked"],
+        parts=evidence["parts"],
+        order=evidence["order"],
+        interval=(evidence["interval"][0], evidence["interval"][1]),
+    )
