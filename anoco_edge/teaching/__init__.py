@@ -4,7 +4,8 @@ Each change is one generation: features, bank and threshold are computed first a
 together, under the product's lock. Whatever goes wrong before the commit changes nothing.
 """
 
-from anoco_edge.teaching.augmentation_cost import AugmentationCost, augmentation_cost
+from anoco_edge.teaching.augmentation_cost import AugmentationCost, measure_augmentation_cost
+from anoco_edge.teaching.calibration_scores import PartScore, read_calibration_scores
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, TileSettings
 from anoco_edge.teaching.dry_run import (
     Effect,
@@ -21,13 +22,15 @@ __all__ = [
     "Draft",
     "Effect",
     "NewPicture",
+    "PartScore",
     "PastInspection",
     "ProductChange",
     "Settings",
     "Teacher",
     "TileSettings",
-    "augmentation_cost",
     "calibration_effects",
+    "measure_augmentation_cost",
     "past_effects",
+    "read_calibration_scores",
     "unused_name",
 ]

@@ -58,7 +58,7 @@ class AugmentationCost:
         )
 
 
-def augmentation_cost(
+def measure_augmentation_cost(
     window: InputContract,
     engine: Engine,
     settings: Settings,
@@ -78,10 +78,10 @@ def augmentation_cost(
 
         from anoco_edge import Bundle
         from anoco_edge.engines import open_engine
-        from anoco_edge.teaching import Settings, augmentation_cost
+        from anoco_edge.teaching import Settings, measure_augmentation_cost
 
         bundle = Bundle.open("line.anoco")
-        cost = augmentation_cost(
+        cost = measure_augmentation_cost(
             bundle.manifest.input,
             open_engine("auto", bundle),
             Settings({"tta": "paper"}),

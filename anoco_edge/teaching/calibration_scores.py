@@ -9,7 +9,7 @@ from anoco_edge.conformal import Conformal
 from anoco_edge.errors import UsageError
 
 
-class PictureScore(NamedTuple):
+class PartScore(NamedTuple):
     """The score of a picture, and the part that the picture shows."""
 
     picture: str
@@ -17,23 +17,23 @@ class PictureScore(NamedTuple):
     score: float
 
 
-def calibration_scores(product: Product) -> list[PictureScore]:
+def read_calibration_scores(product: Product) -> list[PartScore]:
     """Return the score of every picture that the threshold of a product rests on.
 
     Example::
 
         from anoco_edge import Bundle
-        from anoco_edge.teaching import calibration_scores
+        from anoco_edge.teaching import read_calibration_scores
 
-        for picture, part, score in calibration_scores(Bundle.open("line.anoco").product()):
+        for picture, part, score in read_calibration_scores(Bundle.open("line.anoco").product()):
             print(picture, part, score)
     """
     calibration, scores = product.calibration, product.threshold.evidence.get("scores", ())
     if calibration is None or calibration.source == "references":
         names = [r.name for r in product.references]
-        return [PictureScore(name, name, s) for name, s in zip(names, scores, strict=True)]
+        return [PartScore(name, name, s) for name, s in zip(names, scores, strict=True)]
     return [
-        PictureScore(p.name, p.group, p.score) for p in calibration.pictures if p.score is not None
+        PartScore(p.name, p.group, p.score) for p in calibration.pictures if p.score is not None
     ]
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from anoco_edge.bundle import Bundle
 from anoco_edge.errors import PictureError, ScoringError
 from anoco_edge.pipeline.patch_mask import PatchMask
-from anoco_edge.teaching.calibration_scores import PictureScore
+from anoco_edge.teaching.calibration_scores import PartScore
 from anoco_edge.teaching.new_pictures import NewPicture
 from anoco_edge.teaching.teacher import ProductChange, Teacher
 from anoco_edge.text.plain_text import utf8_text
@@ -56,7 +56,7 @@ def score_defects(
     *,
     warn: Callable[[str], None] = lambda _: None,
     step: Step = lambda _: None,
-) -> list[PictureScore]:
+) -> list[PartScore]:
     """Score defective parts as the changed product would.
 
     A picture that cannot be scored is left out, because the threshold is set by now; `warn` is
@@ -84,6 +84,6 @@ def score_defects(
         except ScoringError as error:
             warn(f"{picture.name} is left out: {error.what}")
         else:
-            found.append(PictureScore(picture.name, picture.name, score))
+            found.append(PartScore(picture.name, picture.name, score))
         step(picture.name)
     return found

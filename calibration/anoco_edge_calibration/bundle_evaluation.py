@@ -120,7 +120,7 @@ def evaluate_bundle(
 
         bundle, dataset = Bundle.open("line.anoco"), open_dataset(Path("parts"))
         for row in evaluate_bundle(bundle, dataset, shots=(1, 2)).rows:
-            print(row.category, row.shots, row.figures["image_auroc"])
+            print(row.category, row.shots, row.seed, row.figures["image_auroc"])
     """
     plan = Plan(dataset, shots, seeds)
     plan.check()

@@ -42,9 +42,10 @@ def texts() -> Iterator[tuple[str, str]]:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         }
         for node in ast.walk(tree):
-            text = node.value if isinstance(node, ast.Constant) else None
-            if isinstance(text, str) and id(node) not in prose:
-                yield f"{path.relative_to(ROOT)}:{node.lineno}", text
+            if not isinstance(node, ast.Constant) or id(node) in prose:
+                continue
+            if isinstance(node.value, str):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
 
 
 def test_no_text_of_the_library_names_an_option() -> None:

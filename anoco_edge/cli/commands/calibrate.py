@@ -37,7 +37,7 @@ from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.conformal import parts_needed
 from anoco_edge.engines import EngineSettings
 from anoco_edge.teaching import NewPicture, ProductChange, Teacher
-from anoco_edge.teaching.calibration_scores import calibration_scores
+from anoco_edge.teaching.calibration_scores import read_calibration_scores
 from anoco_edge.teaching.defects import read_defects, score_defects
 
 
@@ -122,7 +122,7 @@ def _read(paths: Sequence[str], step: Steps) -> list[NewPicture]:
 
 
 def _warnings(change: ProductChange, baseline: float | None) -> list[str]:
-    scores = [p.score for p in calibration_scores(change.product)]
+    scores = [p.score for p in read_calibration_scores(change.product)]
     if baseline is not None and not any(scores):
         return ["no good part exceeds the baseline: lower --baseline", *change.notes]
     return list(change.notes)

@@ -10,7 +10,7 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import note
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.errors import UsageError
-from anoco_edge.teaching import NewPicture, Settings, TileSettings, augmentation_cost
+from anoco_edge.teaching import NewPicture, Settings, TileSettings, measure_augmentation_cost
 from anoco_edge.teaching.augmentation_cost import augmentation_level
 
 
@@ -37,7 +37,7 @@ def accept_cost(
     if augmentation_level(settings, old) == "none" or not (asked or new):
         return
     picture = NewPicture.from_file(first) if first is not None else None
-    cost = augmentation_cost(
+    cost = measure_augmentation_cost(
         bundle.manifest.input,
         open_engine(engine, bundle, EngineSettings(device=device)),
         settings,

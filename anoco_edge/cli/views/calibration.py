@@ -15,9 +15,9 @@ from anoco_edge.errors import StorageError
 from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.teaching import ProductChange
 from anoco_edge.teaching.calibration_scores import (
-    PictureScore,
-    calibration_scores,
+    PartScore,
     conformal_of,
+    read_calibration_scores,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class CalibrationResult:
     """A calibration that was made, or with `dry_run` would be, and defects scored after it."""
 
     change: ProductChange
-    defects: Sequence[PictureScore]
+    defects: Sequence[PartScore]
     warnings: Sequence[str]
     dry_run: bool
 
@@ -46,7 +46,7 @@ class CalibrationResult:
             return None
         from anoco_edge_calibration.tradeoff import tradeoff
 
-        good = calibration_scores(self.product)
+        good = read_calibration_scores(self.product)
         parts = group_maxima([p.score for p in good], [p.part for p in good])
         threshold = conformal_of(self.product).threshold
         return tradeoff(parts, [p.score for p in self.defects], threshold)
@@ -61,7 +61,7 @@ def calibration_report(result: CalibrationResult) -> dict[str, Any]:
         "dry_run": result.dry_run,
         "threshold": product.threshold.model_dump(),
         "threshold_before": before.threshold.model_dump() if before else None,
-        "scores": [p._asdict() for p in calibration_scores(product)],
+        "scores": [p._asdict() for p in read_calibration_scores(product)],
         "defects": [{"picture": p.picture, "score": p.score} for p in result.defects],
         "tradeoff": asdict(curve) if curve else None,
         "notes": [with_flags(text) for text in result.warnings],
@@ -90,7 +90,7 @@ def show_calibration(result: CalibrationResult, bundle: Path) -> None:
 
 def _show_scores(result: CalibrationResult) -> None:
     product, curve = result.product, result.tradeoff()
-    highest = sorted(calibration_scores(product), key=lambda p: -p.score)[:SHOWN]
+    highest = sorted(read_calibration_scores(product), key=lambda p: -p.score)[:SHOWN]
     in_words = ", ".join(f"{p.picture} {p.score:.4g}" for p in highest)
     out.print(
         plain(f"highest scores: {in_words}; look at them: are these parts good?"), soft_wrap=True
@@ -126,7 +126,7 @@ def write_report(result: CalibrationResult, folder: Path, name: str) -> None:
     from anoco_edge_calibration.calibration_report import score_histogram, write_calibration_report
 
     product = result.product
-    good, found = calibration_scores(product), conformal_of(product)
+    good, found = read_calibration_scores(product), conformal_of(product)
     evidence = product.threshold.evidence
     chart = score_histogram(found, good, result.defects, exact=evidence["exact"])
     try:
