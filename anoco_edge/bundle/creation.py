@@ -100,7 +100,9 @@ def _named_as(building: Path, path: Path) -> Iterator[None]:
 
 def _check_replaceable(path: Path) -> None:
     if path.is_dir() and not (path / "manifest.json").exists() and any(path.iterdir()):
-        raise StorageError(f"{path} is not a bundle, so it is not overwritten")
+        raise StorageError(
+            f"{path} is not a bundle, so it is not overwritten", hint="choose another place"
+        )
 
 
 def _record(name: str, data: bytes | Path) -> FileRecord:

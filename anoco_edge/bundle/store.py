@@ -58,7 +58,10 @@ class Bundle:
             )
         with _reading(root), Directory.open(root) as top:
             if not top.exists("manifest.json"):
-                raise BundleError(f"{root} has no manifest.json, so it is not a bundle")
+                raise BundleError(
+                    f"{root} has no manifest.json, so it is not a bundle",
+                    hint="name a bundle, or copy this one again if it was one",
+                )
         bundle = cls(root, read_sealed(root / "manifest.json", Manifest, root))
         for record in bundle.manifest.files:
             bundle.locate(record)

@@ -63,7 +63,9 @@ def ask_calibration(
         raise UsageError("a baseline needs pictures", hint="give other good parts")
     source = "pictures" if pictures else "references"
     if groups is not None and len(groups) != len(pictures):
-        raise UsageError(f"{len(groups)} groups for {len(pictures)} pictures")
+        raise UsageError(
+            f"{len(groups)} groups for {len(pictures)} pictures", hint="give one for each picture"
+        )
     fresh, copies = new_ones(pictures, ())  # each with a name of its own
     known = {r.pixels: r.name for r in product.references}
     references = [f"{p.name} (same as {known[p.pixels]})" for p in pictures if p.pixels in known]

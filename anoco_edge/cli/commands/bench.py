@@ -20,8 +20,8 @@ from anoco_edge.cli.options import (
     ThreadsOption,
 )
 from anoco_edge.cli.requests.bench import (
+    BaselinesOption,
     FeaturesOption,
-    RivalsOption,
     ScorersOption,
     ScoringOption,
     ScoringRequest,
@@ -60,7 +60,7 @@ def bench(
     ] = None,
     scoring: ScoringOption = None,
     scorers: ScorersOption = None,
-    rivals: RivalsOption = None,
+    rivals: BaselinesOption = None,
     features: FeaturesOption = None,
     repeat: Annotated[int, typer.Option(min=1, help="With --scoring: rounds.")] = 7,
     form: Annotated[
@@ -138,7 +138,7 @@ def _measure_scoring(request: ScoringRequest, repeat: int, threads: int) -> Scor
         result = bench_scoring(
             request.sizes,
             scorers=request.scorers,
-            rivals=request.rivals,
+            rivals=request.baselines,
             features=request.features,
             repeat=repeat,
             threads=threads,

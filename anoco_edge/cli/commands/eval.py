@@ -19,12 +19,6 @@ from anoco_edge.cli.options import (
     ThreadsOption,
 )
 from anoco_edge.cli.requests import evaluation as ask
-from anoco_edge.cli.requests.evaluation import (
-    feature_folder,
-    open_measured_bundle,
-    read_shots,
-    read_variants,
-)
 from anoco_edge.cli.settings import (
     FloorOption,
     LambdaOption,
@@ -32,11 +26,9 @@ from anoco_edge.cli.settings import (
     MetricOption,
     PoolingOption,
     TtaOption,
-    read_settings,
 )
-from anoco_edge.cli.views import eval_results
+from anoco_edge.cli.views.eval_results import fail_on_problems, report_evaluation
 from anoco_edge.cli.views.paper import show_paper
-from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 
 if TYPE_CHECKING:
@@ -89,10 +81,7 @@ def eval_(
     be measured are named and left out, and the command then ends with exit code 1.
     """
     try:
-        from anoco_edge_calibration.bundle_evaluation import BundleEvaluation, EngineRequest
-        from anoco_edge_calibration.evaluation import Plan
         from anoco_edge_calibration.fleet_evaluation import FleetEvaluation
-        from anoco_edge_calibration.layouts import open_dataset
         from anoco_edge_calibration.paper import beside
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"
@@ -104,42 +93,22 @@ def eval_(
     if dataset is None:
         raise UsageError("which data set?", hint="name its folder, or pass --paper-only")
     started = time.perf_counter()
-    variants, settings = read_variants(context.params), read_settings(context.params)
-    numbers, folder = read_shots(shots), feature_folder(cache, no_cache)
-    data = open_dataset(dataset, [c.strip() for c in (categories or "").split(",") if c], layout)
-    plan = Plan(data, numbers, seeds)
-    plan.check()
-    opened, like = open_measured_bundle(context)
-    warn_if_random(opened)
-    if folder is not None and on is not None:
-        folder = folder.absolute()  # workers have another current directory
-    kept = None if folder is None else str(folder)
-    request = EngineRequest(engine, device, threads or (0 if on is None else 1), kept)
-    evaluation = BundleEvaluation.open(
-        opened,
-        plan,
-        variants,
-        settings=settings,
-        like=like,
-        engine=request,
-        scorer=scorer,
-        batch=batch,
-        warn=warn,
-    )
+    evaluation = ask.open_evaluation(context, dataset)
+    plan = evaluation.plan
     fleet = None if on is None else FleetEvaluation(on, workers, evaluation, out_)
     if fleet is None:
-        with progress("measuring", plan.steps(len(variants))) as step:
+        with progress("measuring", plan.steps(len(evaluation.contest.variants))) as step:
             outcome = evaluation.run(step)
     else:
         outcome = _run_on_fleet(fleet)
     if paper:
-        published = beside(data, numbers)
+        published = beside(plan.dataset, plan.shots)
         outcome.result.rows += published.rows
         outcome.result.remarks += published.remarks
-    eval_results.report_evaluation(evaluation, outcome, dataset, folder, out_, started, json_=json_)
+    report_evaluation(evaluation, outcome, dataset, out_, started, json_=json_)
     if fleet is not None:
         fleet.finish()
-    eval_results.fail_on_problems(outcome.result)
+    fail_on_problems(outcome.result)
 
 
 def _run_on_fleet(fleet: FleetEvaluation) -> EvaluationOutcome:

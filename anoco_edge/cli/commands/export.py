@@ -79,15 +79,17 @@ def export(
         return
     check_paths(single_file, triton, overwrite)
     request = read_export(context.params)
-    after = _AfterExport(request)
-    exported = export_bundle(request.backbone, request.path, prepare=after.run, **request.options)
+    preparation = _BundlePreparation(request)
+    exported = export_bundle(
+        request.backbone, request.path, prepare=preparation.run, **request.options
+    )
     if not json_:
-        after.show(exported)
+        preparation.show(exported)
     files = None
     if single_file or triton:
         files = write_package(exported.bundle, product, single_file, triton)
     if json_:
-        emit_json({**after.report(exported), **(package_report(files) if files else {})})
+        emit_json({**preparation.report(exported), **(package_report(files) if files else {})})
         return
     if files is not None:
         show_package(files)
@@ -96,7 +98,7 @@ def export(
 
 
 @dataclass
-class _AfterExport:
+class _BundlePreparation:
     """Builds a plan in the new bundle and teaches it, before the bundle takes its place.
 
     What fails leaves nothing written.

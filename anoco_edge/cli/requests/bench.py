@@ -24,7 +24,7 @@ ScoringOption = Annotated[
 ScorersOption = Annotated[
     str | None, typer.Option(help="With --scoring: which (commas); default: the best here.")
 ]
-RivalsOption = Annotated[
+BaselinesOption = Annotated[
     str | None,
     typer.Option(help="With --scoring: numpy-sgemm, torch-sort, faiss, onnx (commas)."),
 ]
@@ -39,11 +39,11 @@ FeaturesOption = Annotated[
 
 @dataclass(frozen=True)
 class ScoringRequest:
-    """Which scorers to measure beside which rivals, at which sizes and on which features."""
+    """Which scorers to measure beside which baselines, at which sizes and on which features."""
 
     sizes: list[Size]
     scorers: list[str]
-    rivals: list[str]
+    baselines: list[str]
     features: dict[str, Source]
 
 

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from anoco_edge.bundle import Bundle, Product, find_bundle
-from anoco_edge.cli.console import note
+from anoco_edge.cli.console import note, warn
 from anoco_edge.cli.options import parse_layers, parse_size
+from anoco_edge.cli.settings import read_settings
 from anoco_edge.cli.views import export_progress
+from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import UsageError, missing
 from anoco_edge.machine import cache_folder
 
 if TYPE_CHECKING:
+    from anoco_edge_calibration.bundle_evaluation import BundleEvaluation
     from anoco_edge_calibration.tables import Shots
     from anoco_edge_calibration.variants import Variant
 
@@ -82,11 +85,48 @@ PaperOnlyOption = Annotated[
 ]
 
 
-def feature_folder(cache: Path | None, no_cache: bool) -> Path | None:
+def open_evaluation(context: typer.Context, dataset: Path) -> BundleEvaluation:
+    """Read and check the options, then open the data set, the bundle and the engine.
+
+    Whatever is wrong with the options shows before a backbone is exported or an engine opened.
+    """
+    from anoco_edge_calibration.bundle_evaluation import BundleEvaluation, EngineRequest
+    from anoco_edge_calibration.evaluation import Plan
+    from anoco_edge_calibration.layouts import open_dataset
+
+    options = context.params
+    variants, settings = read_variants(options), read_settings(options)
+    shots, features = read_shots(options["shots"]), _feature_folder(options)
+    names = [name.strip() for name in (options["categories"] or "").split(",") if name]
+    plan = Plan(open_dataset(dataset, names, options["layout"]), shots, options["seeds"])
+    plan.check()
+    bundle, like = _open_bundle(context)
+    warn_if_random(bundle)
+    threads = options["threads"] or (0 if options["on"] is None else 1)
+    return BundleEvaluation.open(
+        bundle,
+        plan,
+        variants,
+        settings=settings,
+        like=like,
+        engine=EngineRequest(options["engine"], options["device"], threads, features),
+        scorer=options["scorer"],
+        batch=options["batch"],
+        warn=warn,
+    )
+
+
+def _feature_folder(options: Mapping[str, Any]) -> str | None:
     """Return the folder that features are kept in, or None where they are not."""
+    cache, no_cache = options["cache"], options["no_cache"]
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="pass one of them")
-    return None if no_cache else cache or cache_folder() / "features"
+    if no_cache:
+        return None
+    folder = Path(cache or cache_folder() / "features")
+    if options["on"] is not None:
+        folder = folder.absolute()  # workers have another current directory
+    return str(folder)
 
 
 def read_shots(text: str) -> list[Shots]:
@@ -120,7 +160,7 @@ def read_variants(options: Mapping[str, Any]) -> list[Variant]:
     return variants
 
 
-def open_measured_bundle(context: typer.Context) -> tuple[Bundle, Product | None]:
+def _open_bundle(context: typer.Context) -> tuple[Bundle, Product | None]:
     """Return the bundle to measure, exported first with --backbone, and the product whose settings
     hold."""
     options = context.params

@@ -15,7 +15,6 @@ from anoco_edge.machine import cores, machine, versions
 if TYPE_CHECKING:
     from anoco_edge_calibration.bundle_evaluation import BundleEvaluation, EvaluationOutcome
     from anoco_edge_calibration.evaluation import Evaluation
-    from anoco_edge_calibration.feature_cache import CachedEngine
     from anoco_edge_calibration.measuring import Contest
 
 _PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu", "openvino")
@@ -26,7 +25,6 @@ def report_evaluation(
     evaluation: BundleEvaluation,
     outcome: EvaluationOutcome,
     dataset: Path,
-    features: Path | None,
     folder: Path,
     started: float,
     *,
@@ -44,7 +42,7 @@ def report_evaluation(
         "windows": vars(evaluation.engine.use),
         "seconds": round(time.perf_counter() - started, 1),
     }
-    _show_remarks(result, evaluation.engine, features)
+    _show_remarks(evaluation, result)
     if json_:
         emit_json([row.to_dict() for row in result.rows])
     else:
@@ -124,7 +122,7 @@ def _write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
         write_atomic(folder / "results.md", "\n".join(lines).encode("utf-8", "backslashreplace"))
 
 
-def _show_remarks(result: Evaluation, engine: CachedEngine, folder: Path | None) -> None:
+def _show_remarks(evaluation: BundleEvaluation, result: Evaluation) -> None:
     """Say what is missing from the figures, and what the cache of features did."""
     from anoco_edge_calibration.feature_cache import size_mb
 
@@ -134,12 +132,12 @@ def _show_remarks(result: Evaluation, engine: CachedEngine, folder: Path | None)
         warn(f"and {len(result.problems) - _MOST_WARNINGS} more: see results.json")
     for remark in result.remarks:
         note(remark)
-    use = engine.use
+    use, folder = evaluation.engine.use, evaluation.request.features
     text = f"features: {use.computed} windows computed, {use.loaded} from the cache"
     if use.damaged:
         text += f", {use.damaged} entries of it were damaged"
     if folder is not None:
-        text += f"; {folder} holds {size_mb(folder):.0f} MB, delete it when it is too large"
+        text += f"; {folder} holds {size_mb(Path(folder)):.0f} MB, delete it when it is too large"
     note(text)
 
 
