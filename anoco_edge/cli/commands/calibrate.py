@@ -31,7 +31,7 @@ from anoco_edge.cli.views.calibration import (
     CalibrationResult,
     calibration_report,
     show_calibration,
-    write_report,
+    write_calibration_page,
 )
 from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.conformal import parts_needed
@@ -110,7 +110,7 @@ def calibrate(
     else:
         show_calibration(result, bundle)
     if out_ is not None:
-        write_report(result, out_, opened.name)
+        write_calibration_page(result, out_, opened.name)
 
 
 def _read(paths: Sequence[str], step: Steps) -> list[NewPicture]:

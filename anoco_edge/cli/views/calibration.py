@@ -121,7 +121,7 @@ def _say_kept(product: Product) -> None:
         )
 
 
-def write_report(result: CalibrationResult, folder: Path, name: str) -> None:
+def write_calibration_page(result: CalibrationResult, folder: Path, name: str) -> None:
     """Write scores.png and report.html."""
     from anoco_edge_calibration.calibration_report import score_histogram, write_calibration_report
 
