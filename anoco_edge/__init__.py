@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from anoco_edge import _moved
+
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle as Bundle
     from anoco_edge.detector import Detector as Detector
@@ -20,6 +22,8 @@ _HOMES = {
     "Detector": "anoco_edge.detector",
     "AnocoError": "anoco_edge.errors",
 }
+
+_moved.install()  # old import paths keep working, with a warning
 
 
 def __getattr__(name: str) -> object:

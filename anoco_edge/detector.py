@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from anoco_edge.bundle import Bundle
+from anoco_edge.bundle import Bank, Bundle
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
 from anoco_edge.images.decode import check_rgb, decode_picture, read_picture
-from anoco_edge.pipeline.base import InputPicture, Pixels, ProductSnapshot, Runtime, open_pipeline
+from anoco_edge.images.frame import Frame
+from anoco_edge.pipeline.base import Pixels, ProductSnapshot, Runtime, open_pipeline
 from anoco_edge.pipeline.inspection import Evidence, Inspection
 
 Picture: TypeAlias = "Pixels | str | os.PathLike[str]"
@@ -44,11 +45,10 @@ class Detector:
         snapshot = ProductSnapshot.of(bundle, product, threshold)
         self.bundle = bundle
         self.product = snapshot.product
-        self.bank = snapshot.bank
         self.threshold = snapshot.threshold
         self.threshold_kind = snapshot.threshold_kind
         self.runtime = runtime
-        self._patch_mask = snapshot.patch_mask
+        self._snapshot = snapshot
         folder = bundle.product_folder(self.product.name)
         self._references = {r.name: r for r in self.product.references}
         for reference in self._references.values():  # missing evidence shows now, not at a reject
@@ -93,14 +93,23 @@ class Detector:
         """What runs slower than it could, and why; some of it is known after the first picture."""
         return self._pipeline.remarks
 
+    @property
+    def bank(self) -> Bank:
+        """The reference bank; the native runtime holds its own, so it is read on first use."""
+        return self._snapshot.bank
+
     def inspect(self, image: Picture) -> Inspection:
         """Inspect one picture: an HxWx3 uint8 RGB array, or a path."""
         return self.inspect_batch([image])[0]
 
     def inspect_batch(self, images: Sequence[Picture]) -> list[Inspection]:
-        """Inspect pictures through one run of the backbone, its time shared out evenly."""
+        """Inspect pictures through one run of the backbone, whose time is shared out evenly."""
+        frames = [self._check(_frame_of(image)) for image in images]
+        for frame in frames:
+            if frame.error is not None:
+                raise frame.error
         results = []
-        for result in self._pipeline.inspect([self._load(image) for image in images]):
+        for result in self._pipeline.inspect(frames):
             if isinstance(result, AnocoError):
                 raise result
             results.append(result)
@@ -114,21 +123,45 @@ class Detector:
             raise UsageError(f"batch is {batch}", hint="it must be 1 or more")
         waiting = iter(images)
         while group := list(islice(waiting, batch)):
-            outcome: list[Inspection | AnocoError | None] = [None] * len(group)
-            loaded = []
-            for k, image in enumerate(group):
-                try:
-                    loaded.append((k, self._load(image)))
-                except AnocoError as error:
-                    outcome[k] = error
-            results = self._pipeline.inspect([item for _, item in loaded])
-            for (k, _), result in zip(loaded, results, strict=True):
-                outcome[k] = result
-            yield from (o for o in outcome if o is not None)
+            yield from self.inspect_frames([_frame_of(image) for image in group])
+
+    def inspect_frames(self, frames: Sequence[Frame]) -> list[Inspection | AnocoError]:
+        """Inspect the frames of a source through one run of the backbone.
+
+        A frame that was not read, or that cannot be inspected, gives its error in place of an
+        inspection; the others are inspected all the same.
+        """
+        checked = [self._check(frame) for frame in frames]
+        results = iter(self._inspect_readable([f for f in checked if f.error is None]))
+        return [next(results) if frame.error is None else frame.error for frame in checked]
+
+    def _inspect_readable(self, frames: Sequence[Frame]) -> list[Inspection | AnocoError]:
+        try:
+            return self._pipeline.inspect(frames)
+        except AnocoError as error:
+            if len(frames) == 1:
+                return [error]
+            # One frame can make the run of its whole batch fail: each gets a run of its own.
+            return [self._inspect_readable([frame])[0] for frame in frames]
+
+    def _check(self, frame: Frame) -> Frame:
+        """Give a frame that cannot be inspected its error."""
+        if frame.rgb is None:
+            return frame
+        name = frame.source or "the picture"
+        try:
+            rgb = check_rgb(frame.rgb, name)
+            self._snapshot.patch_mask.check_size(rgb.shape[1], rgb.shape[0], name)
+        except AnocoError as error:
+            return replace(frame, rgb=None, error=error)
+        return replace(frame, rgb=rgb)
 
     def probe_engine(self) -> None:
-        """Inspect a reference picture, which the engine has seen before; where it fails on that
-        too, EngineError says that it is the engine and not a picture."""
+        """Inspect a reference picture, which the engine has processed before.
+
+        Where that fails too, an EngineError says that the fault is the engine's and not a
+        picture's.
+        """
         try:
             self.inspect(self._read_reference(self.product.references[0].name))
         except EngineError as error:
@@ -136,16 +169,7 @@ class Detector:
                 f"the engine stopped working, references fail too: {error.what}", hint=error.hint
             ) from None
         except AnocoError:
-            pass  # of the reference picture alone: the engine did not get to run
-
-    def _load(self, image: Picture) -> InputPicture:
-        start = time.perf_counter()
-        if isinstance(image, (str, os.PathLike)):
-            name, rgb = str(image), read_picture(Path(image))
-        else:
-            name, rgb = "", check_rgb(image, "the picture")
-        self._patch_mask.check_size(rgb.shape[1], rgb.shape[0], name or "the picture")
-        return InputPicture(name, rgb, (time.perf_counter() - start) * 1000)
+            pass  # the reference picture itself could not be inspected, so the engine did not run
 
     def _load_reference(self, name: str) -> Pixels:
         folder = self.bundle.product_folder(self.product.name)
@@ -156,9 +180,21 @@ class Detector:
         return self._read_reference(evidence.reference)
 
 
+def _frame_of(image: Picture) -> Frame:
+    """Make a frame of an array, or read one from a file."""
+    named = isinstance(image, (str, os.PathLike))
+    name = str(image) if named else ""
+    start = time.perf_counter()
+    try:
+        rgb = read_picture(Path(name)) if named else check_rgb(image, "the picture")
+    except AnocoError as error:
+        return Frame(name, 0, None, error)
+    return Frame(name, 0, rgb, decode_ms=(time.perf_counter() - start) * 1000)
+
+
 @dataclass(frozen=True)
 class DetectorConfig:
-    """How a detector is opened, as plain values: another process can open the same."""
+    """How to open a detector, as plain values, so that another process can open the same one."""
 
     bundle: str
     product: str | None = None

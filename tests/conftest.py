@@ -6,14 +6,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for `from tiny_bundle import ...`
-
 from doubles.fake_cuda import FakeCuda, install_cuda
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
 from doubles.simulated import SimulatedGpu, simulated_gpu
@@ -21,6 +17,11 @@ from native_build import build_once
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import Bundle
+
+# A failed assert in these helpers shows its values, as one in a test file does.
+pytest.register_assert_rewrite(
+    "agreement", "command_line", "native_controller", "other_process", "product_kinds"
+)
 
 # A shell ignores Ctrl-C for what it runs in the background, and our programs would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

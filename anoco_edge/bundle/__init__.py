@@ -1,12 +1,14 @@
 """The bundle: one directory in which export, enrolment, calibration and inspection meet."""
 
-from anoco_edge.bundle.bank import Bank
+from anoco_edge.bundle.bank import Bank, BankIndex
 from anoco_edge.bundle.creation import create_bundle
-from anoco_edge.bundle.schema import InputContract, Manifest, Product, Reference, Region, Threshold
+from anoco_edge.bundle.schema import Manifest, Product, Reference, Region, Threshold
 from anoco_edge.bundle.store import Bundle, find_bundle
+from anoco_edge.images.contract import InputContract
 
 __all__ = [
     "Bank",
+    "BankIndex",
     "Bundle",
     "InputContract",
     "Manifest",

@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.bundle.tensors import read_tensors
+from anoco_edge.bundle.tensors import Tensors, read_tensors, tensor_places
 from anoco_edge.errors import BundleError, ScoringError
 from anoco_edge.scoring.types import Floats, References
 
 _COLUMNS = {"reference": np.int32, "view": np.int16, "row": np.int16, "col": np.int16}
+
+
+@dataclass(frozen=True)
+class BankIndex:
+    """Where the patches of a bank come from, without their features."""
+
+    reference: NDArray[np.int32]
+    view: NDArray[np.int16]
+    row: NDArray[np.int16]
+    col: NDArray[np.int16]
+
+    @staticmethod
+    def from_stream(stream: BinaryIO, size: int, name: str) -> BankIndex:
+        """Read the columns of a bank's file of this size, and not its features."""
+        places = tensor_places(stream, size, f"{name} is not a reference bank")
+        _check_names(set(places), name)
+        columns = {key: places[key].read(stream) for key in _COLUMNS}
+        return BankIndex.from_tensors(columns, next(iter(places["features"].shape), 0), name)
+
+    @staticmethod
+    def from_tensors(tensors: Tensors, rows: int, name: str) -> BankIndex:
+        """Take the four columns of a bank of so many rows; others than these are refused."""
+        columns = {key: tensors[key] for key in _COLUMNS}
+        if any(c.shape != (rows,) or c.dtype != _COLUMNS[key] for key, c in columns.items()):
+            raise BundleError(f"{name}: the provenance columns do not fit its features")
+        return BankIndex(**columns)
 
 
 @dataclass(frozen=True)
@@ -26,6 +53,11 @@ class Bank:
 
     def __len__(self) -> int:
         return len(self.reference)
+
+    @property
+    def index(self) -> BankIndex:
+        """The provenance of the patches alone."""
+        return BankIndex(self.reference, self.view, self.row, self.col)
 
     def only(self, pictures: list[int]) -> Bank:
         """The patches of these pictures, renumbered in this order."""
@@ -53,20 +85,24 @@ class Bank:
     def from_bytes(data: bytes, name: str) -> Bank:
         """Read a safetensors file; anything that could turn into a wrong score is refused."""
         tensors = read_tensors(data, f"{name} is not a reference bank")
-        wanted = {"features", "norms", *_COLUMNS}
-        if set(tensors) != wanted or tensors["features"].ndim != 2:
-            raise BundleError(f"{name} holds {sorted(tensors)}, expected {sorted(wanted)}")
+        _check_names(set(tensors), name)
         features: Floats = tensors["features"]
-        columns = {k: tensors[k] for k in _COLUMNS}
-        if any(c.shape != (len(features),) or c.dtype != _COLUMNS[k] for k, c in columns.items()):
-            raise BundleError(f"{name}: the provenance columns do not fit its features")
+        if features.ndim != 2:
+            raise BundleError(f"{name}: the features have {features.ndim} axes, expected 2")
+        index = BankIndex.from_tensors(tensors, len(features), name)
         try:
             references, kept = References.of(features)
         except ScoringError as error:
             raise BundleError(f"{name}: {error.what}", hint="enrol the references again") from None
         if len(kept) < len(features):
             raise BundleError(f"{name} contains patches of zero norm", hint="enrol again")
-        return Bank(references, **columns)
+        return Bank(references, index.reference, index.view, index.row, index.col)
+
+
+def _check_names(names: set[str], bank: str) -> None:
+    wanted = {"features", "norms", *_COLUMNS}
+    if names != wanted:
+        raise BundleError(f"{bank} holds {sorted(names)}, expected {sorted(wanted)}")
 
 
 def join(banks: list[Bank]) -> Bank:

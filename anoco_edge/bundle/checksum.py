@@ -1,4 +1,4 @@
-"""Hashes of files, and the self-checksum of the two JSON documents.
+"""The checksum that each of the two JSON documents of a bundle carries of itself.
 
 A document carries the SHA-256 of its own bytes, taken with the 64 digits of the checksum
 written as zeros. No canonical JSON is needed to check it, so any language can.
@@ -6,42 +6,14 @@ written as zeros. No canonical JSON is needed to check it, so any language can.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+from anoco_edge.storage.hashes import sha256_bytes
 
 _ZEROS = b"0" * 64
 _FIELD = re.compile(rb'"checksum": "([0-9a-f]{64})"')
-
-
-def sha256_bytes(data: bytes) -> str:
-    """Hex digest of `data`.
-
-    >>> sha256_bytes(b"")[:8]
-    'e3b0c442'
-    """
-    return hashlib.sha256(data).hexdigest()
-
-
-def sha256_file(path: Path) -> str:
-    """Hex digest of a file, read in pieces."""
-    with path.open("rb") as stream:
-        return sha256_stream(stream)
-
-
-def sha256_stream(stream: BinaryIO) -> str:
-    """Hex digest of the rest of an open file.
-
-    >>> import io
-    >>> sha256_stream(io.BytesIO(b""))[:8]
-    'e3b0c442'
-    """
-    digest = hashlib.sha256()
-    while chunk := stream.read(1 << 20):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def seal(document: dict[str, Any]) -> bytes:

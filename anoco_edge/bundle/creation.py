@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anoco_edge.bundle.checksum import sha256_bytes, sha256_file
 from anoco_edge.bundle.documents import sealed_document
-from anoco_edge.bundle.schema import Backbone, FileRecord, InputContract, Manifest, Plan
+from anoco_edge.bundle.parity_report import ParityReport
+from anoco_edge.bundle.schema import Backbone, FileRecord, Manifest, Plan
 from anoco_edge.bundle.store import Bundle, now
 from anoco_edge.errors import AnocoError, StorageError, UsageError
+from anoco_edge.images.contract import InputContract
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.storage.durability import NOT_DURABLE
+from anoco_edge.storage.hashes import sha256_bytes, sha256_file
 from anoco_edge.storage.staging import Staging, staging
 
 
@@ -24,7 +26,7 @@ def create_bundle(
     *,
     backbone: Backbone,
     contract: InputContract,
-    parity: Mapping[str, Any],
+    parity: ParityReport | Mapping[str, Any],
     tools: Mapping[str, str],
     files: Mapping[str, bytes | Path],
     plans: Sequence[Plan] = (),
@@ -45,7 +47,7 @@ def create_bundle(
         tools=dict(tools),
         backbone=backbone,
         input=contract,
-        parity=dict(parity),
+        parity=parity.to_json() if isinstance(parity, ParityReport) else dict(parity),
         files=tuple(_record(name, data) for name, data in sorted(files.items())),
         plans=tuple(plans),
     )

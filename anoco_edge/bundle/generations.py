@@ -21,9 +21,10 @@ from anoco_edge.bundle.store import (
     read_sealed,
 )
 from anoco_edge.errors import UsageError
-from anoco_edge.storage.atomic_files import LOCK, TEMPORARY, writing
-from anoco_edge.storage.beneath import Directory
+from anoco_edge.storage.atomic_files import writing
+from anoco_edge.storage.beneath import TEMPORARY, Directory
 from anoco_edge.storage.durability import NotDurableError, committed
+from anoco_edge.storage.locks import LOCK
 
 _CURRENT = "product.json"
 # The names that commits give: a picture and a mask by their hash, the rest by generation.

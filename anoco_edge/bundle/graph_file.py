@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from anoco_edge.bundle.schema import InputContract
 from anoco_edge.errors import BundleError
+from anoco_edge.images.contract import InputContract
 
 MOST_FIELDS = 1_000_000
 """Graphs that we export have fewer than 100,000; a file made of tiny fields would take hours."""

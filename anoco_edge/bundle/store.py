@@ -1,4 +1,4 @@
-"""DetectorConfig, checking and creating bundles. See DESIGN section 4 for the layout."""
+"""Opening and checking bundles, and reading what they hold."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO
 
-from anoco_edge.bundle.bank import Bank
+from anoco_edge.bundle.bank import Bank, BankIndex
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.bundle.checksum import sha256_bytes, sha256_stream
 from anoco_edge.bundle.documents import MOST_BYTES, Model, changed, parse_json, read_document
 from anoco_edge.bundle.graph_file import check_graph
 from anoco_edge.bundle.schema import (
@@ -22,8 +21,9 @@ from anoco_edge.bundle.schema import (
     Product,
 )
 from anoco_edge.errors import BundleError, StorageError, UsageError
-from anoco_edge.storage.atomic_files import LOCK
 from anoco_edge.storage.beneath import Directory, read_below
+from anoco_edge.storage.hashes import sha256_bytes, sha256_stream
+from anoco_edge.storage.locks import LOCK
 from anoco_edge.storage.staging import complete_replacement, sweep_stagings
 
 SUFFIX = ".anoco"
@@ -192,31 +192,52 @@ class Bundle:
         return product
 
     def bank(self, product: Product) -> Bank:
-        """The bank of a product, checked."""
+        """Read and check the bank of a product."""
+        record = self._bank_record(product)
+        path = self.product_folder(product.name) / record.path
+        bank = Bank.from_bytes(self.read(record, path.parent), str(path))
+        if bank.references.features.shape[1] != self.manifest.input.dim:
+            raise BundleError(
+                f"{path} holds {bank.references.features.shape[1]} numbers "
+                f"a patch, the backbone gives {self.manifest.input.dim}",
+                hint="enroll the references again",
+            )
+        self._check_index(bank.index, product, path)
+        return bank
+
+    def bank_index(self, product: Product) -> BankIndex:
+        """Read and check where the patches of a product's bank come from, without its features."""
+        record = self._bank_record(product)
+        path = self.product_folder(product.name) / record.path
+        with self._opened(record, path.parent) as stream:
+            if sha256_stream(stream) != record.sha256:
+                raise changed(str(path))
+            stream.seek(0)
+            index = BankIndex.from_stream(stream, record.size, str(path))
+        self._check_index(index, product, path)
+        return index
+
+    def _bank_record(self, product: Product) -> FileRecord:
         if product.bank is None:
             raise BundleError(
                 f"product {product.name!r} has no references",
                 hint=f"teach it with: anoco-edge enroll {self.path} PICTURES",
             )
-        folder = self.product_folder(product.name)
-        bank = Bank.from_bytes(self.read(product.bank, folder), str(folder / product.bank.path))
-        if bank.references.features.shape[1] != self.manifest.input.dim:
-            raise BundleError(
-                f"{folder / product.bank.path} holds {bank.references.features.shape[1]} numbers "
-                f"a patch, the backbone gives {self.manifest.input.dim}",
-                hint="enrol the references again",
-            )
-        contract, path = self.manifest.input.tiled(product.tiles), folder / product.bank.path
+        return product.bank
+
+    def _check_index(self, index: BankIndex, product: Product, path: Path) -> None:
+        contract = self.manifest.input.tiled(product.tiles)
         own_views = min((len(r.views) for r in product.references), default=0)
         for column, end, what in (
-            (bank.reference, len(product.references), "references"),
-            (bank.view, 1 + len(product.views) + own_views, "views"),
-            (bank.row, contract.rows, "rows"),
-            (bank.col, contract.cols, "columns"),
+            (index.reference, len(product.references), "references"),
+            (index.view, 1 + len(product.views) + own_views, "views"),
+            (index.row, contract.rows, "rows"),
+            (index.col, contract.cols, "columns"),
         ):
-            if int(column.min()) < 0 or int(column.max()) >= end:
-                raise BundleError(f"{path} names {what} that do not exist", hint="enrol again")
-        return bank
+            if len(column) and (int(column.min()) < 0 or int(column.max()) >= end):
+                raise BundleError(
+                    f"{path} names {what} that do not exist", hint="enroll the references again"
+                )
 
     def baseline(self, product: Product) -> BaselineGrid | None:
         """The energy that good parts usually have at each place, if the product takes it off."""

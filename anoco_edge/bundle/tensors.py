@@ -6,8 +6,10 @@ safetensors package accepts differs between its versions.
 
 from __future__ import annotations
 
+import io
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +44,42 @@ def read_tensors(data: bytes, what: str) -> Tensors:
     Traceback (most recent call last):
     anoco_edge.errors.BundleError: a.safetensors is broken: it ends before its header
     """
-    if len(data) < _LENGTH:
+    places = tensor_places(io.BytesIO(data), len(data), what)
+    return {
+        name: np.frombuffer(data, place.dtype, place.count, place.start).reshape(place.shape)
+        for name, place in places.items()
+    }
+
+
+@dataclass(frozen=True)
+class TensorPlace:
+    """The type and shape of one tensor, and where it begins in its file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def count(self) -> int:
+        """How many numbers the tensor holds."""
+        return math.prod(self.shape)
+
+    def read(self, stream: BinaryIO) -> NDArray[Any]:
+        """Read this tensor alone from its file."""
+        stream.seek(self.start)
+        data = stream.read(self.count * self.dtype.itemsize)
+        return np.frombuffer(data, self.dtype, self.count).reshape(self.shape)
+
+
+def tensor_places(stream: BinaryIO, size: int, what: str) -> dict[str, TensorPlace]:
+    """Read and check the header of a safetensors file of this size, and nothing behind it."""
+    if size < _LENGTH:
         raise BundleError(f"{what}: it ends before its header")
-    length = int.from_bytes(data[:_LENGTH], "little")
-    if length > MOST_HEADER or length > len(data) - _LENGTH:
+    length = int.from_bytes(stream.read(_LENGTH), "little")
+    if length > MOST_HEADER or length > size - _LENGTH:
         raise BundleError(f"{what}: its header is too large")
     start = _LENGTH + length
-    header = parse_json(data[_LENGTH:start], f"{what}: its header")
+    header = parse_json(stream.read(length), f"{what}: its header")
     if not isinstance(header, dict):
         raise BundleError(f"{what}: its header is no object")
     _check_metadata(header.pop("__metadata__", {}), what)
@@ -56,16 +87,15 @@ def read_tensors(data: bytes, what: str) -> Tensors:
     for name, about in header.items():
         whose = f"{what}: tensor {name!r}"
         dtype, shape, begin, end = _described(about, whose)
-        if end > len(data) - start:
+        if end > size - start:
             raise BundleError(f"{whose} lies outside the file")
         if math.prod(shape) * dtype.itemsize != end - begin:
             raise BundleError(f"{whose} has another size than its shape asks for")
         if (start + begin) % dtype.itemsize:
             raise BundleError(f"{whose} is not aligned")
-        flat = np.frombuffer(data, dtype, math.prod(shape), start + begin)
-        tensors[name] = flat.reshape(shape)
+        tensors[name] = TensorPlace(dtype, tuple(shape), start + begin)
         places.append((begin, end))
-    _check_gaps(places, len(data) - start, what)
+    _check_gaps(places, size - start, what)
     return tensors
 
 

@@ -14,10 +14,10 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.demo.contact_sheet import Cell
 from anoco_edge.demo.render import DEFECTS, Part, render
 from anoco_edge.detector import Detector
+from anoco_edge.images.frame import Frame
 from anoco_edge.reporting.overlay import heat
 from anoco_edge.results import ResultFolder, inspect_source
 from anoco_edge.sinks.folder import Row
-from anoco_edge.sources import Frame
 from anoco_edge.sources.base import Closing
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.teaching import NewPicture, Teacher

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import sha256_bytes, sha256_file
 from anoco_edge.engines import EngineSettings, check_features, check_shape, engine_failed
 from anoco_edge.errors import BundleError, EnvironmentMissingError, missing
 from anoco_edge.machine import cache_folder, package_version
 from anoco_edge.storage.atomic_files import write_atomic
+from anoco_edge.storage.hashes import sha256_bytes, sha256_file
 
 
 class OpenVinoEngine:

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.errors import AnocoError, EngineError, UsageError
 from anoco_edge.plans.cache import private_folder
 from anoco_edge.scoring.device_array import DeviceArray
 from anoco_edge.scoring.onnx_session import open_gpu_session
+from anoco_edge.storage.hashes import sha256_bytes
 
 if TYPE_CHECKING:
     from anoco_edge.engines import EngineSettings

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.tensors import read_tensors
 from anoco_edge.engines import Engine
 from anoco_edge.errors import BundleError, ParityError
@@ -21,6 +20,7 @@ from anoco_edge.machine import cache_folder
 from anoco_edge.scoring import Parameters, References, open_scorer
 from anoco_edge.scoring.types import Floats
 from anoco_edge.storage.atomic_files import write_atomic
+from anoco_edge.storage.hashes import sha256_bytes
 
 # Limits by precision of the graph: worst cosine of a patch, worst relative error of its norm.
 LIMITS = {"fp32": (0.9999, 1e-3), "fp16": (0.999, 1e-2), "int8": (0.97, 5e-2)}

@@ -27,7 +27,6 @@ STORAGE, UNSUPPORTED, NO_RESULT = range(13, 16)
 FLOAT32, FLOAT16 = 1, 2
 RGB, BGR, RGBA, BGRA, GREY, NV12 = range(1, 7)
 HOST, DEVICE = 0, 1
-VERDICTS = ("uncalibrated", "good", "anomalous")
 
 
 class Struct(ctypes.Structure):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.bundle.schema import InputContract
+from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Mask, Placement
 
 Map = NDArray[np.float32]

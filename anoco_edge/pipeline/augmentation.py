@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.bundle.schema import Affine, InputContract
+from anoco_edge.bundle.schema import Affine
 from anoco_edge.errors import ScoringError
+from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Box, Mask, Pixels
 from anoco_edge.pipeline.anomaly_map import Map
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from anoco_edge.bundle import Bank, Bundle, Product
 from anoco_edge.engines import EngineSettings
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError, UsageError
+from anoco_edge.images.frame import Frame
 from anoco_edge.pipeline.evidence import EvidenceLookup
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.patch_mask import PatchMask
@@ -27,28 +29,14 @@ RUNTIMES: tuple[Runtime, ...] = ("python", "native")
 
 
 @dataclass(frozen=True)
-class InputPicture:
-    """A decoded picture in contiguous memory.
-
-    `name` is empty for a picture that has none; `decode` is how long decoding took, in ms.
-    """
-
-    name: str
-    rgb: Pixels
-    decode: float
-
-
-@dataclass(frozen=True)
 class ProductSnapshot:
     """One generation of a product as it was when it was opened, and the threshold that applies."""
 
     bundle: Bundle
     product: Product
-    bank: Bank
     patch_mask: PatchMask
     threshold: float | None
     threshold_kind: str
-    evidence_source: EvidenceLookup
 
     @staticmethod
     def of(bundle: Bundle, name: str | None, threshold: float | None) -> ProductSnapshot:
@@ -57,16 +45,25 @@ class ProductSnapshot:
         if threshold is not None and not 1e-30 <= threshold <= 1e30:
             raise UsageError(f"threshold is {threshold}", hint="it must be a number above 0")
         product = bundle.product(name)
-        bank = bundle.bank(product)
         return ProductSnapshot(
             bundle,
             product,
-            bank,
             PatchMask.of(bundle, product),
             product.threshold.value if threshold is None else threshold,
             product.threshold.kind if threshold is None else "manual",
-            EvidenceLookup(bundle, product, bank),
         )
+
+    @cached_property
+    def bank(self) -> Bank:
+        """The bank with its features, read on first use: the native library holds its own."""
+        return self.bundle.bank(self.product)
+
+    @cached_property
+    def evidence_lookup(self) -> EvidenceLookup:
+        """Where the patches of the bank come from; the features are not read for it."""
+        bank = self.__dict__.get("bank")
+        index = self.bundle.bank_index(self.product) if bank is None else bank.index
+        return EvidenceLookup(self.bundle, self.product, index)
 
 
 class Pipeline(Protocol):
@@ -82,8 +79,11 @@ class Pipeline(Protocol):
     @property
     def remarks(self) -> tuple[str, ...]: ...
 
-    def inspect(self, pictures: Sequence[InputPicture]) -> list[Inspection | AnocoError]:
-        """Inspect pictures; one that cannot be inspected gives its error in place of a result."""
+    def inspect(self, frames: Sequence[Frame]) -> list[Inspection | AnocoError]:
+        """Inspect frames that were read, in contiguous memory.
+
+        One that cannot be inspected gives its error in place of an inspection.
+        """
         ...
 
 

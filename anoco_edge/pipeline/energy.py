@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.bundle.schema import Affine, InputContract, Product
+from anoco_edge.bundle.schema import Affine, Product
 from anoco_edge.engines import DeviceEngine, Engine
 from anoco_edge.errors import AnocoError, ScoringError
+from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Mask, Placement, prepare
 from anoco_edge.pipeline.anomaly_map import Map
 from anoco_edge.pipeline.augmentation import IDENTITY, average, warp

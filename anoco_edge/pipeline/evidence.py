@@ -1,31 +1,31 @@
-"""Whom a patch was compared with: from a row of the bank to a place in a reference picture."""
+"""What a patch was compared with: from a row of the bank to a place in a reference picture."""
 
 from __future__ import annotations
 
-from anoco_edge.bundle import Bank, Bundle, Product
+from anoco_edge.bundle import BankIndex, Bundle, Product
 from anoco_edge.images.preprocess import Placement, patch_box, place
 from anoco_edge.pipeline.augmentation import IDENTITY, box_in_source
 from anoco_edge.pipeline.inspection import Evidence
 
 
 class EvidenceLookup:
-    """Finds the picture and the place behind a row of the bank."""
+    """Finds the reference picture, and the place in it, that a row of the bank came from."""
 
-    def __init__(self, bundle: Bundle, product: Product, bank: Bank) -> None:
+    def __init__(self, bundle: Bundle, product: Product, index: BankIndex) -> None:
         self._contract = bundle.manifest.input.tiled(product.tiles)
         self._folder = bundle.product_folder(product.name)
         self._references = product.references
         self._shared_views = product.views
-        self._bank = bank
+        self._index = index
 
     def evidence(
         self, anchor: int, similarity: float, row: int, col: int, placement: Placement
     ) -> Evidence:
-        """Where the anchor of a query patch comes from."""
-        reference = self._references[int(self._bank.reference[anchor])]
+        """Describe where the anchor of a query patch comes from."""
+        reference = self._references[int(self._index.reference[anchor])]
         there = place(self._contract, reference.width, reference.height)
-        view = (IDENTITY, *self._shared_views, *reference.views)[int(self._bank.view[anchor])]
-        r, c = int(self._bank.row[anchor]), int(self._bank.col[anchor])
+        view = (IDENTITY, *self._shared_views, *reference.views)[int(self._index.view[anchor])]
+        r, c = int(self._index.row[anchor]), int(self._index.col[anchor])
         return Evidence(
             reference=reference.name,
             file=self._folder / reference.file.path,

@@ -73,7 +73,7 @@ class Inspection:
     outline: Mask | None = field(repr=False)
     anchor: NDArray[np.int64] = field(repr=False)
     similarity: NDArray[np.float32] = field(repr=False)
-    evidence_source: EvidenceSource = field(repr=False)
+    evidence_lookup: EvidenceSource = field(repr=False)
 
     @property
     def verdict(self) -> Verdict:
@@ -123,7 +123,7 @@ class Inspection:
                 hint="ask for a patch that `scored` marks",
             )
         anchor, similarity = int(self.anchor[row, col]), float(self.similarity[row, col])
-        return self.evidence_source.evidence(anchor, similarity, row, col, self.placement)
+        return self.evidence_lookup.evidence(anchor, similarity, row, col, self.placement)
 
     def to_row(self) -> dict[str, Any]:
         """One object of results.jsonl."""

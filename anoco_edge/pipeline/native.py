@@ -1,10 +1,10 @@
-"""Inspecting wholly in libanoco_edge: pixels in, everything an Inspection holds out."""
+"""The pipeline inside libanoco_edge: pixels in, everything that an Inspection holds out."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,11 +16,19 @@ from numpy.typing import NDArray
 from anoco_edge.engines import EngineSettings
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
+from anoco_edge.images.frame import Frame
 from anoco_edge.images.preprocess import Placement
 from anoco_edge.machine import cores
 from anoco_edge.native import interface
-from anoco_edge.native.library import VARIABLE, check, destroy_with, find_library, load_library
-from anoco_edge.pipeline.base import InputPicture, ProductSnapshot
+from anoco_edge.native.handles import (
+    Handle,
+    WarningLog,
+    create_context,
+    open_bundle,
+    open_detector,
+)
+from anoco_edge.native.library import VARIABLE, check, find_library, load_library
+from anoco_edge.pipeline.base import ProductSnapshot
 from anoco_edge.pipeline.inspection import Inspection, Timings
 from anoco_edge.pipeline.regions import FoundRegion
 
@@ -106,7 +114,7 @@ class _OpenVinoVersion(ctypes.Structure):
 
 
 class NativePipeline:
-    """One native detector, and as many contexts as threads ever inspected at the same time."""
+    """One native detector, with as many contexts as threads ever inspected at the same time."""
 
     def __init__(
         self, snapshot: ProductSnapshot, engine: str, scorer: str, settings: EngineSettings
@@ -116,36 +124,39 @@ class NativePipeline:
         self._snapshot = snapshot
         self._library = load_runtime()
         self._threads = settings.threads or cores()
-        self._listener = Listener()
-        self._detector = _open_detector(
-            self._library, snapshot, settings, self.choices, self._listener
-        )
-        self._opened_with = len(self._listener.warnings)
+        self._log = WarningLog()
+        self._detector = _open_detector(self._library, snapshot, settings, self.choices, self._log)
+        self._warnings_at_open = len(self._log.warnings)
         references = snapshot.product.references
         self._size = (max(r.width for r in references), max(r.height for r in references))
         self._idle = [self._new_context()]
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the library warned of when it made contexts, which prepare the engine. Before that
-        it speaks of the product, as Python does itself."""
-        return tuple(dict.fromkeys(self._listener.warnings[self._opened_with :]))
+        """The library's warnings since it was opened: creating a context prepares the engine.
 
-    def inspect(self, pictures: Sequence[InputPicture]) -> list[Inspection | AnocoError]:
-        """One after the other: a batch gains nothing on a processor."""
-        return [self._outcome(picture) for picture in pictures]
+        Earlier warnings concern the product, and Python gives those itself.
+        """
+        return tuple(dict.fromkeys(self._log.warnings[self._warnings_at_open :]))
 
-    def _outcome(self, picture: InputPicture) -> Inspection | AnocoError:
-        height, width, _ = picture.rgb.shape
+    def inspect(self, frames: Sequence[Frame]) -> list[Inspection | AnocoError]:
+        """Inspect one frame after the other: a batch gains nothing on a CPU."""
+        return [self._outcome(frame) for frame in frames]
+
+    def _outcome(self, frame: Frame) -> Inspection | AnocoError:
+        height, width, _ = frame.pixels.shape
         try:
             with self._context(width, height) as context:
-                return context.inspect(picture, self._snapshot)
+                return context.inspect(frame, self._snapshot)
         except AnocoError as error:
             return error
 
     @contextmanager
     def _context(self, width: int, height: int) -> Iterator[_Context]:
-        """One that nobody uses, and large enough. Appending and popping are atomic."""
+        """Lend a context that no thread uses and that is large enough.
+
+        Appending to a list and popping from it are atomic, so no lock is needed.
+        """
         try:
             context = self._idle.pop()
         except IndexError:
@@ -162,52 +173,20 @@ class NativePipeline:
         return _Context(self._library, self._detector, self._threads, *self._size)
 
 
-class Listener:
-    """Keeps the warnings that the library logs; it must live as long as what logs."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-        self.function = interface.LOG(self._hear)
-
-    def _hear(self, _: int | None, level: int, text: bytes) -> None:
-        if level >= interface.LOG_WARNING:
-            self.warnings.append(text.decode(errors="replace"))
-
-
-class _Handle:
-    """What the library made, given back to it when nobody here holds it any longer."""
-
-    listener: Listener | None = None  # lives as long
-
-    def __init__(self, make: Callable[..., int], destroy: Callable[[Any], None], *given: Any):
-        self.value = ctypes.c_void_p()
-        self.status = make(*given, self.value)
-        if self.status == interface.OK:
-            # Not at exit: a thread that Python stops there may be in the middle of a picture.
-            destroy_with(self, destroy, self.value).atexit = False
-
-
-def _make(library: ctypes.CDLL, kind: str, verb: str, *given: Any) -> _Handle:
-    functions = (getattr(library, f"anoco_{kind}_{word}") for word in (verb, "destroy"))
-    handle = _Handle(*functions, *given)
-    check(library, handle.status)
-    return handle
-
-
 def _open_detector(
     library: ctypes.CDLL,
     snapshot: ProductSnapshot,
     settings: EngineSettings,
     choices: dict[str, tuple[str, str]],
-    listener: Listener,
-) -> _Handle:
+    log: WarningLog,
+) -> Handle:
     (engine, _), (scorer, _) = choices["engine"], choices["scorer"]
     if engine == "tensorrt" and settings.device != "CPU":
         raise UsageError(
             f"device {settings.device} was asked for, which tensorrt does not know",
             hint="devices are openvino's: add `engine='openvino'`",
         )
-    bundle = _make(library, "bundle", "open", os.fsencode(snapshot.bundle.path))
+    bundle = open_bundle(library, snapshot.bundle.path)
     theirs = find_openvino() if engine == "openvino" else find_tensorrt()
     options = interface.DetectorOptions(
         threads=settings.threads,
@@ -216,30 +195,28 @@ def _open_detector(
         device=settings.device.encode() if engine == "openvino" else None,
         library=theirs and os.fsencode(theirs),
         threshold=(snapshot.threshold or 0) if snapshot.threshold_kind == "manual" else 0,
-        allow_random=1,  # whoever made the snapshot decided that
+        allow_random=1,  # Detector.open has refused random weights already, unless allowed
         scorer=_SCORERS[scorer],
-        log=listener.function,
+        log=log.function,
     )
-    detector = _make(library, "detector", "open", bundle.value, options)
-    detector.listener = listener
-    return detector
+    return open_detector(library, bundle, options, log)
 
 
 class _Context:
-    """What one picture at a time is inspected with."""
+    """What inspects one picture at a time: the native library's context and its buffers."""
 
     def __init__(
-        self, library: ctypes.CDLL, detector: _Handle, threads: int, width: int, height: int
+        self, library: ctypes.CDLL, detector: Handle, threads: int, width: int, height: int
     ) -> None:
         self.width, self.height = width, height
         self._library = library
         options = interface.ContextOptions(threads=threads, max_width=width, max_height=height)
-        self._handle = _make(library, "context", "create", detector.value, options)
+        self._handle = create_context(library, detector, options)
 
-    def inspect(self, picture: InputPicture, snapshot: ProductSnapshot) -> Inspection:
-        """Everything is copied: the next picture overwrites what the context holds."""
-        height, width, _ = picture.rgb.shape
-        data = picture.rgb.ctypes.data
+    def inspect(self, frame: Frame, snapshot: ProductSnapshot) -> Inspection:
+        """Inspect a frame and copy the result: the next frame overwrites what the context holds."""
+        height, width, _ = frame.pixels.shape
+        data = frame.pixels.ctypes.data
         image = interface.Image(format=interface.RGB, data=data, width=width, height=height)
         found = interface.Result()
         check(self._library, self._library.anoco_inspect(self._handle.value, image, found))
@@ -247,7 +224,7 @@ class _Context:
         grid, canvas = (found.rows, found.cols), (found.map_height, found.map_width)
         over = snapshot.threshold is not None and found.score > snapshot.threshold
         return Inspection(
-            source=picture.name,
+            source=frame.source,
             product=snapshot.product.name,
             generation=found.generation,
             score=found.score,
@@ -256,7 +233,7 @@ class _Context:
             energy=_copy(found.energy, grid),
             scored=_copy(found.counted, grid).astype(np.bool_),
             regions=tuple(self._region(k) for k in range(found.region_count)),
-            timings=self._timings(picture.decode),
+            timings=self._timings(frame.decode_ms),
             placement=Placement(
                 width,
                 height,
@@ -269,7 +246,7 @@ class _Context:
             outline=_copy(found.outline, canvas).astype(np.bool_) if over else None,
             anchor=_copy(found.anchor, grid),
             similarity=_copy(found.similarity, grid),
-            evidence_source=snapshot.evidence_source,
+            evidence_lookup=snapshot.evidence_lookup,
         )
 
     def _region(self, number: int) -> FoundRegion:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from PIL import Image
 
 from anoco_edge.bundle import Bundle, InputContract, Product, Region
 from anoco_edge.bundle.masks import decode_mask
 from anoco_edge.bundle.schema import Affine
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.decode import decode_picture
-from anoco_edge.images.preprocess import Mask, Placement, inspected_patches, inspected_pixels, place
+from anoco_edge.images.preprocess import Mask, Placement, place
 from anoco_edge.pipeline.augmentation import IDENTITY, visible_patches
 
 # A hand-cropped picture is off by a few percent; 4:3 against 3:2 or 16:9 is another camera mode.
@@ -77,6 +78,58 @@ class PatchMask:
             return
         first = self._product.references[0]
         check_shape((width, height), name, (first.width, first.height))
+
+
+def inspected_pixels(
+    contract: InputContract,
+    placement: Placement,
+    region: Region | None = None,
+    ignore: Mask | None = None,
+) -> tuple[Mask, Mask]:
+    """Which pixels of the input are picture and not fill, and which of them are wanted: inside the
+    region of interest and outside the ignore mask (given in the picture's own pixels)."""
+    right, bottom = placement.left + placement.width, placement.top + placement.height
+    inside = np.zeros((contract.height, contract.width), np.bool_)
+    inside[placement.top : bottom, placement.left : right] = True
+    wanted = inside.copy()
+    if region is not None:
+        wanted &= _fill_polygon(contract, placement, region)
+    if ignore is not None:
+        size = (placement.width, placement.height)
+        scaled = Image.fromarray(ignore).resize(size, Image.Resampling.NEAREST)
+        wanted[placement.top : bottom, placement.left : right] &= ~np.asarray(scaled)
+    return inside, wanted
+
+
+def inspected_patches(
+    contract: InputContract,
+    placement: Placement,
+    region: Region | None = None,
+    ignore: Mask | None = None,
+) -> Mask:
+    """Which patches count: those that touch no fill, and of which more than half is wanted."""
+    inside, wanted = inspected_pixels(contract, placement, region, ignore)
+    whole = _by_patch(inside, contract).all(axis=(1, 3))
+    share = _by_patch(wanted, contract).mean(axis=(1, 3))
+    result: Mask = whole & (share > 0.5)
+    return result
+
+
+def _fill_polygon(contract: InputContract, placement: Placement, region: Region) -> Mask:
+    """Pixels whose centre lies inside, by the even-odd rule (Pillow's polygon draws its outline
+    too, which is a pixel too much on the left and on top)."""
+    x = (np.arange(contract.width) + 0.5 - placement.left) / placement.width
+    y = (np.arange(contract.height) + 0.5 - placement.top) / placement.height
+    inside = np.zeros((contract.height, contract.width), np.bool_)
+    for (x0, y0), (x1, y1) in zip(region.points, region.points[-1:] + region.points, strict=False):
+        crossed = np.flatnonzero((y0 <= y) != (y1 <= y))
+        edge = x0 + (y[crossed] - y0) * (x1 - x0) / ((y1 - y0) or 1)
+        inside[crossed] ^= x < edge[:, None]
+    return inside
+
+
+def _by_patch(mask: Mask, contract: InputContract) -> Mask:
+    return mask.reshape(contract.rows, contract.stride, contract.cols, contract.stride)
 
 
 def check_shape(size: tuple[int, int], name: str, references: tuple[int, int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anoco_edge.bundle.schema import InputContract
+from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Mask
 from anoco_edge.pipeline.anomaly_map import Map, MapMaker
 from anoco_edge.pipeline.energy import PictureEnergy

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from anoco_edge.engines import EngineSettings, choose_engine, open_engine
 from anoco_edge.engines.selftest import SelfTest, check_engine
 from anoco_edge.errors import AnocoError
-from anoco_edge.pipeline.base import InputPicture, ProductSnapshot
+from anoco_edge.images.frame import Frame
+from anoco_edge.pipeline.base import ProductSnapshot
 from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.postprocess import PostProcessor
@@ -47,22 +48,22 @@ class PythonPipeline:
         said: tuple[str, ...] = getattr(self.engine, "remarks", ())
         return said
 
-    def inspect(self, pictures: Sequence[InputPicture]) -> list[Inspection | AnocoError]:
-        """Inspect pictures through one run of the backbone, whose time is shared out evenly."""
-        energies = self.energies.read([picture.rgb for picture in pictures])
+    def inspect(self, frames: Sequence[Frame]) -> list[Inspection | AnocoError]:
+        """Inspect frames through one run of the backbone, whose time is shared out evenly."""
+        energies = self.energies.read([frame.pixels for frame in frames])
         return [
-            found if isinstance(found, AnocoError) else self._inspection(picture, found)
-            for picture, found in zip(pictures, energies, strict=True)
+            found if isinstance(found, AnocoError) else self._inspection(frame, found)
+            for frame, found in zip(frames, energies, strict=True)
         ]
 
-    def _inspection(self, picture: InputPicture, found: PictureEnergy) -> Inspection:
+    def _inspection(self, frame: Frame, found: PictureEnergy) -> Inspection:
         start = time.perf_counter()
         output = self._postprocessor.process(found)
         map_ms = (time.perf_counter() - start) * 1000
-        timings = {"decode": picture.decode, **found.stages, "map": map_ms}
+        timings = {"decode": frame.decode_ms, **found.stages, "map": map_ms}
         timings["total"] = sum(timings.values())
         return Inspection(
-            source=picture.name,
+            source=frame.source,
             product=self._snapshot.product.name,
             generation=self._snapshot.product.generation,
             score=found.score,
@@ -77,5 +78,5 @@ class PythonPipeline:
             outline=output.outline,
             anchor=found.anchor,
             similarity=found.similarity,
-            evidence_source=self._snapshot.evidence_source,
+            evidence_lookup=self._snapshot.evidence_lookup,
         )

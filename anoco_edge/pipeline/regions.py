@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.bundle.schema import InputContract
+from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Box, Mask, Placement
 from anoco_edge.pipeline.anomaly_map import Map
 

@@ -15,15 +15,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.bundle.schema import (
-    MOST_PATCHES,
-    MOST_PIXELS,
-    MOST_TILES,
-    InputContract,
-    Tiles,
-)
 from anoco_edge.engines import Engine
 from anoco_edge.errors import UsageError
+from anoco_edge.images.contract import MOST_PATCHES, MOST_PIXELS, MOST_TILES, InputContract, Tiles
 from anoco_edge.scoring.types import Floats
 
 Pixels = NDArray[np.uint8]

@@ -18,16 +18,17 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.store import now
 from anoco_edge.errors import BundleError, StorageError
 from anoco_edge.machine import cache_folder
 from anoco_edge.plans.device import Device
 from anoco_edge.plans.tensorrt_builder import BuiltPlan, Profile, Shape
 from anoco_edge.plans.tensorrt_modules import FLAVOURS, Flavour
-from anoco_edge.storage.atomic_files import LOCK, TEMPORARY, writing
-from anoco_edge.storage.beneath import Directory
+from anoco_edge.storage.atomic_files import writing
+from anoco_edge.storage.beneath import TEMPORARY, Directory
 from anoco_edge.storage.durability import committed
+from anoco_edge.storage.hashes import sha256_bytes
+from anoco_edge.storage.locks import LOCK
 
 _PRIVATE = 0o600  # whatever the umask is: Ubuntu's lets the group write
 _AGAIN = "build it again with: anoco-edge build BUNDLE --force"

@@ -17,10 +17,11 @@ from PIL import Image
 from anoco_edge.detector import Detector
 from anoco_edge.drift import DriftWatch
 from anoco_edge.errors import AnocoError, EngineError, SourceError, StorageError
+from anoco_edge.images.frame import Frame
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.results.signals import signals_held
 from anoco_edge.sinks.folder import ResultFolder, Row, SavePolicy, overlay_of, wants_overlay
-from anoco_edge.sources import Frame, Source
+from anoco_edge.sources import Source
 from anoco_edge.text.plain_text import utf8_text
 
 

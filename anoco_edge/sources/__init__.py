@@ -7,37 +7,13 @@ goes on where the first one stopped (so the first K frames can be taken as refer
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from anoco_edge.errors import AnocoError, UsageError
+from anoco_edge.errors import UsageError
+from anoco_edge.images.frame import Frame
 
 __all__ = ["Frame", "Source", "open_source"]
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One picture of a source; `rgb` is None exactly when `error` says why it could not be read.
-
-    >>> Frame("a.png", 0, np.zeros((16, 16, 3), np.uint8), None, 0.3, 12.5).shape
-    (16, 16, 3)
-    """
-
-    source: str  # the path as given, or "clip.mp4#3", "camera:0#17"
-    index: int  # counts what the source delivered, from 0; a live source's gaps are skipped frames
-    rgb: NDArray[np.uint8] | None
-    error: AnocoError | None
-    decode_ms: float
-    captured: float  # time.monotonic() when the frame was captured or its decoding began
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """Height, width and 3, or None for a frame that could not be read."""
-        return None if self.rgb is None else self.rgb.shape
 
 
 class Source(Protocol):

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from anoco_edge.errors import AnocoError, PictureError, SourceError, UsageError
 from anoco_edge.images.decode import PICTURE_SUFFIXES, read_picture
-from anoco_edge.sources import Frame, stream
+from anoco_edge.images.frame import Frame
+from anoco_edge.sources import stream
 from anoco_edge.sources.av_reader import AvReader
 from anoco_edge.sources.base import Closing
 from anoco_edge.sources.reader import OneSize, StreamEndedError

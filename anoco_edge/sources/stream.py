@@ -1,4 +1,4 @@
-"""DetectorConfig cameras, streams and videos; a live source gives its newest frame."""
+"""Opening cameras, streams and videos; a live source gives its newest frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.images.decode import check_rgb
-from anoco_edge.sources import Frame, av_reader, mjpeg_http
+from anoco_edge.images.frame import Frame
+from anoco_edge.sources import av_reader, mjpeg_http
 from anoco_edge.sources.base import Closing
 from anoco_edge.sources.cv2_reader import Cv2Reader, has_backend, load_cv2, quiet
 from anoco_edge.sources.reader import FrameReader, OneSize, Received, StreamEndedError
@@ -224,7 +225,7 @@ def open_video(path: str) -> av_reader.AvReader:
         mode = place.stat().st_mode
     except (OSError, ValueError) as exc:
         raise PictureError(f"{path} cannot be opened: {exc}", hint="check the path") from None
-    # DetectorConfig a pipe would wait for ever for somebody who writes to it.
+    # Opening a pipe would wait until something writes to it, which may be never.
     if not stat.S_ISREG(mode):
         raise PictureError(f"{path} is not a regular file", hint="name a video file")
     if not os.access(place, os.R_OK):

@@ -1,4 +1,4 @@
-"""DetectorConfig a file that somebody names: a pipe, a device or a socket is never waited for."""
+"""Opening a file by a path from outside without ever waiting for a pipe, a device or a socket."""
 
 from __future__ import annotations
 

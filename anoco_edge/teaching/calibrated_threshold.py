@@ -14,7 +14,6 @@ import numpy as np
 
 from anoco_edge.bundle import Product, Threshold
 from anoco_edge.bundle.baseline import LEAST_PICTURES, BaselineGrid
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.schema import Baseline, Calibration, CalibrationPicture, FileRecord
 from anoco_edge.conformal import (
     Conformal,
@@ -28,6 +27,7 @@ from anoco_edge.conformal import (
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.pipeline.energy import PictureEnergy
 from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching.bank_builder import Load, Pixels
 from anoco_edge.teaching.burst_detection import PartMatcher
 from anoco_edge.teaching.calibration_set import Findings, found_by_likeness, references_in_doubt

@@ -13,14 +13,15 @@ from pydantic import ValidationError
 
 from anoco_edge.bundle import Bank, Bundle, Product, Reference
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.masks import decode_mask
-from anoco_edge.bundle.schema import Coreset, FileRecord, InputContract, Region, Threshold, Tiles
+from anoco_edge.bundle.schema import Coreset, FileRecord, Region, Threshold
 from anoco_edge.bundle.store import now
 from anoco_edge.errors import PictureError, UsageError
+from anoco_edge.images.contract import InputContract, Tiles
 from anoco_edge.pipeline.augmentation import own_views, paired_views
 from anoco_edge.pipeline.patch_mask import PatchMask, read_mask, region_from_pixels
 from anoco_edge.pipeline.tiling import plan_tiles
+from anoco_edge.storage.hashes import sha256_bytes
 
 Points = Sequence[tuple[float, float]]
 

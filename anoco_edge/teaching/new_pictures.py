@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anoco_edge.bundle import Reference
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.schema import FileRecord
 from anoco_edge.images.decode import PICTURE_SUFFIXES, decode_picture, read_picture
+from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.storage.regular_file import read_regular
 from anoco_edge.teaching.burst_detection import Thumbnail, thumbnail
 from anoco_edge.text.plain_text import utf8_text

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.bundle import Bank, Bundle, Product, Reference, Threshold
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.bundle.generations import commit, next_generation
 from anoco_edge.bundle.schema import Calibration, CalibrationPicture, FileRecord
 from anoco_edge.bundle.store import DEFAULT_PRODUCT
@@ -18,7 +17,8 @@ from anoco_edge.engines.selftest import check_engine
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.pipeline.patch_mask import PatchMask
-from anoco_edge.storage.atomic_files import locked
+from anoco_edge.storage.hashes import sha256_bytes
+from anoco_edge.storage.locks import locked
 from anoco_edge.teaching.bank_builder import CHOSEN_BY, BankBuilder, Pixels
 from anoco_edge.teaching.burst_detection import SIDE, PartMatcher, thumbnail
 from anoco_edge.teaching.calibrated_threshold import (

@@ -1,1 +1,1 @@
-"""How good is it: accuracy on labelled data, thresholds with a stated false-reject rate."""
+"""Measure how good a detector is: thresholds, INT8 ranges, accuracy on labelled data sets."""

@@ -1,4 +1,4 @@
-"""Charts without a plotting library: a few shapes, drawn as SVG for pages and as PNG for files."""
+"""Charts without a plotting library: a few shapes, as SVG for pages and as PNG for files."""
 
 from __future__ import annotations
 
@@ -14,35 +14,34 @@ from PIL import Image, ImageDraw, ImageFont
 from anoco_edge.conformal import checked_scores
 from anoco_edge.errors import UsageError
 from anoco_edge.text.plain_text import html_text
-from anoco_edge_calibration.tradeoff import Tradeoff
 
-# Okabe and Ito's colours: told apart with any kind of colour vision.
+# The colors of Okabe and Ito can be told apart with any kind of color vision.
 GOOD, DEFECT, THRESHOLD = "#0072b2", "#e69f00", "#8b0000"
 PALETTE = (GOOD, DEFECT, "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 INK, QUIET, GRID, AXIS = "#1b1f26", "#565f6b", "#e6e9ee", "#8a929e"
 FONT_SIZE = 12
-LEFT, RIGHT, TOP, BOTTOM = 64, 20, 64, 48  # around the plot
+LEFT, RIGHT, TOP, BOTTOM = 64, 20, 64, 48  # the margins around the plot
 DASH, GAP = 6, 4
-LOG_FROM = 50  # scores that span a larger factor get a logarithmic axis
+LOG_FROM = 50  # scores that span a larger factor have a logarithmic axis
 
 
 class Line(NamedTuple):
-    """A polyline; `dashed` only where it has two points."""
+    """A polyline; only a line with two points may be `dashed`."""
 
     points: tuple[tuple[float, float], ...]
-    colour: str
+    color: str
     width: float = 1.0
     dashed: bool = False
 
 
 class Box(NamedTuple):
-    """A filled rectangle, from the upper left corner."""
+    """A filled rectangle; x and y are its upper left corner."""
 
     x: float
     y: float
     width: float
     height: float
-    colour: str
+    color: str
     opacity: float = 1.0
 
 
@@ -52,19 +51,19 @@ class Dot(NamedTuple):
     x: float
     y: float
     radius: float
-    colour: str
+    color: str
 
 
 class Text(NamedTuple):
-    """A word or two; y is the middle of the line, `anchor` is start, middle or end."""
+    """A short text; y is the middle of the line, `anchor` is start, middle or end."""
 
     x: float
     y: float
     words: str
     anchor: str = "start"
-    colour: str = QUIET
+    color: str = QUIET
     size: int = FONT_SIZE
-    turned: bool = False  # a quarter to the left
+    turned: bool = False  # rotated by 90 degrees to the left
 
 
 Shape = Line | Box | Dot | Text
@@ -79,7 +78,7 @@ class Series(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """A point of its own, with a label."""
+    """A single point with a label."""
 
     x: float
     y: float
@@ -88,7 +87,7 @@ class Marker(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """Shapes on white, back to front."""
+    """Shapes on a white background, in the order in which they are drawn."""
 
     width: int
     height: int
@@ -96,7 +95,7 @@ class Chart:
     title: str
 
     def svg(self) -> str:
-        """The chart as an SVG element that needs no style sheet."""
+        """Return the chart as an SVG element that needs no style sheet."""
         title = _xml(self.title)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
@@ -107,8 +106,8 @@ class Chart:
         )
 
     def png(self, scale: int = 2) -> bytes:
-        """The chart as a PNG file of `scale` pixels a unit."""
-        # Pillow's lines have hard edges: drawn at twice the size and averaged they have not.
+        """Return the chart as a PNG file with `scale` pixels for each unit."""
+        # Pillow draws lines with hard edges. Drawing at twice the size and averaging smooths them.
         fine = 2 * scale
         image = Image.new("RGB", (self.width * fine, self.height * fine), "#ffffff")
         draw = ImageDraw.Draw(image, "RGBA")
@@ -120,7 +119,7 @@ class Chart:
 
 
 def _xml(text: str) -> str:
-    """Text for XML, which has no place for control characters or torn file names."""
+    """Escape text for XML, which cannot hold control characters or broken file names."""
     return html_text(text)
 
 
@@ -129,21 +128,21 @@ def _as_svg(shape: Shape) -> str:
         points = " ".join(f"{x:.2f},{y:.2f}" for x, y in shape.points)
         dashes = f' stroke-dasharray="{DASH} {GAP}"' if shape.dashed else ""
         return (
-            f'<polyline points="{points}" fill="none" stroke="{shape.colour}" '
+            f'<polyline points="{points}" fill="none" stroke="{shape.color}" '
             f'stroke-width="{shape.width}" stroke-linejoin="round"{dashes}/>'
         )
     if isinstance(shape, Box):
         return (
             f'<rect x="{shape.x:.2f}" y="{shape.y:.2f}" width="{shape.width:.2f}" '
-            f'height="{shape.height:.2f}" fill="{shape.colour}" fill-opacity="{shape.opacity}"/>'
+            f'height="{shape.height:.2f}" fill="{shape.color}" fill-opacity="{shape.opacity}"/>'
         )
     if isinstance(shape, Dot):
-        x, y, radius, colour = shape
-        return f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius}" fill="{colour}"/>'
+        x, y, radius, color = shape
+        return f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius}" fill="{color}"/>'
     turn = f' transform="rotate(-90 {shape.x:.2f} {shape.y:.2f})"' if shape.turned else ""
     return (
         f'<text x="{shape.x:.2f}" y="{shape.y:.2f}" text-anchor="{shape.anchor}" dy="0.35em" '
-        f'fill="{shape.colour}" font-size="{shape.size}"{turn}>{_xml(shape.words)}</text>'
+        f'fill="{shape.color}" font-size="{shape.size}"{turn}>{_xml(shape.words)}</text>'
     )
 
 
@@ -151,16 +150,16 @@ def _paint(image: Image.Image, draw: ImageDraw.ImageDraw, shape: Shape, scale: i
     if isinstance(shape, Line):
         width = max(round(shape.width * scale), 1)
         for piece in _dashes(shape) if shape.dashed else [shape.points]:
-            draw.line([(x * scale, y * scale) for x, y in piece], shape.colour, width, "curve")
+            draw.line([(x * scale, y * scale) for x, y in piece], shape.color, width, "curve")
     elif isinstance(shape, Box):
         right, lower = (shape.x + shape.width) * scale, (shape.y + shape.height) * scale
-        # Pillow paints the last row and column too.
+        # Pillow also paints the last row and column.
         box = (shape.x * scale, shape.y * scale, right - 1, lower - 1)
         if box[2] >= box[0] and box[3] >= box[1]:
-            draw.rectangle(box, f"{shape.colour}{round(255 * shape.opacity):02x}")
+            draw.rectangle(box, f"{shape.color}{round(255 * shape.opacity):02x}")
     elif isinstance(shape, Dot):
         x, y, r = shape.x * scale, shape.y * scale, shape.radius * scale
-        draw.ellipse((x - r, y - r, x + r, y + r), shape.colour)
+        draw.ellipse((x - r, y - r, x + r, y + r), shape.color)
     else:
         _write(image, draw, shape, scale)
 
@@ -180,19 +179,19 @@ def _write(image: Image.Image, draw: ImageDraw.ImageDraw, text: Text, scale: int
     x, y = text.x * scale, text.y * scale
     if not text.turned:
         anchor = {"start": "lm", "middle": "mm", "end": "rm"}[text.anchor]
-        draw.text((x, y), text.words, text.colour, font, anchor)
+        draw.text((x, y), text.words, text.color, font, anchor)
         return
     long, high = math.ceil(font.getlength(text.words)), 2 * text.size * scale
     stencil = Image.new("L", (long, high))
     ImageDraw.Draw(stencil).text((0, high / 2), text.words, 255, font, "lm")
     stencil = stencil.transpose(Image.Transpose.ROTATE_90)
     lift = {"start": 1.0, "middle": 0.5, "end": 0.0}[text.anchor] * long
-    image.paste(text.colour, (round(x - high / 2), round(y - lift)), stencil)
+    image.paste(text.color, (round(x - high / 2), round(y - lift)), stencil)
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """From values to places along one axis."""
+    """Maps values to places along one axis."""
 
     low: float
     high: float
@@ -217,7 +216,7 @@ class _Scale:
 
 
 def _round_steps(low: float, high: float) -> list[float]:
-    """About six round numbers between two others."""
+    """Return about six round numbers between two others."""
     rough = (high - low) / 6
     unit = 10.0 ** math.floor(math.log10(rough))
     step = unit * next(d for d in (1, 2, 5, 10) if d * unit >= rough * 0.999)
@@ -228,7 +227,7 @@ def _round_steps(low: float, high: float) -> list[float]:
 def _frame(
     x: _Scale, y: _Scale, x_label: str, y_label: str, title: str, legend: Sequence[tuple[str, str]]
 ) -> list[Shape]:
-    """Grid, axes, ticks, labels, title, and a legend of (name, colour) under the title."""
+    """Draw grid, axes, ticks, labels, title, and a legend of (name, color) under the title."""
     shapes: list[Shape] = []
     for value in x.ticks():
         shapes.append(Line(((x(value), y.start), (x(value), y.stop)), GRID))
@@ -239,17 +238,17 @@ def _frame(
     shapes.append(Line(((x.start, y.stop), (x.start, y.start), (x.stop, y.start)), AXIS))
     shapes.append(Text((x.start + x.stop) / 2, y.start + 34, x_label, "middle"))
     shapes.append(Text(16, (y.start + y.stop) / 2, y_label, "middle", turned=True))
-    shapes.append(Text(x.start, 16, title, colour=INK, size=FONT_SIZE + 2))
+    shapes.append(Text(x.start, 16, title, color=INK, size=FONT_SIZE + 2))
     place = x.start
-    for name, colour in legend:
-        shapes.append(Box(place, 32, 10, 10, colour))
+    for name, color in legend:
+        shapes.append(Box(place, 32, 10, 10, color))
         shapes.append(Text(place + 15, 37, name))
-        place += 36 + 0.58 * FONT_SIZE * len(name)  # a letter's mean width
+        place += 36 + 0.58 * FONT_SIZE * len(name)  # the mean width of a letter
     return shapes
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:
-    """From 0 (or below) to the largest value; never empty."""
+    """Return the span from 0 (or below) to the largest value; it is never empty."""
     low, high = min(0.0, *values), max(0.0, *values)
     return low, high if high > low else low + 1
 
@@ -264,7 +263,7 @@ def line_chart(
     height: int = 360,
     markers: Sequence[Marker] = (),
 ) -> Chart:
-    """Curves in one frame; the axes reach from 0 (or below) to the largest value.
+    """Chart several curves; the axes reach from 0 (or below) to the largest value.
 
     >>> chart = line_chart([Series("a", [0, 1], [0, 1])], x_label="x", y_label="y", title="t")
     >>> chart.width, chart.svg().count("<polyline ")
@@ -277,12 +276,12 @@ def line_chart(
     across, up = zip(*points, strict=True)
     x = _Scale(*_span(across), LEFT, width - RIGHT)
     y = _Scale(*_span(up), height - BOTTOM, TOP)
-    colours = [PALETTE[k % len(PALETTE)] for k in range(len(series))]
-    legend = [(s.name, c) for s, c in zip(series, colours, strict=True) if s.name]
+    colors = [PALETTE[k % len(PALETTE)] for k in range(len(series))]
+    legend = [(s.name, c) for s, c in zip(series, colors, strict=True) if s.name]
     shapes = _frame(x, y, x_label, y_label, title, legend)
-    for one, colour in zip(series, colours, strict=True):
+    for one, color in zip(series, colors, strict=True):
         places = tuple((x(a), y(b)) for a, b in zip(one.x, one.y, strict=True))
-        shapes.append(Line(places, colour, 2))
+        shapes.append(Line(places, color, 2))
     for marker in markers:
         at = (x(marker.x), y(marker.y))
         shapes.append(Dot(*at, 4.5, THRESHOLD))
@@ -291,33 +290,13 @@ def line_chart(
 
 
 def _beside(x: float, y: float, words: str, width: int) -> Text:
-    """A label to the right of a point, or to the left where there is no room."""
+    """Put a label to the right of a point, or to the left where there is no room."""
     if x > width * 0.6:
         return Text(x - 9, y, words, "end", THRESHOLD)
     return Text(x + 9, y, words, "start", THRESHOLD)
 
 
-def tradeoff_chart(found: Tradeoff) -> Chart:
-    """Missed defects over false rejects, with the chosen threshold as a point.
-
-    >>> from anoco_edge_calibration.tradeoff import tradeoff
-    >>> tradeoff_chart(tradeoff([1, 2], [3, 4], 2.5)).title
-    'Missed defects against false rejects'
-    """
-    chosen = Marker(
-        100 * found.good_rejected / found.good, 100 * found.at, f"threshold {found.threshold:.4g}"
-    )
-    curve = Series("", [100 * v for v in found.false_rejects], [100 * v for v in found.missed])
-    return line_chart(
-        [curve],
-        x_label="good parts rejected (%)",
-        y_label="defects missed (%)",
-        title="Missed defects against false rejects",
-        markers=[chosen],
-    )
-
-
-def histogram(
+def histogram_chart(
     good: Sequence[float],
     *,
     threshold: float,
@@ -327,12 +306,12 @@ def histogram(
     width: int = 760,
     height: int = 340,
 ) -> Chart:
-    """How the scores are spread, and where the threshold lies.
+    """Chart the distribution of scores and the threshold.
 
     `between` is shaded: the range within which the threshold is known to lie, as
     `anoco_edge.conformal.score_range` gives it; an infinite end reaches the chart's edge.
 
-    >>> "threshold 3" in histogram([1, 2, 3, 4], threshold=3, between=(2, 4)).svg()
+    >>> "threshold 3" in histogram_chart([1, 2, 3, 4], threshold=3, between=(2, 4)).svg()
     True
     """
     low, high, log = _score_axis(checked_scores([*good, *defects, threshold]).tolist())
@@ -342,17 +321,17 @@ def histogram(
     counts = [np.histogram(np.clip(scores, low, high), edges)[0] for _, _, scores in groups]
     x = _Scale(low, high, LEFT, width - RIGHT, log)
     y = _Scale(0, 1.08 * max(int(np.max(counts)), 1), height - BOTTOM, TOP)
-    legend = [(f"{name} ({len(scores)})", colour) for name, colour, scores in groups]
+    legend = [(f"{name} ({len(scores)})", color) for name, color, scores in groups]
     shapes: list[Shape] = []
     if between is not None:
         left, right = x(between[0]), x(between[1])
         shapes.append(Box(left, y.stop, right - left, y.start - y.stop, THRESHOLD, 0.1))
         legend.append(("range of the threshold (90 %)", "#f3e5e5"))
     shapes += _frame(x, y, "score (logarithmic)" if log else "score", "parts", title, legend)
-    for (_, colour, _), column in zip(groups, counts, strict=True):
+    for (_, color, _), column in zip(groups, counts, strict=True):
         for count, a, b in zip(column.tolist(), edges[:-1], edges[1:], strict=True):
             if count:
-                box = Box(x(a) + 0.5, y(count), x(b) - x(a) - 1, y.start - y(count), colour, 0.75)
+                box = Box(x(a) + 0.5, y(count), x(b) - x(a) - 1, y.start - y(count), color, 0.75)
                 shapes.append(box)
     at = x(threshold)
     shapes.append(Line(((at, y.start), (at, y.stop - 12)), THRESHOLD, 1.5, dashed=True))
@@ -361,9 +340,9 @@ def histogram(
 
 
 def _score_axis(scores: Sequence[float]) -> tuple[float, float, bool]:
-    """Range of the scores, and whether it is better shown logarithmically."""
+    """Return the range of the scores, and whether a logarithmic axis shows it better."""
     high = max(scores)
-    # What lies a million times below the highest (0 has no logarithm) counts in the first bar.
+    # Scores a million times below the highest, and 0, count in the first bar.
     low = max(min((s for s in scores if s > 0), default=0.0), high * 1e-6)
     if low > 0 and high > LOG_FROM * low:
         return low / 1.1, high * 1.1, True

@@ -1,10 +1,12 @@
-"""Backbones to ONNX, checked against torch. Importing this loads neither torch nor onnx."""
+"""Export backbones to ONNX, checked against torch. Importing it loads neither torch nor onnx."""
 
 from anoco_edge_export.bundle import ExportedBundle, export_bundle
 from anoco_edge_export.export import ExportedBackbone, export_backbone
+from anoco_edge_export.options import ExportOptions
 from anoco_edge_export.recipe import Recipe, list_recipes, load_recipe
 
 __all__ = [
+    "ExportOptions",
     "ExportedBackbone",
     "ExportedBundle",
     "Recipe",

@@ -1,4 +1,4 @@
-"""The backbone as one torch module: raw pixels in, patch features out."""
+"""The backbone as one torch module that takes raw pixels and gives patch features."""
 
 from __future__ import annotations
 
@@ -8,66 +8,66 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge_export.families import family
-from anoco_edge_export.heavy import load
+from anoco_edge_export.families import StateDict, Tensor, family
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import Recipe, Taps
 
 Features = NDArray[np.float32]
 
-_NORM_EPS = 1e-6  # as in the ViTs' own LayerNorm
+_NORM_EPS = 1e-6  # the epsilon of the LayerNorm inside ViTs
 
 
 def create_model(recipe: Recipe, variant: str | None = None) -> Any:
-    """timm's model of the recipe, without weights, head or network."""
+    """Create timm's model of the recipe without trained weights, head or use of the network."""
     name = variant or recipe.architecture
-    model = load("timm").create_model(name, pretrained=False, num_classes=0)
+    model = lazy_import("timm").create_model(name, pretrained=False, num_classes=0)
     return model.eval().requires_grad_(False)
 
 
-def filled_model(recipe: Recipe, architecture: str, state: Mapping[str, Any]) -> Any:
-    """timm's model with these weights, which it takes as they are: no second copy."""
+def filled_model(recipe: Recipe, architecture: str, state: Mapping[str, Tensor]) -> Any:
+    """Create timm's model with these weights; it uses them as they are, without a second copy."""
     model = create_model(recipe, architecture)
     model.load_state_dict(state, strict=True, assign=True)
     return model.requires_grad_(False)
 
 
 def set_size(model: Any, width: int, height: int) -> None:
-    """Positions for pictures of this size; CNNs take any."""
+    """Fit the positions of a transformer to pictures of this size; CNNs take any size."""
     if hasattr(model, "set_input_size"):
         model.set_input_size(img_size=(height, width))
 
 
 def official_backbone(recipe: Recipe, taps: Taps, model: Any) -> Any:
-    """timm's model as it is, for torch's answer: uint8 NHWC -> (tokens by tap, ends by layer)."""
-    torch = load("torch")
+    """Return timm's unchanged model: uint8 NHWC -> (tokens by tap, ends by layer)."""
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     names = [layer.tap for layer in taps.layers]
 
-    class Official(base):  # type: ignore[misc]  # torch is Any to mypy
+    class OfficialBackbone(base):  # type: ignore[misc]  # torch is Any to mypy
         def __init__(self) -> None:
             super().__init__()
             self.trunk = family(recipe.family).official(model, names, taps.norm == "model")
             self.register_buffer("mean", torch.tensor(recipe.mean).reshape(3, 1, 1))
             self.register_buffer("std", torch.tensor(recipe.std).reshape(3, 1, 1))
 
-        def forward(self, pixels: Any) -> tuple[list[Any], dict[str, Any]]:
+        def forward(self, pixels: Any) -> tuple[list[Tensor], StateDict]:
             x = pixels.permute(0, 3, 1, 2).to(torch.float32) / 255
             tapped, ends = self.trunk((x - self.mean) / self.std)
             return _tokens(recipe, taps, tapped), ends
 
-    return Official().eval()
+    return OfficialBackbone().eval()
 
 
 def exported_backbone(recipe: Recipe, taps: Taps, model: Any, scales: Sequence[float]) -> Any:
-    """The form that is exported: uint8 NHWC -> features [batch, N, d], then ends by layer.
+    """Return the form that is exported: uint8 NHWC -> features [batch, N, d], then ends by layer.
 
-    `model` is changed: ask for torch's own answer first.
+    This changes `model`, so compute the reference before.
     """
-    torch = load("torch")
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     names = [layer.tap for layer in taps.layers]
 
-    class Exported(base):  # type: ignore[misc]
+    class ExportableBackbone(base):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.trunk = family(recipe.family).rewritten(
@@ -75,26 +75,26 @@ def exported_backbone(recipe: Recipe, taps: Taps, model: Any, scales: Sequence[f
             )
 
         def forward(self, pixels: Any) -> tuple[Any, ...]:
-            # Cast first: TensorRT takes bytes only as the input of a Cast.
+            # The Cast comes first: TensorRT takes bytes only as the input of a Cast.
             x = pixels.to(torch.float32).permute(0, 3, 1, 2)
             tapped, ends = self.trunk(x)
             return (concatenated(_tokens(recipe, taps, tapped), scales), *ends.values())
 
-    return Exported().eval().requires_grad_(False)
+    return ExportableBackbone().eval().requires_grad_(False)
 
 
 def concatenated(tokens: Sequence[Any], scales: Sequence[float]) -> Any:
-    """One row of numbers a patch from several taps, each times its scale."""
+    """Concatenate the features of several taps, each multiplied by its scale."""
     if len(tokens) == 1:
         return tokens[0]
     scaled = [t * scale for t, scale in zip(tokens, scales, strict=True)]
-    return load("torch").cat(scaled, dim=-1)
+    return lazy_import("torch").cat(scaled, dim=-1)
 
 
 def tap_scales(tokens: Sequence[Any]) -> tuple[float, ...]:
-    """Factors that give every tap the mean norm of the first; empty for one tap.
+    """Return factors that give every tap the mean norm of the first; none for a single tap.
 
-    A tap with long rows would otherwise decide every cosine alone.
+    Without them a tap with large norms would decide every cosine alone.
     """
     if len(tokens) == 1:
         return ()
@@ -103,15 +103,15 @@ def tap_scales(tokens: Sequence[Any]) -> tuple[float, ...]:
 
 
 def run_torch(module: Any, pixels: NDArray[np.uint8]) -> Any:
-    """What a module says in float32 on the CPU."""
-    torch = load("torch")
+    """Run a module in float32 on the CPU."""
+    torch = lazy_import("torch")
     with torch.no_grad():
         return module(torch.from_numpy(np.ascontiguousarray(pixels)))
 
 
 def _tokens(recipe: Recipe, taps: Taps, tapped: Sequence[Any]) -> list[Any]:
-    """Every tap as [batch, N, d] on the finest grid, pooled and normed as the recipe says."""
-    functional = load("torch").nn.functional
+    """Bring every tap to [batch, N, d] on the finest grid, pooled and normed as the recipe says."""
+    functional = lazy_import("torch").nn.functional
     grids = [t.shape[-2:] for t in tapped if t.ndim == 4]
     tokens = []
     for x, layer in zip(tapped, taps.layers, strict=True):

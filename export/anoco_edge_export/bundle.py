@@ -1,4 +1,4 @@
-"""A backbone exported, checked, and written as a bundle; plans for other machines go with it."""
+"""Export a backbone, check it, and write it as a bundle, with plans for other machines if asked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from anoco_edge.bundle import Bundle, create_bundle
 from anoco_edge.bundle.schema import Plan
@@ -16,13 +15,14 @@ from anoco_edge.plans.tensorrt_modules import load_module
 from anoco_edge.scoring.onnx_scorer import scoring_model
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.storage.staging import Staging, staging
-from anoco_edge_export.export import ExportedBackbone, check_size, export_backbone
+from anoco_edge_export.export import DEFAULTS, ExportedBackbone, check_input_size, export_backbone
+from anoco_edge_export.options import ExportOptions
 from anoco_edge_export.recipe import load_recipe
 
 
 @dataclass(frozen=True)
 class ExportedBundle:
-    """The bundle, how it was exported, and the plans built."""
+    """A bundle that was just written, how it was exported, and the plans that were built for it."""
 
     bundle: Bundle
     exported: ExportedBackbone
@@ -32,6 +32,7 @@ class ExportedBundle:
 def export_bundle(
     backbone_id: str,
     target: Path,
+    options: ExportOptions = DEFAULTS,
     *,
     targets: Sequence[str] = (),
     batch: int = 1,
@@ -39,26 +40,28 @@ def export_bundle(
     progress: Callable[[str], None] = lambda _: None,
     building: Progress | None = None,
     prepare: Callable[[Bundle], object] | None = None,
-    **options: Any,
 ) -> ExportedBundle:
-    """`export_backbone` with its `options`, then plans for `targets`, then the bundle.
+    """Export a backbone, build plans for the GPUs `targets`, and write the bundle `target`.
 
-    Everything is made in a folder beside `target` that goes away again whatever happens, what
-    `prepare` does to the new bundle too; the bundle appears by one rename or not at all.
+    Everything is made in a folder beside `target` that is removed again whatever happens; `prepare`
+    is called with the new bundle while it is still there. The bundle appears by one rename or not
+    at all. `building` is told the progress of plans, `batch` is the most pictures that they take.
     """
-    if target.exists() and not overwrite:  # before minutes of work
-        raise UsageError(f"{target} exists already", hint="choose another --out, or --overwrite")
+    if target.exists() and not overwrite:  # checked now, before minutes of work
+        raise UsageError(
+            f"{target} exists already", hint="choose another target=PATH, or pass overwrite=True"
+        )
     if target.exists() and not (target / "manifest.json").is_file():
-        raise UsageError(f"{target} is there and is no bundle", hint="choose another --out")
+        raise UsageError(f"{target} is there and is no bundle", hint="choose another target=PATH")
     if targets:
         load_module("tensorrt-rtx")
     recipe = load_recipe(backbone_id)
-    taps = recipe.tapped(options.get("layers"), options.get("tap_norm"))
-    check_size(taps, options.get("size") or recipe.size)
+    taps = recipe.tapped(options.layers, options.tap_norm)
+    check_input_size(taps, options.size or recipe.size)
     with _workspace(target) as stage:
         workspace = stage.folder
         exported = export_backbone(
-            backbone_id, workspace, target=target, progress=progress, **options
+            backbone_id, workspace, options, target=target, progress=progress
         )
         files: dict[str, bytes | Path] = {**exported.files, "scoring.onnx": scoring_model()}
         plans, built = [], []
@@ -109,7 +112,7 @@ def _record(built: BuiltPlan, target: str, batch: int) -> Plan:
 
 @contextmanager
 def _workspace(target: Path) -> Iterator[Staging]:
-    """A folder on the same disk as `target`, so that moving a file there costs nothing."""
+    """Make a folder on the same disk as `target`, so that moving a file there costs nothing."""
     with ExitStack() as stack:
         with writing(str(target)):
             stage = stack.enter_context(staging(target))

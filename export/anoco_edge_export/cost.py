@@ -1,4 +1,4 @@
-"""What a backbone costs: numbers in it, arithmetic a picture, memory while it is exported."""
+"""What a backbone costs: its parameters, the arithmetic of a picture, the memory of an export."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from anoco_edge.errors import EnvironmentMissingError
 from anoco_edge.machine import available_memory_mb
 from anoco_edge_export.backbone import create_model, official_backbone, set_size
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import Recipe, Taps
 
 
 @dataclass(frozen=True)
 class Cost:
-    """`parameters` of the whole model and of what is left after the cut; one multiply-add is two
-    operations."""
+    """The parameters of the whole model, those left after the cut, and the arithmetic of a picture.
+
+    One multiply-add counts as two operations.
+    """
 
     parameters: int
     kept_parameters: int
@@ -22,9 +24,9 @@ class Cost:
 
 
 def cost(recipe: Recipe, taps: Taps, width: int, height: int) -> Cost:
-    """Counted on tensors without content, so a model of any size takes a second."""
-    torch = load("torch")
-    flop_counter = load("torch.utils.flop_counter")
+    """Count on tensors without content, so that a model of any size takes a second."""
+    torch = lazy_import("torch")
+    flop_counter = lazy_import("torch.utils.flop_counter")
     with torch.device("meta"):
         model = create_model(recipe)
         set_size(model, width, height)
@@ -37,21 +39,21 @@ def cost(recipe: Recipe, taps: Taps, width: int, height: int) -> Cost:
 
 
 def check_memory(recipe: Recipe, taps: Taps, width: int, height: int) -> None:
-    """Refuse before the start what would not fit into memory, and say how much it takes."""
+    """Raise before the start if the export would not fit into memory, and say how much it takes."""
     needed, available = memory_mb(recipe, taps, width, height), available_memory_mb()
     if needed > available:
         raise EnvironmentMissingError(
             f"exporting {recipe.id} at {width}x{height} takes about {needed / 1e3:.1f} GB of "
             f"memory, and {available / 1e3:.1f} GB are free",
-            hint="stop what else runs, or choose a smaller backbone or --size",
+            hint="stop what else runs, or choose a smaller backbone or size",
         )
 
 
 def memory_mb(recipe: Recipe, taps: Taps, width: int, height: int) -> float:
-    """About the most that an export holds at once, as measured on five backbones.
+    """Estimate the most memory that an export holds at once, as measured on five backbones.
 
-    The libraries; the weights read, in the graph, in the file's making and in ONNX Runtime; for a
-    transformer the attention of one block, which ONNX Runtime writes out.
+    It is the sum of the libraries, of the weights (as read, in the graph, while the file is written
+    and in ONNX Runtime) and, for a transformer, of the attention matrix of one block.
     """
     counted = cost(recipe, taps, width, height)
     tokens = (width // taps.stride) * (height // taps.stride)
@@ -61,7 +63,7 @@ def memory_mb(recipe: Recipe, taps: Taps, width: int, height: int) -> float:
 
 
 def _used(module: object, pixels: object) -> int:
-    """Parameters of the modules that run; the others are not in the exported graph."""
+    """Count the parameters of the modules that run; the others are not in the exported graph."""
     seen: dict[int, int] = {}
 
     def note(part: object, *_: object) -> None:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import sha256_bytes, sha256_file
 from anoco_edge.errors import BundleError, UsageError
 from anoco_edge.machine import cache_folder, versions
+from anoco_edge.storage.hashes import sha256_bytes, sha256_file
 from anoco_edge_export.bundle import ExportedBundle, export_bundle
+from anoco_edge_export.checkpoint import find_checkpoint
 from anoco_edge_export.hub import kept_file
+from anoco_edge_export.options import ExportOptions
 from anoco_edge_export.recipe import load_recipe
-from anoco_edge_export.state_file import find_file
 
 _EXPORTERS = ("torch", "timm", "onnx", "onnxscript")
 
@@ -37,12 +38,13 @@ def cached_bundle(
     options: Mapping[str, Any],
     *,
     folder: Path | None = None,
-    export: Callable[..., ExportedBundle] = export_bundle,
+    export: Callable[..., ExportedBundle] | None = None,
 ) -> CachedBundle:
     """Open the bundle of a backbone, and export it first unless the very same is there.
 
-    `options` are those of `export_bundle`, which may be replaced by a function of the same
-    signature, to show progress. `folder` is the user's cache folder unless another is given.
+    `options` are fields of `ExportOptions`. `export` may be a function that shows progress; it
+    takes the fields as keyword arguments. `folder` is the user's cache folder unless another is
+    given.
 
     Example::
 
@@ -56,7 +58,10 @@ def cached_bundle(
     try:
         return CachedBundle(Bundle.open(path), found=True)
     except BundleError:
-        exported = export(backbone, path, overwrite=True, **options)
+        if export is not None:
+            exported = export(backbone, path, overwrite=True, **options)
+        else:
+            exported = export_bundle(backbone, path, ExportOptions(**options), overwrite=True)
         return CachedBundle(exported.bundle, found=False)
 
 
@@ -75,7 +80,7 @@ def _weights_digests(backbone: str, source: str | None) -> list[str]:
     """Hash the weights file, and the files beside it that may choose a variant of the model."""
     if source is not None and source.startswith("random:"):
         return [source]
-    file = kept_file(backbone) if source is None else find_file(Path(source))
+    file = kept_file(backbone) if source is None else find_checkpoint(Path(source))
     if file is None:
         return []  # the weights that the recipe names, and the recipe is hashed, too
     if not file.is_file():

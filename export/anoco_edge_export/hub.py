@@ -1,4 +1,7 @@
-"""The hub: one file of one repository, or a message that says what to fetch and where to put it."""
+"""Fetch a weights file from the Hugging Face hub.
+
+Where that fails, the error says which file to fetch by hand and where to put it.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,23 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, StorageError
 from anoco_edge.machine import cache_folder
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import HubWeights
 
-_WAIT = 5.0  # seconds for an answer; the library alone would try for minutes
+_WAIT = 5.0  # seconds to wait for an answer; by default the library tries for minutes
 _TERMS = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "README.MD")
 _SUFFIXES = (".safetensors", ".pth")
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def kept_file(backbone_id: str) -> Path | None:
-    """The file that was put where `hub_file` says, if one is there."""
+    """Return the file that was put by hand where the errors of `hub_file` say, or None."""
     for suffix in _SUFFIXES:
         file = _place(backbone_id).with_suffix(suffix)
         if file.is_file():
@@ -34,18 +38,18 @@ def kept_file(backbone_id: str) -> Path | None:
 def hub_file(
     backbone_id: str, wanted: HubWeights, progress: Callable[[str], None] = lambda _: None
 ) -> Path:
-    """The recipe's file, from the library's own cache or the network, its terms beside it."""
-    hub = load("huggingface_hub")
+    """Return the recipe's file from the library's cache or the network, its license beside it."""
+    hub = lazy_import("huggingface_hub")
     cached = hub.try_to_load_from_cache(wanted.repository, wanted.file)
     trouble = _trouble()
     if isinstance(cached, str):
         if not any(p.name.upper().startswith(_TERMS[:-1]) for p in Path(cached).parent.iterdir()):
-            with _quiet():  # another program fetched the weights, and left their terms
+            with _quiet():  # another program fetched the weights without their license
                 _fetch_terms(hub, wanted.repository, trouble)
         return Path(cached)
     with _quiet():
         try:
-            # Asked first and once, because the download itself repeats a failing question.
+            # The metadata is asked for first, because the download repeats a failing request.
             url = hub.hf_hub_url(wanted.repository, wanted.file)
             hub.get_hf_file_metadata(url, timeout=_WAIT)
         except trouble as error:
@@ -59,15 +63,16 @@ def hub_file(
 
 
 def _download(hub: Any, wanted: HubWeights, progress: Callable[[str], None]) -> str:
-    options: dict[str, Any] = {"etag_timeout": _WAIT}
+    download = partial(hub.hf_hub_download, wanted.repository, wanted.file, etag_timeout=_WAIT)
     if "tqdm_class" in inspect.signature(hub.hf_hub_download).parameters:
-        options["tqdm_class"] = _watch(f"fetching {wanted.file} of {wanted.repository}", progress)
-    return str(hub.hf_hub_download(wanted.repository, wanted.file, **options))
+        bar = _watch(f"fetching {wanted.file} of {wanted.repository}", progress)
+        return str(download(tqdm_class=bar))
+    return str(download())
 
 
 def _watch(what: str, progress: Callable[[str], None]) -> Any:
-    """A progress bar that shows nothing itself, and ends a download that starts over for ever."""
-    base: Any = load("huggingface_hub.utils").tqdm
+    """Make a progress bar that prints nothing, and that ends a download that restarts forever."""
+    base: Any = lazy_import("huggingface_hub.utils").tqdm
 
     class Watch(base):  # type: ignore[misc]  # the library is Any to mypy
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -90,7 +95,7 @@ def _watch(what: str, progress: Callable[[str], None]) -> Any:
 
 
 def _fetch_terms(hub: Any, repository: str, trouble: tuple[type[Exception], ...]) -> None:
-    """Licence files of the repository into the same folder; the weights are there without too."""
+    """Fetch the license files of the repository; the weights are usable without them too."""
     try:
         listed = hub.HfApi().model_info(repository, timeout=_WAIT).siblings or []
         for name in [entry.rfilename for entry in listed]:
@@ -101,25 +106,25 @@ def _fetch_terms(hub: Any, repository: str, trouble: tuple[type[Exception], ...]
 
 
 def _trouble() -> tuple[type[Exception], ...]:
-    """What the library raises when files cannot be had, with whichever HTTP client it has."""
-    errors = load("huggingface_hub.errors")
+    """Return what the library raises when it cannot get a file, with any HTTP client it uses."""
+    errors = lazy_import("huggingface_hub.errors")
     transport = errors.HfHubHTTPError.__bases__[0]
-    # RuntimeError: its accelerated transfer reports a broken network so.
+    # The accelerated transfer reports a broken network as a RuntimeError.
     return (OSError, ValueError, RuntimeError, errors.EntryNotFoundError, transport)
 
 
 def _explained(
     error: Exception, backbone_id: str, wanted: HubWeights, otherwise: str
 ) -> AnocoError:
-    """The library's error in our words; `otherwise` is what the hub did if it is none we know."""
-    errors = load("huggingface_hub.errors")
+    """Turn an error of the library into ours; `otherwise` describes an error that is unknown."""
+    errors = lazy_import("huggingface_hub.errors")
     what = f"{wanted.file} of {wanted.repository}"
     place = _place(backbone_id)
     if isinstance(error, OSError) and error.errno in _DISK:
         return StorageError(
             f"{what} cannot be stored: {error.strerror}", hint="make room, or set HF_HOME"
         )
-    by_hand = f"fetch {what} and put it at {place}, or pass it with --weights FILE"
+    by_hand = f"fetch {what} and put it at {place}, or pass it with weights=FILE"
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, errors.GatedRepoError) or status in (401, 403):
         return EnvironmentMissingError(
@@ -138,7 +143,7 @@ def _explained(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Our message is the one a user reads; the library's own warnings would stand around it."""
+    """Silence the library's own warnings, so that the user reads one message."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,9 +1,10 @@
-"""How fast an exported backbone is beside torch, in one run.
+"""Compare the latency of exported backbones with torch, in one run.
 
     python -m anoco_edge_export.latency dinov3-s@448 wrn50@256
 
-Random weights, one picture, the same threads for all; every round asks each of them once, so that
-whatever else the machine does meets them alike. Medians, and their ratio to torch eager.
+All runners have random weights, one picture and the same number of threads. Every round runs each
+of them once, so that other load on the machine affects them alike. The report holds medians and
+their ratio to torch eager.
 """
 
 from __future__ import annotations
@@ -24,20 +25,21 @@ from anoco_edge.engines.selftest import check_engine
 from anoco_edge.machine import cores, machine
 from anoco_edge_export.backbone import filled_model, official_backbone, run_torch, set_size
 from anoco_edge_export.bundle import export_bundle
-from anoco_edge_export.heavy import load
-from anoco_edge_export.pictures import rendered_picture
+from anoco_edge_export.lazy_import import lazy_import
+from anoco_edge_export.options import ExportOptions
 from anoco_edge_export.recipe import load_recipe
+from anoco_edge_export.synthetic import synthetic_picture
 from anoco_edge_export.weights import load_weights
 
 ENGINES = ("onnxruntime", "openvino")
 RIVAL = "torch"
 _WEIGHTS = "random:0"
-_PAUSE = 0.3  # seconds; the threads of the one before spin for a while, and would slow this one
+_PAUSE = 0.3  # seconds; the threads of the runner before spin for a while and slow the next one
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Medians in milliseconds by runner, and their ratios to torch."""
+    """The medians of the runners in milliseconds, and their ratios to torch."""
 
     backbone: str
     size: int
@@ -47,13 +49,14 @@ class Latency:
     ratios: Mapping[str, float]
 
 
-def measure(backbone: str, size: int, threads: int, rounds: int) -> Latency:
-    """Export, open every engine, check that it computes the same, and time them in turn."""
+def measure_latency(backbone: str, size: int, threads: int, rounds: int) -> Latency:
+    """Export the backbone, open and self-test every engine, and time all runners in turn."""
     recipe = load_recipe(backbone)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "latency.anoco"
-        bundle = export_bundle(backbone, target, size=(size, size), weights=_WEIGHTS).bundle
-        pixels = rendered_picture(size, size, seed=1)[None]
+        options = ExportOptions(size=(size, size), weights=_WEIGHTS)
+        bundle = export_bundle(backbone, target, options).bundle
+        pixels = synthetic_picture(size, size, seed=1)[None]
         runners: dict[str, Callable[[], Any]] = {}
         for name in ENGINES:
             engine = open_engine(name, bundle, EngineSettings(threads=threads))
@@ -63,7 +66,7 @@ def measure(backbone: str, size: int, threads: int, rounds: int) -> Latency:
         model = filled_model(recipe, loaded.architecture, loaded.state)
         set_size(model, size, size)
         module = official_backbone(recipe, recipe.tapped(), model)
-        load("torch").set_num_threads(threads)
+        lazy_import("torch").set_num_threads(threads)
         runners[RIVAL] = lambda: run_torch(module, pixels)
         taken = in_turn(runners, rounds)
     medians = {name: 1e3 * statistics.median(times) for name, times in taken.items()}
@@ -74,7 +77,7 @@ def measure(backbone: str, size: int, threads: int, rounds: int) -> Latency:
 def in_turn(
     runners: Mapping[str, Callable[[], Any]], rounds: int, pause: float = _PAUSE
 ) -> dict[str, list[float]]:
-    """Seconds of each runner, one call a round, after one that does not count.
+    """Return the seconds of each runner, one call per round; the first round does not count.
 
     >>> taken = in_turn({"a": lambda: None, "b": lambda: None}, 3, pause=0)
     >>> [len(times) for times in taken.values()]
@@ -106,7 +109,7 @@ def main(
         name, _, size = text.partition("@")
         if not size.isdigit():
             raise typer.BadParameter(f"{text!r} has no size; write dinov3-s@448")
-        found.append(measure(name, int(size), threads, rounds))
+        found.append(measure_latency(name, int(size), threads, rounds))
     if json_:
         typer.echo(json.dumps({"machine": machine(), "latency": [asdict(f) for f in found]}))
         return

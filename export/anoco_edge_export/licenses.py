@@ -1,4 +1,4 @@
-"""The terms of the weights, kept in the bundle beside them."""
+"""The license files of the weights, which a bundle carries."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NAMES = ("LICENSE", "LICENCE", "COPYING", "NOTICE")
 
 
 def license_files(recipe: Recipe, weights: LoadedWeights) -> dict[str, bytes]:
-    """LICENSES/...: a notice always, and whatever licence came with the weights."""
+    """Return the files of LICENSES/: a notice, and every license that came with the weights."""
     files = {"LICENSES/NOTICE.txt": notice(recipe, weights).encode()}
     if weights.file is None:
         return files
     package = recipe.weights.package
     if weights.origin == "package" and package is not None:
         files |= _from_package(package.package)
-    # Kept weights of all backbones share a folder: there a licence is named after its own.
+    # Weights that were put by hand share one folder, where a license is named after its backbone.
     prefix = f"{recipe.id}." if weights.origin == "kept" else ""
     for path in sorted(weights.file.parent.iterdir()):
         name = path.name.removeprefix(prefix).encode("ascii", "replace").decode().replace("?", "_")
@@ -30,12 +30,12 @@ def license_files(recipe: Recipe, weights: LoadedWeights) -> dict[str, bytes]:
 
 
 def _is_text(path: Path) -> bool:
-    """A licence is a short file; whatever else is called so is not copied into every bundle."""
+    """Say whether the file is short, as a license is; a large one is not copied into a bundle."""
     return path.is_file() and path.stat().st_size < 1_000_000
 
 
 def notice(recipe: Recipe, weights: LoadedWeights) -> str:
-    """Where the numbers are from, their hash, their terms; plain text for people."""
+    """Write the notice: where the weights are from, their hash and their terms, in plain text."""
     record = weights.record
     lines = [
         f"backbone.onnx is made from {recipe.title}",
@@ -73,7 +73,7 @@ def _origin(recipe: Recipe, weights: LoadedWeights) -> list[str]:
 
 
 def _from_card(card: Path) -> list[str]:
-    """The licence lines in the head of the hub's page of a model."""
+    """Return the license lines in the header of the model card."""
     try:
         text = card.read_text("utf-8", errors="replace")
     except OSError:
@@ -84,11 +84,11 @@ def _from_card(card: Path) -> list[str]:
 
 
 def _from_package(package: str) -> dict[str, bytes]:
-    """The licence files of an installed distribution, wherever its metadata puts them."""
+    """Return the license files of an installed distribution, wherever its metadata puts them."""
     try:
         listed = metadata.files(package) or []
     except metadata.PackageNotFoundError:
-        return {}  # the same file came by --weights, and the package is not installed
+        return {}  # a user passed the same file, and the package is not installed
     found = {}
     for entry in listed:
         path = Path(str(entry.locate()))

@@ -1,5 +1,8 @@
-"""What lies around the scoring graph in a single file, as standard ONNX operators: which patches
-are inspected before it; score, grid and map after it. The constants are baked for one product."""
+"""The parts of a single file around the scoring graph, as standard ONNX operators.
+
+Before it, the inspected patches are chosen; after it, score, grid and map are computed. The
+constants are fixed for one product.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from anoco_edge.scoring.types import NORM_RANGE
 from anoco_edge_export.scoring_graph import Nodes
 
 Constants = dict[str, NDArray[Any]]
-Part = tuple[Nodes, Constants]
+GraphPart = tuple[Nodes, Constants]
 
 
-def query_part(contract: InputContract, counted: Mask, features: str) -> Part:
-    """`features` [batch, N, d] to `query`: the inspected patches of all pictures, one a row.
+def query_part(contract: InputContract, scored: Mask, features: str) -> GraphPart:
+    """Turn `features` [batch, N, d] into `query`: one row for each inspected patch of the batch.
 
     >>> contract = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
     >>> nodes, constants = query_part(contract, np.array([[False, True]]), "features")
@@ -28,9 +31,9 @@ def query_part(contract: InputContract, counted: Mask, features: str) -> Part:
     (['Gather', 'Reshape'], [1])
     """
     constants: Constants = {"row_shape": np.array([-1, contract.dim], np.int64)}
-    if counted.all():
+    if scored.all():
         return (("Reshape", (features, "row_shape"), "query", {}),), constants
-    constants["inspected_patches"] = np.flatnonzero(counted)
+    constants["inspected_patches"] = np.flatnonzero(scored)
     return (
         ("Gather", (features, "inspected_patches"), "inspected", {"axis": 1}),
         ("Reshape", ("inspected", "row_shape"), "query", {}),
@@ -38,24 +41,24 @@ def query_part(contract: InputContract, counted: Mask, features: str) -> Part:
 
 
 def result_part(
-    contract: InputContract, counted: Mask, pooling: Pooling, energies: str, norms: str
-) -> Part:
-    """`energies` and `norms` of the query's rows to `score`, `energy` and `map`."""
+    contract: InputContract, scored: Mask, pooling: Pooling, energies: str, norms: str
+) -> GraphPart:
+    """Turn the `energies` and `norms` of the query's rows into `score`, `energy` and `map`."""
     parts = (
-        _sound(counted, energies, norms),
-        _score(counted, pooling),
-        _grid(contract, counted),
-        _map(contract, counted),
+        _sound(scored, energies, norms),
+        _score(scored, pooling),
+        _grid(contract, scored),
+        _map(contract, scored),
     )
     nodes = tuple(node for part, _ in parts for node in part)
     return nodes, {name: value for _, part in parts for name, value in part.items()}
 
 
-def _sound(counted: Mask, energies: str, norms: str) -> Part:
-    """A graph cannot raise: where a scorer would refuse a patch (NaN, no length), it says NaN.
+def _sound(scored: Mask, energies: str, norms: str) -> GraphPart:
+    """Set the energy of a patch to NaN where a scorer would raise an error: NaN, or norm zero.
 
-    Runtimes differ in what Min, Max and Clip make of NaN, so it may not be left to them: a patch
-    of length zero could come out with energy 0, which is a good part.
+    A graph cannot raise. Runtimes differ in what Min, Max and Clip make of NaN, so this is checked
+    explicitly: a patch of norm zero could otherwise get energy 0, which means a good part.
     """
     low, high = NORM_RANGE
     return (
@@ -68,41 +71,44 @@ def _sound(counted: Mask, energies: str, norms: str) -> Part:
     ), {
         "norm_low": np.array(low, np.float32),
         "norm_high": np.array(high, np.float32),
-        "picture_shape": np.array([-1, int(counted.sum())], np.int64),
+        "picture_shape": np.array([-1, int(scored.sum())], np.int64),
         "nan": np.array(np.nan, np.float32),
     }
 
 
-def _score(counted: Mask, pooling: Pooling) -> Part:
-    """Pooling over the inspected patches; runtimes differ in what a maximum makes of NaN, so one
-    unsound patch is looked for and makes the score NaN."""
+def _score(scored: Mask, pooling: Pooling) -> GraphPart:
+    """Pool the energies of the inspected patches into the score.
+
+    Runtimes differ in what a maximum makes of NaN, so the graph looks for an unsound patch
+    explicitly; one of them makes the score NaN.
+    """
     constants: Constants = {
         "patch_axis": np.array([1], np.int64),
         "half": np.array(0.5, np.float32),
     }
     nodes: Nodes = (("ReduceMax", ("patch_energy", "patch_axis"), "pooled", {"keepdims": 0}),)
     if pooling == "top5":
-        constants["pool_count"] = np.array([min(5, int(counted.sum()))], np.int64)
+        constants["pool_count"] = np.array([min(5, int(scored.sum()))], np.int64)
         nodes = (
             ("TopK", ("patch_energy", "pool_count"), "largest largest_at", {"axis": 1}),
             ("ReduceMean", ("largest", "patch_axis"), "pooled", {"keepdims": 0}),
         )
     return (
         *nodes,
-        ("Cast", ("sound",), "sound_number", {"to": 1}),  # FLOAT; opset 18 reduces no booleans
+        ("Cast", ("sound",), "sound_number", {"to": 1}),  # opset 18 reduces no booleans
         ("ReduceMin", ("sound_number", "patch_axis"), "all_sound_number", {"keepdims": 0}),
         ("Greater", ("all_sound_number", "half"), "all_sound", {}),
         ("Where", ("all_sound", "pooled", "nan"), "score", {}),
     ), constants
 
 
-def _grid(contract: InputContract, counted: Mask) -> Part:
-    """Energies at their place in the grid, 0 where a patch does not count."""
+def _grid(contract: InputContract, scored: Mask) -> GraphPart:
+    """Put the energies at their places in the grid, with 0 where a patch is not inspected."""
     constants: Constants = {"grid_shape": np.array([-1, contract.rows, contract.cols], np.int64)}
-    if counted.all():
+    if scored.all():
         return (("Reshape", ("patch_energy", "grid_shape"), "energy", {}),), constants
-    flat = counted.reshape(-1)
-    # Where a patch does not count any other one is fetched, and not used.
+    flat = scored.reshape(-1)
+    # For a patch that is not inspected any other one is fetched, and then replaced.
     constants["patch_column"] = np.where(flat, np.cumsum(flat) - 1, 0)
     constants["counted"] = flat
     constants["no_energy"] = np.array(0, np.float32)
@@ -113,19 +119,19 @@ def _grid(contract: InputContract, counted: Mask) -> Part:
     ), constants
 
 
-def _map(contract: InputContract, counted: Mask) -> Part:
-    """The graph of anoco_edge.pipeline.anomaly_map: one matrix for each axis.
+def _map(contract: InputContract, scored: Mask) -> GraphPart:
+    """Compute the anomaly map as the detector does: one matrix for each axis.
 
-    Patches that are not scored carry no weight.
+    Patches that are not inspected carry no weight.
     """
     down = axis_matrix(contract.rows, contract.height)
     across = axis_matrix(contract.cols, contract.width)
     constants: Constants = {"down": down, "across": np.ascontiguousarray(across.T)}
     nodes: Nodes = (("MatMul", ("down", "energy"), "tall", {}),)
-    if counted.all():
+    if scored.all():
         return (*nodes, ("MatMul", ("tall", "across"), "map", {})), constants
-    weight = down @ counted.astype(np.float32) @ across.T
-    pixels = np.kron(counted, np.ones((contract.stride, contract.stride), np.bool_))
+    weight = down @ scored.astype(np.float32) @ across.T
+    pixels = np.kron(scored, np.ones((contract.stride, contract.stride), np.bool_))
     shown = pixels & (weight > 0)
     constants["map_scale"] = np.divide(1, weight, out=np.zeros_like(weight), where=shown)
     return (

@@ -1,4 +1,4 @@
-"""The torch module as an ONNX file that old and new runtimes load, and ONNX Runtime to run it."""
+"""Trace a torch module to an ONNX file that old and new runtimes load, and run it."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import BundleError, ParityError
 from anoco_edge.scoring.onnx_session import open_session
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import lazy_import
+from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 
-IR_VERSION = 10  # onnxruntime 1.23 (JetPack 6) loads it, and refuses what onnx writes by default
-OPSET = 18
+Initializers = dict[str, Any]
+"""The weights of a graph, each a TensorProto, by their names; onnx is imported late."""
 INPUT = "pixels"
 OUTPUT = "features"
 DATA_SUFFIX = ".data"
-EXTERNAL_ABOVE = 2_000_000_000  # bytes; protobuf ends at 2 GB
-_SMALL = 1024  # bytes of a weight that stays in the graph
-_ALIGNED = 64  # a weight in the second file begins at a multiple of this, so that it can be mapped
-FORBIDDEN = frozenset({"If", "Loop", "Scan", "NonZero"})  # TensorRT refuses or stumbles over them
+EXTERNAL_ABOVE = 2_000_000_000  # bytes; protobuf cannot hold more than 2 GB
+_SMALL = 1024  # bytes; smaller weights stay in the graph
+_ALIGNED = 64  # bytes; aligned weights in the second file can be memory-mapped
+# TensorRT refuses these operators, or builds slow engines for them.
+FORBIDDEN = frozenset({"If", "Loop", "Scan", "NonZero"})
 
 
 def trace(
     module: Any, width: int, height: int, ends: Sequence[str], metadata: Mapping[str, str]
 ) -> Any:
-    """`module` for pictures of this size as a ModelProto whose only output is the features.
+    """Trace `module` for pictures of this size to a ModelProto whose only output is the features.
 
-    torch's newer exporter, because it folds batch norms and paddings: 69 nodes for
-    EfficientNet-Lite0 where the older one leaves 470, which ONNX Runtime runs more slowly.
-    `ends` are the names of the module's further outputs, the ends of its layers. They are traced
-    as outputs so that these tensors keep their names inside the graph: see `run_ends`.
+    torch's newer exporter folds batch norms and paddings: EfficientNet-Lite0 has 69 nodes, where
+    the older exporter leaves 470, which ONNX Runtime runs more slowly. `ends` names the module's
+    further outputs, the ends of its layers. They are traced as outputs so that these tensors keep
+    their names inside the graph, where `run_ends` finds them.
     """
-    torch = load("torch")
-    # Two pictures: a batch of one would be taken for a constant.
+    torch = lazy_import("torch")
+    # The example has two pictures, because a batch of one would be taken for a constant.
     example = torch.zeros((2, height, width, 3), dtype=torch.uint8)
     with _quiet():
         program = torch.onnx.export(
@@ -60,26 +62,26 @@ def trace(
     _share(proto)
     proto.ir_version = IR_VERSION
     proto.producer_name, proto.producer_version = "anoco-edge", ""
-    load("onnx").helper.set_model_props(proto, dict(sorted(metadata.items())))
+    lazy_import("onnx").helper.set_model_props(proto, dict(sorted(metadata.items())))
     return proto
 
 
-def save(proto: Any, path: Path, limit: int = EXTERNAL_ABOVE) -> list[Path]:
-    """Write the graph; weights go into a second file where protobuf could not hold them."""
-    # Summed by hand: protobuf's own ByteSize fails above 2 GB.
+def save_graph(proto: Any, path: Path, limit: int = EXTERNAL_ABOVE) -> list[Path]:
+    """Write the graph, with the weights in a second file where protobuf could not hold them."""
+    # The sizes are added here, because protobuf's own ByteSize fails above 2 GB.
     if sum(len(tensor.raw_data) for tensor in proto.graph.initializer) <= limit:
         path.write_bytes(proto.SerializeToString(deterministic=True))
         return [path]
-    # By hand as well: onnx.save_model empties the graph it is given, and refuses when a file of
-    # that name lies in the current folder.
-    onnx = load("onnx")
+    # onnx.save_model would empty the graph it is given, and fails when the current folder holds a
+    # file of that name.
+    onnx = lazy_import("onnx")
     data = path.with_name(path.name + DATA_SUFFIX)
-    light = frame(proto)
+    light = empty_copy(proto)
     light.graph.node.extend(proto.graph.node)
     light.graph.value_info.extend(proto.graph.value_info)
     with data.open("wb") as stream:
         for tensor in proto.graph.initializer:
-            if len(tensor.raw_data) < _SMALL:  # shapes and the like are read while loading
+            if len(tensor.raw_data) < _SMALL:  # runtimes read shapes while they load the graph
                 light.graph.initializer.append(tensor)
                 continue
             stream.write(bytes(-stream.tell() % _ALIGNED))
@@ -95,9 +97,9 @@ def save(proto: Any, path: Path, limit: int = EXTERNAL_ABOVE) -> list[Path]:
     return [path, data]
 
 
-def frame(proto: Any) -> Any:
-    """The graph without nodes, weights and value_info, to be filled anew."""
-    copy = load("onnx").ModelProto(ir_version=proto.ir_version)
+def empty_copy(proto: Any) -> Any:
+    """Return a copy of the graph without nodes, weights and value_info."""
+    copy = lazy_import("onnx").ModelProto(ir_version=proto.ir_version)
     copy.opset_import.extend(proto.opset_import)
     copy.metadata_props.extend(proto.metadata_props)
     copy.producer_name, copy.producer_version = proto.producer_name, proto.producer_version
@@ -107,9 +109,9 @@ def frame(proto: Any) -> Any:
     return copy
 
 
-def check(path: Path, width: int, height: int, tokens: tuple[int, int]) -> None:
-    """Raise unless the graph is valid, says what a bundle's backbone must, and loads."""
-    onnx = load("onnx")
+def check_backbone_graph(path: Path, width: int, height: int, tokens: tuple[int, int]) -> None:
+    """Raise ParityError unless the graph is valid, loads, and has the right input and output."""
+    onnx = lazy_import("onnx")
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -130,16 +132,16 @@ def check(path: Path, width: int, height: int, tokens: tuple[int, int]) -> None:
         raise _bad(error.what) from error
 
 
-def is_half(graph: Any) -> bool:
-    """Does the graph compute in FP16?"""
-    half = load("onnx").TensorProto.FLOAT16
+def is_fp16(graph: Any) -> bool:
+    """Say whether the graph computes in FP16."""
+    half = lazy_import("onnx").TensorProto.FLOAT16
     return any(tensor.data_type == half for tensor in graph.graph.initializer)
 
 
 def run_onnx(path: Path, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """What the exported graph says in ONNX Runtime: [batch, N, d].
+    """Run the exported graph in ONNX Runtime and return its features [batch, N, d].
 
-    One picture at a time, as a camera would: memory stays that of one picture.
+    It runs on one picture at a time, as with a camera, so that memory holds one picture only.
     """
     session = open_session(path, "the exported graph")
     features = [session.run([OUTPUT], {INPUT: picture[None]})[0] for picture in pixels]
@@ -149,12 +151,12 @@ def run_onnx(path: Path, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
 def run_ends(
     graph: Any, path: Path, picture: NDArray[np.uint8], ends: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
-    """The inner tensors `ends` of the graph saved at `path`, for one picture."""
-    onnx = load("onnx")
+    """Return the inner tensors `ends` of the graph saved at `path`, for one picture."""
+    onnx = lazy_import("onnx")
     opened = onnx.ModelProto()
     opened.CopyFrom(graph)
     opened.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
-    files = save(opened, path.with_name("ends.onnx"))
+    files = save_graph(opened, path.with_name("ends.onnx"))
     try:
         session = open_session(files[0], "the exported graph")
         values = session.run(list(ends), {INPUT: picture[None]})
@@ -165,7 +167,7 @@ def run_ends(
 
 
 def _check_value(values: Any, name: str, dtype: int, fixed: tuple[int, ...]) -> None:
-    """One value of this name; its first dimension is free and the others are `fixed`."""
+    """Raise unless there is one value of this name, of a free first dimension and `fixed`."""
     if [v.name for v in values] != [name]:
         raise _bad(f"it has {[v.name for v in values]} where {name!r} belongs")
     kind = values[0].type.tensor_type
@@ -183,7 +185,7 @@ def _bad(what: str) -> ParityError:
 
 
 def _share(proto: Any) -> None:
-    """Keep one of several equal constants: every block brings the same rotary table."""
+    """Keep one of several equal constants: every block has the same rotary table."""
     first: dict[tuple[int, tuple[int, ...], bytes], str] = {}
     renamed: dict[str, str] = {}
     kept = []
@@ -202,7 +204,7 @@ def _share(proto: Any) -> None:
 
 
 def _strip(proto: Any) -> None:
-    """Drop what the exporter notes about this machine: stack traces with paths, doc strings."""
+    """Remove what the exporter records about this machine: stack traces with paths, doc strings."""
     graph = proto.graph
     values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
     for thing in (graph, *graph.node, *values):
@@ -215,7 +217,7 @@ def _strip(proto: Any) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Any:
-    """The exporter chats on stdout and through warnings; stdout belongs to --json."""
+    """Silence the exporter, which prints to stdout and warns; stdout belongs to the caller."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):

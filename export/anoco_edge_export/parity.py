@@ -1,98 +1,118 @@
-"""Does the exported graph say what torch says? Compared patch by patch, before anything is kept."""
+"""The parity gate: the exported graph is compared with torch, patch by patch.
+
+No bundle is written unless the graph passes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.errors import ParityError
-from anoco_edge_export.expected import Expected
-from anoco_edge_export.onnx_graph import is_half, run_ends, run_onnx
-from anoco_edge_export.recipe import ParityLimits
-from anoco_edge_export.rounding import rounding_walk
+from anoco_edge.bundle.parity_report import (
+    EnergyFigures,
+    OverflowMargin,
+    ParityCheck,
+    ParityFigures,
+    ParityReport,
+    WorstPatches,
+)
+from anoco_edge.errors import AnocoError, ParityError
+from anoco_edge_export.fp16_emulation import emulate_fp16
+from anoco_edge_export.onnx_graph import is_fp16, run_ends, run_onnx
+from anoco_edge_export.recipe import ParityLimits, Precision
+from anoco_edge_export.torch_reference import TorchReference
 
 Features = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
-# A patch whose neighbours are decided by less than this may rightly decide otherwise, and its
-# energy then jumps (DESIGN section 3): it does not count among the errors of the top.
+# A patch whose neighbors are decided by less than this margin may rightly decide otherwise, and its
+# energy then jumps (DESIGN section 3). It does not count among the errors of the largest energies.
 _MARGIN = 1e-5
-_TOP = 0.01
+_TOP = 0.01  # the share of patches whose energies count as the largest
 ORT = "ONNX Runtime, CPU"
-WALK = "every tensor rounded to FP16"
+EMULATION = "every tensor rounded to FP16"
 
 
 @dataclass(frozen=True)
 class Gate:
     """What a graph must pass: torch's answers for `pixels`, and how far it may be from them.
 
-    `names` are those of the pictures and `cols` the patches in a row, to say where it differs.
+    `names` are those of the pictures and `cols` is the number of patches in a row; both serve to
+    say where the graph differs.
     """
 
-    expected: Expected
+    reference: TorchReference
     pixels: NDArray[np.uint8]
     limits: ParityLimits
     names: Sequence[str]
     cols: int
 
-    def checks(self, graph: Any, path: Path) -> list[dict[str, Any]]:
-        """Compare the graph that was saved at `path` with torch; DiffersError where it fails.
+    def checks(self, graph: Any, path: Path) -> tuple[ParityCheck, ...]:
+        """Compare the graph that was saved at `path` with torch; raise DiffersError if it fails.
 
-        ONNX Runtime computes a half-precision graph in FP32 on a CPU, so such a graph is walked a
-        second time, every tensor rounded. Neither is the arithmetic of a GPU: the self-test is.
+        ONNX Runtime computes an FP16 graph in FP32 on a CPU, so such a graph runs a second time
+        with every tensor rounded to FP16. Neither is the arithmetic of a GPU; the self-test of the
+        bundle, which runs on the device, is.
         """
-        checks = [{"runtime": ORT, **self._compared(ORT, run_onnx(path, self.pixels))}]
-        if is_half(graph):
-            walk = rounding_walk(graph, self.pixels)
-            check = self._compared(WALK, walk.features)
-            if walk.first_non_finite is not None:
-                raise DiffersError(f"{walk.first_non_finite} overflows FP16", WALK)
-            largest = {"tensor": walk.closest, "times_to_overflow": walk.headroom}
-            checks.append({"runtime": WALK, **check, "largest": largest})
-        return checks
+        figures, worst = self._compared(ORT, run_onnx(path, self.pixels))
+        checks = [ParityCheck(ORT, figures, worst)]
+        if is_fp16(graph):
+            emulated = emulate_fp16(graph, self.pixels)
+            figures, worst = self._compared(EMULATION, emulated.features)
+            if emulated.first_non_finite is not None:
+                raise DiffersError(f"{emulated.first_non_finite} overflows FP16", EMULATION)
+            largest = OverflowMargin(emulated.closest, emulated.headroom)
+            checks.append(ParityCheck(EMULATION, figures, worst, largest))
+        return tuple(checks)
 
-    def _compared(self, runtime: str, actual: Features) -> dict[str, Any]:
+    def _compared(self, runtime: str, actual: Features) -> tuple[ParityFigures, WorstPatches]:
         try:
-            return compare(self.expected.features, actual, self.limits, self.names, self.cols)
+            return compare_features(
+                self.reference.features, actual, self.limits, self.names, self.cols
+            )
         except DiffersError as difference:
             raise DiffersError(difference.what, runtime) from None
 
 
-def check_parity(gate: Gate, graph: Any, path: Path) -> dict[str, Any]:
-    """The report of the graph that was saved at `path`, or a ParityError that names a layer."""
+def check_parity(gate: Gate, graph: Any, path: Path, precision: Precision) -> ParityReport:
+    """Return the report of the graph that was saved at `path`.
+
+    Raise a ParityError that names the first layer that drifts if the graph does not pass.
+    """
     try:
         checks = gate.checks(graph, path)
     except DiffersError as difference:
         where = _where(gate, graph, path, difference.runtime)
-        raise _failed(difference, where, is_half(graph)) from None
-    return {
-        "passed": True,
-        "against": "torch float32 on the CPU",
-        "pictures": list(gate.names),
-        "patches": int(gate.expected.features[..., 0].size),
-        "limits": gate.limits.model_dump(),
-        "checks": checks,
-        "device": "not run; no check here has its arithmetic, the self-test does at the first load",
-    }
+        raise _failed(difference, where, is_fp16(graph)) from None
+    return ParityReport(
+        precision=precision,
+        passed=True,
+        against="torch float32 on the CPU",
+        pictures=tuple(gate.names),
+        patches=int(gate.reference.features[..., 0].size),
+        limits=gate.limits.model_dump(),
+        checks=checks,
+        device="not run; no check here has its arithmetic, the self-test does at the first load",
+    )
 
 
 class DiffersError(Exception):
-    """Features that break a limit: which and where, and in which runtime."""
+    """Features break a limit: it says which limit, where, and in which runtime."""
 
     def __init__(self, what: str, runtime: str = ORT) -> None:
         super().__init__(what)
         self.what, self.runtime = what, runtime
 
 
-def compare(
+def compare_features(
     expected: Features, actual: Features, limits: ParityLimits, names: Sequence[str], cols: int
-) -> dict[str, Any]:
-    """Features [pictures, N, d] of torch and of the graph, against the limits."""
+) -> tuple[ParityFigures, WorstPatches]:
+    """Compare features [pictures, N, d] of torch and the graph; raise DiffersError at a limit."""
     if actual.shape != expected.shape:
         raise DiffersError(f"features have shape {actual.shape}, torch gives {expected.shape}")
     wild = np.asarray(~np.isfinite(actual)).any(axis=2)
@@ -104,23 +124,23 @@ def compare(
         "mean_cosine": float(cosine.mean()),
         "max_norm_error": float(norm_error.max()),
     }
-    worst = {
-        "min_cosine": _place(cosine == cosine.min(), names, cols),
-        "max_norm_error": _place(norm_error == norm_error.max(), names, cols),
-    }
-    _enforce(measured, limits, worst)
-    # Only now: energies of features that are far off say nothing more, and may not exist.
-    energies = energy_figures(expected, actual)
-    _enforce(energies, limits, worst)
-    return {"measured": {**measured, **energies}, "worst": worst}
+    worst = WorstPatches(
+        min_cosine=_place(cosine == cosine.min(), names, cols),
+        max_norm_error=_place(norm_error == norm_error.max(), names, cols),
+    )
+    _enforce(measured, limits, asdict(worst))
+    # The energies come last: those of features that are far off add nothing, and may not exist.
+    energies = asdict(energy_figures(expected, actual))
+    _enforce(energies, limits, {})
+    return ParityFigures(**measured, **energies), worst
 
 
 def first_drift(
     expected: Mapping[str, Features], actual: Mapping[str, Features], limits: ParityLimits
 ) -> str:
-    """The first layer whose end is not torch's; empty when every one is.
+    """Return the first layer whose output differs from torch, or "" when none does.
 
-    `actual` may have a dimension of one picture, or tokens and pictures as one.
+    `actual` may have an extra dimension for the one picture, or tokens and pictures in one.
     """
     for name, end in expected.items():
         if actual[name].size != end.size or not np.isfinite(actual[name]).all():
@@ -149,7 +169,7 @@ def spearman(a: Doubles, b: Doubles) -> float:
 
 
 def _per_patch(expected: Features, actual: Features) -> tuple[Doubles, Doubles]:
-    """Cosine and relative norm error of every patch, [pictures, N]."""
+    """Return the cosine and the relative norm error of every patch, [pictures, N]."""
     e, a = expected.astype(np.float64), actual.astype(np.float64)
     norm_e, norm_a = np.linalg.norm(e, axis=2), np.linalg.norm(a, axis=2)
     tiny = np.finfo(np.float64).tiny
@@ -157,8 +177,11 @@ def _per_patch(expected: Features, actual: Features) -> tuple[Doubles, Doubles]:
     return np.minimum(cosine, 1.0), np.abs(norm_a - norm_e) / np.maximum(norm_e, tiny)
 
 
-def energy_figures(expected: Features, actual: Features) -> dict[str, float]:
-    """ANoCo energies of both sides: the first picture is the bank, the others are inspected."""
+def energy_figures(expected: Features, actual: Features) -> EnergyFigures:
+    """Compare the ANoCo energies of both sides.
+
+    The first picture is the bank, and the others are inspected.
+    """
     from anoco_edge.scoring import score_patches
 
     sides = []
@@ -166,23 +189,27 @@ def energy_figures(expected: Features, actual: Features) -> dict[str, float]:
         query = features[1:].reshape(-1, features.shape[2])
         sides.append((query, score_patches(query, features[0], scorer="reference")))
     (query, torch_side), (_, onnx_side) = sides
-    # Below this share of |q|^2 an energy is rounding (DESIGN section 3).
+    # Below this share of |q|^2 an energy is nothing but rounding (DESIGN section 3).
     floor = 1e-9 * np.einsum("nd,nd->n", query, query, dtype=np.float64)
     e = np.maximum(np.asarray(torch_side.energy, dtype=np.float64), floor)
     a = np.maximum(np.asarray(onnx_side.energy, dtype=np.float64), floor)
-    assert torch_side.margin is not None  # the reference scorer always gives it
+    if torch_side.margin is None:
+        raise AnocoError("the reference scorer gave no margins", hint="reinstall anoco-edge")
     decided = np.asarray(torch_side.margin) > _MARGIN
     top = e >= np.quantile(e, 1 - _TOP)
     errors = (np.abs(a - e) / e)[top & decided]
-    return {
-        "energy_spearman": spearman(e, a),
-        "top_energy_error": float(errors.max(initial=0.0)),
-        "undecided_share": float(1 - decided.mean()),
-    }
+    return EnergyFigures(
+        energy_spearman=spearman(e, a),
+        top_energy_error=float(errors.max(initial=0.0)),
+        undecided_share=float(1 - decided.mean()),
+    )
 
 
-def _enforce(measured: dict[str, float], limits: ParityLimits, worst: dict[str, str]) -> None:
-    """Raise with every limit that is broken; `not >=` and `not <=` so that NaN breaks too."""
+def _enforce(measured: Mapping[str, float], limits: ParityLimits, worst: Mapping[str, str]) -> None:
+    """Raise DiffersError with every limit that is broken.
+
+    The comparisons are written as `not >=` and `not <=`, so that NaN breaks a limit too.
+    """
     at_least = {
         "min_cosine": limits.min_cosine,
         "mean_cosine": limits.mean_cosine,
@@ -205,15 +232,15 @@ def _enforce(measured: dict[str, float], limits: ParityLimits, worst: dict[str, 
 
 
 def _where(gate: Gate, graph: Any, path: Path, runtime: str) -> str:
-    """The first layer that drifts, in words; one picture more is run for it."""
-    ends = gate.expected.ends
-    one = gate.pixels[gate.expected.picture]
+    """Say which layer drifts first; this runs the graph once more on one picture."""
+    ends = gate.reference.ends
+    one = gate.pixels[gate.reference.picture]
     try:
-        if runtime == WALK:
-            found = dict(rounding_walk(graph, one[None], list(ends)).watched)
+        if runtime == EMULATION:
+            found = dict(emulate_fp16(graph, one[None], list(ends)).watched)
         else:
             found = run_ends(graph, path, one, list(ends))
-    except OSError as error:  # it needs the disk once more; what was found counts all the same
+    except OSError as error:  # the difference is reported even where the disk fails now
         return f"the layer that drifts could not be looked for: {error.strerror or error}"
     layer = first_drift(ends, found, gate.limits)
     return f"the first layer that drifts is {layer}" if layer else "no single layer drifts"
@@ -221,7 +248,7 @@ def _where(gate: Gate, graph: Any, path: Path, runtime: str) -> str:
 
 def _failed(difference: DiffersError, where: str, half: bool) -> ParityError:
     versions = "try the torch, onnx and onnxruntime versions of the constraints file"
-    other = "use --precision fp32, or keep more in FP32 with --islands"
+    other = 'use precision="fp32", or keep more in FP32 with islands=NAMES'
     return ParityError(
         f"the exported graph differs from torch ({difference.runtime}): {difference}; {where}",
         hint=f"no bundle was written; {other if half else versions}",

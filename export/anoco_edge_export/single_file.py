@@ -1,8 +1,9 @@
-"""One ONNX file for other runtimes: pixels in; score, energy grid and map out; the bank inside.
+"""One ONNX file for other runtimes: it takes pixels, and gives score, energy grid and map.
 
-It computes what the detector does, densely: about six matrices of inspected patches x bank rows
-are alive at once, for every picture of the batch. The threshold is not part of the graph, since
-it may change; metadata_props carry it, with everything a caller must know to prepare a picture.
+The bank is inside the file. The graph computes what the detector computes, but densely: about six
+matrices of inspected patches x bank rows exist at once, for every picture of the batch. The
+threshold is not part of the graph, since it may change. The metadata of the file (metadata_props)
+hold it, with everything that a caller must know to prepare a picture.
 """
 
 from __future__ import annotations
@@ -27,16 +28,15 @@ from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge.storage.atomic_files import sync_folder, writing
 from anoco_edge.storage.durability import committed
 from anoco_edge.storage.staging import staging
-from anoco_edge_export.heavy import load
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.map_graph import query_part, result_part
 from anoco_edge_export.onnx_graph import (
     DATA_SUFFIX,
     EXTERNAL_ABOVE,
-    IR_VERSION,
-    OPSET,
     OUTPUT,
-    save,
+    save_graph,
 )
+from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 from anoco_edge_export.scoring_graph import Nodes, scoring_graph
 
 _RESIZE = (
@@ -46,7 +46,7 @@ _RESIZE = (
 
 
 def write_single_file(bundle: Bundle, product: Product | str | None, path: Path) -> Path:
-    """Write the graph to `path`, whole or not at all; above 2 GB its tensors lie in `path`.data.
+    """Write the graph to `path`, whole or not at all; above 2 GB its tensors are in `path`.data.
 
     >>> write_single_file(Bundle.open("missing.anoco"), None, Path("detector.onnx"))
     Traceback (most recent call last):
@@ -57,20 +57,23 @@ def write_single_file(bundle: Bundle, product: Product | str | None, path: Path)
         raise UsageError(f"{path} is a folder", hint="name a file, such as detector.onnx")
     model = _compose(bundle, product)
     with writing(str(path)), staging(path, follow_link=False) as stage:
-        files = save(model, stage.building, EXTERNAL_ABOVE)
+        files = save_graph(model, stage.building, EXTERNAL_ABOVE)
         _check(files[0])
         _move_in(files, path)
     return path
 
 
 def metadata(bundle: Bundle, product: Product) -> dict[str, str]:
-    """What the file says of itself, as text: where it comes from, how to prepare a picture for it
-    and when its score means an anomalous part."""
+    """Return the metadata of the file as text.
+
+    They say where the file comes from, how to prepare a picture for it, and from which score on a
+    part is anomalous.
+    """
     manifest, weights = bundle.manifest, bundle.manifest.backbone.weights
     contract, placement = manifest.input, _placement(manifest.input, product)
     backbone, threshold = manifest.backbone, product.threshold
     first = product.references[0]
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "version": __version__,
         "tools": json.dumps(manifest.tools, sort_keys=True),
         "created": manifest.created,
@@ -127,14 +130,14 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
     references = bundle.bank(product).references
     _check_bank(references.features.shape)
     contract = bundle.manifest.input
-    counted = PatchMask.of(bundle, product).scored(_placement(contract, product))
+    scored = PatchMask.of(bundle, product).scored(_placement(contract, product))
     settings = Parameters(product.lam, product.metric, product.floor)
 
     model = _backbone(bundle)
     scoring = _scoring({f"scoring/{settings.metric}", "scoring/q_norm"})
-    before = query_part(contract, counted, f"backbone/{OUTPUT}")
+    before = query_part(contract, scored, f"backbone/{OUTPUT}")
     after = result_part(
-        contract, counted, product.pooling, f"scoring/{settings.metric}", "scoring/q_norm"
+        contract, scored, product.pooling, f"scoring/{settings.metric}", "scoring/q_norm"
     )
     graph = model.graph
     graph.name = "anoco_detector"
@@ -150,13 +153,13 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
     _set_outputs(graph, contract)
     own = {p.key: p.value for p in model.metadata_props}
     props = {**own, **metadata(bundle, product)}
-    load("onnx").helper.set_model_props(model, dict(sorted(props.items())))
+    lazy_import("onnx").helper.set_model_props(model, dict(sorted(props.items())))
     model.producer_name, model.producer_version = "anoco-edge", __version__
     return model
 
 
 def _check_bank(shape: tuple[int, ...]) -> None:
-    """One tensor is one message, wherever its numbers lie; so large a bank is no use densely."""
+    """Refuse a bank that is too large for one tensor of an ONNX file."""
     rows, dim = shape
     if 4 * rows * dim > EXTERNAL_ABOVE:
         raise UsageError(
@@ -167,21 +170,21 @@ def _check_bank(shape: tuple[int, ...]) -> None:
 
 
 def _placement(contract: InputContract, product: Product) -> Placement:
-    """Where every picture lies in the input; the graph's patches are chosen for this one place."""
+    """Return where pictures lie in the input; the graph inspects the patches of this place."""
     places = [place(contract, r.width, r.height) for r in product.references]
     if len({(p.left, p.top, p.width, p.height) for p in places}) > 1:
         sizes = sorted({f"{r.width}x{r.height}" for r in product.references})
         raise UsageError(
             f"with letterbox the fill depends on the picture's shape, and product "
             f"{product.name!r} has references of {', '.join(sizes)}",
-            hint="enrol pictures of one size, or export the backbone with --fit stretch",
+            hint='enroll pictures of one size, or export the backbone with fit="stretch"',
         )
     return places[0]
 
 
 def _backbone(bundle: Bundle) -> Any:
-    """The bundle's backbone with its names out of the way, whatever they are."""
-    onnx = load("onnx")
+    """Return the bundle's backbone with a prefix on all names, so that they cannot collide."""
+    onnx = lazy_import("onnx")
     graph = bundle.graph()
     model = onnx.load_from_string(graph) if isinstance(graph, bytes) else onnx.load(graph)
     opsets = {o.domain: o.version for o in model.opset_import}
@@ -196,8 +199,8 @@ def _backbone(bundle: Bundle) -> Any:
 
 
 def _scoring(wanted: set[str]) -> Any:
-    """The scoring graph, its own names under `scoring/`, without what leads to nothing wanted."""
-    onnx = load("onnx")
+    """Return the scoring graph with names under `scoring/`, cut to what `wanted` needs."""
+    onnx = lazy_import("onnx")
     graph = onnx.load_from_string(scoring_graph()).graph
     onnx.compose.add_prefix_graph(graph, "scoring/", rename_inputs=False, inplace=True)
     needed, kept = set(wanted), []
@@ -210,7 +213,7 @@ def _scoring(wanted: set[str]) -> Any:
 
 
 def _nodes(steps: Nodes) -> list[Any]:
-    make = load("onnx").helper.make_node
+    make = lazy_import("onnx").helper.make_node
     return [
         make(op, list(sources), targets.split(), name=targets.split()[0], **attributes)
         for op, sources, targets, attributes in steps
@@ -218,12 +221,12 @@ def _nodes(steps: Nodes) -> list[Any]:
 
 
 def _tensors(constants: Mapping[str, NDArray[Any]]) -> list[Any]:
-    make = load("onnx").numpy_helper.from_array
+    make = lazy_import("onnx").numpy_helper.from_array
     return [make(value, name) for name, value in constants.items()]
 
 
 def _set_outputs(graph: Any, contract: InputContract) -> None:
-    onnx = load("onnx")
+    onnx = lazy_import("onnx")
     batch = graph.input[0].type.tensor_type.shape.dim[0]
     batch.dim_param = batch.dim_param or "batch"
     shapes: dict[str, tuple[int, ...]] = {
@@ -242,8 +245,8 @@ def _set_outputs(graph: Any, contract: InputContract) -> None:
 
 
 def _check(path: Path) -> None:
-    """What onnx's checker or ONNX Runtime refuses is not handed out."""
-    onnx = load("onnx")
+    """Raise BundleError for a file that onnx's checker or ONNX Runtime refuses."""
+    onnx = lazy_import("onnx")
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -259,7 +262,10 @@ def _data_of(path: Path) -> Path:
 
 
 def _move_in(files: list[Path], path: Path) -> None:
-    """Graph and tensors must belong together: an old graph goes before its tensors change."""
+    """Move the files to `path`.
+
+    Graph and tensors must belong together, so an old graph is removed before its tensors change.
+    """
     for file in files:
         with file.open("rb") as stream:
             os.fsync(stream.fileno())

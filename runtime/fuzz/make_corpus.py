@@ -1,6 +1,6 @@
 """Makes runtime/fuzz/corpus: the files of a tiny bundle, and broken variants of them.
 
-    PYTHONPATH=.:tests python runtime/fuzz/make_corpus.py
+    PYTHONPATH=.:tests/support python runtime/fuzz/make_corpus.py
 
 The names are those of the content, so running it again changes nothing. Inputs that once broke the
 library are added by hand and stay. The first byte of an input says what the rest is, see

@@ -1,4 +1,4 @@
-// The rooms below the C interface, one by one, for tests/test_native_parts.py.
+// The modules below the C interface, one by one, for tests/native/test_native_parts.py.
 #include <cstring>
 #include <optional>
 #include <vector>

@@ -179,8 +179,8 @@ Json show(const Bundle& bundle) {
                 {"products", products}};
 }
 
-// Of a graph that stands for the backbone of tests/tiny_bundle.py, whose weights may lie in a file
-// of 4096 bytes beside it; read from disk and from memory.
+// Of a graph that stands for the backbone of tests/support/tiny_bundle.py, whose weights may lie in
+// a file of 4096 bytes beside it; read from disk and from memory.
 std::string verdict(const std::filesystem::path& path) {
   InputContract input;
   input.width = input.height = 64;

@@ -1,5 +1,5 @@
 // Runs a backbone on pictures from standard input and writes their features to standard output,
-// both as plain bytes: for tests/test_native_backend.py.
+// both as plain bytes: for tests/native/test_native_backend.py.
 //
 //   run_backbone GRAPH HEIGHT WIDTH PATCHES DIM DEVICE LIBRARY THREADS
 //

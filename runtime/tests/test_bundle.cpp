@@ -1,5 +1,5 @@
 // The readers below the bundle, one by one, on bytes made here. What Python writes is compared in
-// tests/test_native_bundle.py.
+// tests/native/test_native_bundle.py.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

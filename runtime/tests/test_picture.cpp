@@ -1,6 +1,6 @@
 // The picture rooms take their memory once, and exactly as much as they said; then none. Built with
 // a sanitizer this also shows that they stay inside the caller's memory: pictures have no byte to
-// spare. What they compute is compared with Python in tests/test_native_parts.py.
+// spare. What they compute is compared with Python in tests/native/test_native_parts.py.
 #include <algorithm>
 #include <cstdlib>
 #include <new>

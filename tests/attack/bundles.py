@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from golden.make_golden import GOLDEN, contents
+from make_golden import CURRENT, contents
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.bundle.checksum import sha256_bytes
 from anoco_edge.cli.commands.info import info
 from anoco_edge.errors import AnocoError
+from anoco_edge.storage.hashes import sha256_bytes
 from tests.attack import odd_files, odd_json
 from tests.attack.campaign import Case, Plan
 from tests.attack.native_reader import MOST_MEMORY, PATIENCE, NativeMissingError, NativeReader
@@ -47,7 +47,7 @@ def cases(plan: Plan) -> Iterator[Case]:
         native = NativeReader()
     except NativeMissingError as why:
         yield Case("the native reader", not_executed=str(why))
-    bundles = [Path(shutil.copytree(GOLDEN / t, plan.folder / t)) for t in _TEMPLATES]
+    bundles = [Path(shutil.copytree(CURRENT / t, plan.folder / t)) for t in _TEMPLATES]
     rng = plan.rng()
     try:
         for path in bundles:

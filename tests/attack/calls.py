@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 from contextlib import suppress
-from ctypes import c_int32, c_size_t, c_void_p
+from ctypes import c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ def export_tiny(*options: str) -> None:
     main()
 
 
-def _tiny_backbone(_name: str, workspace: Path, **_: Any) -> Any:
-    from tiny_bundle import _selftest
+def _tiny_backbone(_name: str, workspace: Path, *_: Any, **__: Any) -> Any:
+    from tiny_bundle import selftest_content
 
     from anoco_edge.bundle import InputContract
     from anoco_edge.bundle.schema import Backbone, Weights
@@ -50,7 +50,7 @@ def _tiny_backbone(_name: str, workspace: Path, **_: Any) -> Any:
         parity=_parity(),
         files={
             "backbone.onnx": graph,
-            "selftest.safetensors": _selftest(model, 64, 64),
+            "selftest.safetensors": selftest_content(model, 64, 64),
             "LICENSES/NOTICE": NEW_NOTICE,
         },
         tools={},
@@ -60,18 +60,26 @@ def _tiny_backbone(_name: str, workspace: Path, **_: Any) -> Any:
     )
 
 
-def _parity() -> dict[str, Any]:
+def _parity() -> Any:
     """What `export` shows of the comparison that was not made."""
-    both = ("min_cosine", "mean_cosine", "max_norm_error")
-    measured = (*both, "energy_spearman", "top_energy_error")
-    limits = (*both, "min_energy_spearman", "max_top_energy_error")
-    return {
-        "against": "nothing",
-        "precision": "fp32",
-        "patches": 16,
-        "checks": [{"runtime": "none", "measured": dict.fromkeys(measured, 1.0)}],
-        "limits": dict.fromkeys(limits, 1.0),
-    }
+    from anoco_edge.bundle.parity_report import (
+        ParityCheck,
+        ParityFigures,
+        ParityReport,
+        WorstPatches,
+    )
+
+    limits = ("min_cosine", "mean_cosine", "max_norm_error", "min_energy_spearman")
+    return ParityReport(
+        precision="fp32",
+        passed=True,
+        against="nothing",
+        pictures=(),
+        patches=16,
+        limits=dict.fromkeys((*limits, "max_top_energy_error"), 1.0),
+        checks=(ParityCheck("none", ParityFigures(1, 1, 1, 1, 1), WorstPatches("", "")),),
+        device="not run",
+    )
 
 
 def store_plan(content: str) -> None:
@@ -107,10 +115,6 @@ class _one_line:
 # ---- a C program
 
 
-_OPEN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
-_CLOSE = ctypes.CFUNCTYPE(None, c_void_p)
-_REQUEST = ctypes.CFUNCTYPE(c_int32, c_void_p, ctypes.POINTER(c_void_p), c_void_p, c_size_t)
-_RUN = ctypes.CFUNCTYPE(c_int32, c_void_p, c_void_p, ctypes.POINTER(c_void_p), c_void_p, c_size_t)
 _kept: list[Any] = []  # a backend is registered for good
 
 
@@ -129,7 +133,7 @@ def native_enroll(*seeds: str) -> None:
 def register_backend(model: bytes) -> None:
     """ONNX Runtime as the native library's backend: quick to open, unlike OpenVINO."""
     import onnxruntime
-    from test_native_enroll_faults import Backend
+    from native_backend import CLOSE, OPEN, REQUEST, RUN, Backend
 
     from anoco_edge.native.library import check, load_library
 
@@ -149,11 +153,11 @@ def register_backend(model: bytes) -> None:
 
     struct = Backend(
         name=b"onnx-callback",
-        open=_OPEN(lambda _u, _m, out, _t, _s: made(ctypes.cast(out, ctypes.POINTER(c_void_p)))),
-        close=_CLOSE(lambda _: None),
-        create_request=_REQUEST(lambda _e, out, _t, _s: made(out)),
-        destroy_request=_CLOSE(lambda _: None),
-        run=_RUN(run),
+        open=OPEN(lambda _u, _m, out, _t, _s: made(ctypes.cast(out, ctypes.POINTER(c_void_p)))),
+        close=CLOSE(lambda _: None),
+        create_request=REQUEST(lambda _e, out, _t, _s: made(out)),
+        destroy_request=CLOSE(lambda _: None),
+        run=RUN(run),
     )
     _kept.append(struct)
     library = load_library()

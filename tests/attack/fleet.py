@@ -19,6 +19,7 @@ from tests.attack.campaign import Case, Plan
 MARK = "ANOCO_FLEET_ATTACK"
 PATIENCE = 240.0
 PICTURES = 160
+TASKS = 40  # with a batch of 1: four pictures each, a line of the journal each
 RUNS = 3  # each takes Ray ten seconds and more to start
 
 
@@ -40,25 +41,25 @@ def cases(plan: Plan) -> Iterator[Case]:
     assert len(expected) == PICTURES
     for number in range(RUNS):
         rng = random.Random(plan.seed * 1000 + number)
-        moments = sorted(rng.uniform(0, 4) for _ in range(rng.choice((1, 2))))
-        name = f"run {number}, kills {', '.join(f'{m:.1f}' for m in moments)} s into the work"
+        moments = sorted(rng.randrange(TASKS // 2) for _ in range(rng.choice((1, 2))))
+        name = f"run {number}, kills after {' and '.join(map(str, moments))} of {TASKS} tasks"
         yield Case(name, _run(folder, folder / f"out{number}", moments, rng, expected))
 
 
 def _run(
-    folder: Path, out: Path, moments: list[float], rng: random.Random, expected: list[Any]
+    folder: Path, out: Path, moments: list[int], rng: random.Random, expected: list[Any]
 ) -> str:
     from command_line import start
 
     mark = uuid4().hex
     os.environ[MARK] = mark  # every process of this run inherits it
     try:
-        words = ("line.anoco", "many", "--batch", 2, "--no-drift", "--workers", 2)
+        words = ("line.anoco", "many", "--batch", 1, "--no-drift", "--workers", 2)
         process = start("infer", *words, "--on", "ray", "--out", out, cwd=folder)
     finally:
         del os.environ[MARK]
     try:
-        killed = _kill_workers(process, mark, moments, rng)
+        killed = _kill_workers(process, mark, out, moments, rng)
         said, complaint = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
@@ -76,19 +77,27 @@ def _run(
     return "" if killed else "the run was over before a worker could be killed"
 
 
-def _kill_workers(process: Any, mark: str, moments: list[float], rng: random.Random) -> int:
-    """SIGKILL to workers of this run; the time counts from the first that is at work."""
-    while not _workers(mark) and process.poll() is None:
-        time.sleep(0.02)
-    began, killed = time.monotonic(), 0
+def _kill_workers(
+    process: Any, mark: str, out: Path, moments: list[int], rng: random.Random
+) -> int:
+    """SIGKILL to workers of this run, each when so many tasks are done, however fast that goes."""
+    killed = 0
     for moment in moments:
-        while time.monotonic() < began + moment and process.poll() is None:
-            time.sleep(0.01)
+        while process.poll() is None and not (_tasks_done(out) >= moment and _workers(mark)):
+            time.sleep(0.005)
         if workers := _workers(mark):
             with suppress(ProcessLookupError):
                 os.kill(rng.choice(workers), signal.SIGKILL)
                 killed += 1
     return killed
+
+
+def _tasks_done(out: Path) -> int:
+    """Lines of the journal but its first, which says what run it is."""
+    try:
+        return max(0, (out / "unfinished.jsonl").read_bytes().count(b"\n") - 1)
+    except FileNotFoundError:
+        return 0
 
 
 def _workers(mark: str) -> list[int]:

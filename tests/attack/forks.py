@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from paths import PACKAGES, ROOT, SUPPORT, python_path
 
 from tests.attack.shim import Mode, Shim, build_shim
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 120  # seconds, for a busy machine
 CALL = "call"  # in place of a command: the next word names a function as module:function
 
@@ -84,10 +84,9 @@ class Forks:
 @contextmanager
 def forks(folder: Path) -> Iterator[Forks]:
     """Start it; caches lie in `folder`."""
-    roots = [ROOT, ROOT / "tests", ROOT / "export", ROOT / "calibration"]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([*map(str, roots), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": python_path(*PACKAGES, SUPPORT, os.environ.get("PYTHONPATH", "")),
         "PYTHONDONTWRITEBYTECODE": "1",
         "XDG_CACHE_HOME": str(folder / "cache"),
         "LD_PRELOAD": str(build_shim(folder)),

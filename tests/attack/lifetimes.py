@@ -23,9 +23,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from paths import PACKAGES, ROOT, SUPPORT, python_path
+
 from tests.attack.campaign import Case, Plan
 
-ROOT = Path(__file__).parents[2]
 NATIVE = True  # the tests build the library for it
 PATIENCE = 90  # seconds, for a busy machine
 THREADS = 3
@@ -50,10 +51,9 @@ def cases(plan: Plan) -> Iterator[Case]:
 
 @contextmanager
 def _forker(folder: Path) -> Iterator[Callable[[str, int], str]]:
-    roots = [ROOT, ROOT / "tests", ROOT / "export", ROOT / "calibration"]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([*map(str, roots), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": python_path(*PACKAGES, SUPPORT, os.environ.get("PYTHONPATH", "")),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "PYTHONFAULTHANDLER": "1",
     }
@@ -148,7 +148,7 @@ class Native:
     """One native detector of a bundle."""
 
     def __init__(self, path: Path, product: str = "one") -> None:
-        from native_controller import _image
+        from native_controller import image_of
         from tiny_bundle import textured_picture
 
         from anoco_edge.native import interface
@@ -161,7 +161,7 @@ class Native:
         if engine is None:
             register_backend((path / "backbone.onnx").read_bytes())
         self.pixels = textured_picture(77)
-        self.image = _image(self.pixels)
+        self.image = image_of(self.pixels)
         self.detector, self.bundle = ctypes.c_void_p(), ctypes.c_void_p()
         check(self.library, self.library.anoco_bundle_open(os.fsencode(path), self.bundle))
         options = interface.DetectorOptions(

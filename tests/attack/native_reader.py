@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from native_build import build
+from paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 20.0  # seconds for one bundle
 MOST_MEMORY = 1_000_000_000  # bytes for one bundle
 _CRASHES = (3, 6)  # out of memory, internal: of a bundle that must have been refused before

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anoco_edge.bundle.checksum import sha256_bytes
+from anoco_edge.storage.hashes import sha256_bytes
 
 Place = tuple[str | int, ...]
 

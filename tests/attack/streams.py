@@ -26,7 +26,8 @@ from stream_servers import (
 )
 
 from anoco_edge.errors import AnocoError
-from anoco_edge.sources import Frame, open_source
+from anoco_edge.images.frame import Frame
+from anoco_edge.sources import open_source
 from tests.attack.campaign import Case, Plan
 
 TIMEOUT = 2.0

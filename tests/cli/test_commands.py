@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import ROOT, fails, ok, run_cli
+from command_line import fails, ok, run_cli
+from paths import ROOT
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import Bundle

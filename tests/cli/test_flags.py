@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from command_line import ROOT, fails, ok
+from command_line import fails, ok
+from paths import ROOT
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge import Bundle

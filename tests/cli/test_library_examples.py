@@ -17,7 +17,7 @@ from tiny_bundle import make_tiny_bundle, write_good_pictures
 from anoco_edge.teaching import calibration_effects, measure_augmentation_cost, past_effects
 from anoco_edge.teaching.calibration_scores import read_calibration_scores
 from anoco_edge.teaching.defects import score_defects
-from anoco_edge_calibration.bundle_evaluation import evaluate_bundle
+from anoco_edge_calibration.evaluation.bundle_evaluation import evaluate_bundle
 from anoco_edge_export.package import package_bundle
 
 

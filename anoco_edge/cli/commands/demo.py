@@ -31,7 +31,7 @@ def demo(
 ) -> None:
     """Render parts, export, teach four good ones each, inspect the rest, show the result."""
     try:
-        from anoco_edge_calibration.metrics import auroc
+        from anoco_edge_calibration.evaluation.metrics import auroc
     except ImportError:
         raise missing("anoco_edge_calibration", "demo", "to measure the demo") from None
     from anoco_edge.demo.contact_sheet import contact_sheet

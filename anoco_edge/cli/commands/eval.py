@@ -32,8 +32,8 @@ from anoco_edge.cli.views.paper import show_paper
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 
 if TYPE_CHECKING:
-    from anoco_edge_calibration.bundle_evaluation import EvaluationOutcome
-    from anoco_edge_calibration.fleet_evaluation import FleetEvaluation
+    from anoco_edge_calibration.evaluation.bundle_evaluation import EvaluationOutcome
+    from anoco_edge_calibration.evaluation.fleet_evaluation import FleetEvaluation
 
 
 def eval_(
@@ -81,8 +81,8 @@ def eval_(
     be measured are named and left out, and the command then ends with exit code 1.
     """
     try:
-        from anoco_edge_calibration.fleet_evaluation import FleetEvaluation
-        from anoco_edge_calibration.paper import beside
+        from anoco_edge_calibration.evaluation.fleet_evaluation import FleetEvaluation
+        from anoco_edge_calibration.evaluation.paper import published_rows
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"
         raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None
@@ -97,12 +97,12 @@ def eval_(
     plan = evaluation.plan
     fleet = None if on is None else FleetEvaluation(on, workers, evaluation, out_)
     if fleet is None:
-        with progress("measuring", plan.steps(len(evaluation.contest.variants))) as step:
+        with progress("measuring", plan.steps(len(evaluation.setup.variants))) as step:
             outcome = evaluation.run(step)
     else:
         outcome = _run_on_fleet(fleet)
     if paper:
-        published = beside(plan.dataset, plan.shots)
+        published = published_rows(plan.dataset, plan.shots)
         outcome.result.rows += published.rows
         outcome.result.remarks += published.remarks
     report_evaluation(evaluation, outcome, dataset, out_, started, json_=json_)

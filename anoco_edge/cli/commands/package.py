@@ -9,6 +9,7 @@ import typer
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import emit_json
+from anoco_edge.cli.flag_names import EXPORT_FLAGS, named_flags
 from anoco_edge.cli.options import (
     BundleArgument,
     JsonOption,
@@ -76,4 +77,7 @@ def write_package(
     except ImportError:
         raise missing("anoco_edge_export", "export", "to write a single file") from None
     warn_if_random(bundle)
-    return package_bundle(bundle, product, single_file=single_file, triton=triton, overwrite=True)
+    with named_flags(EXPORT_FLAGS):
+        return package_bundle(
+            bundle, product, single_file=single_file, triton=triton, overwrite=True
+        )

@@ -15,7 +15,7 @@ from anoco_edge.cli.options import BundleArgument, DryRunOption, JsonOption, Pro
 from anoco_edge.cli.views.dry_run import find_effects, threshold_with_kind
 from anoco_edge.cli.views.product_change import change_report, report_change
 from anoco_edge.cli.views.references import references_report, show_references
-from anoco_edge.storage.atomic_files import locked
+from anoco_edge.storage.locks import locked
 from anoco_edge.teaching import ProductChange, Teacher
 from anoco_edge.text.plain_text import utf8_text
 

@@ -115,7 +115,7 @@ def read_groups(paths: Sequence[str], group: str | None) -> list[str] | None:
 def check_calibration_package() -> None:
     """Refuse to go on where the package that makes charts and the report is missing."""
     try:
-        import anoco_edge_calibration.calibration_report  # noqa: F401
+        import anoco_edge_calibration.thresholds.calibration_report  # noqa: F401
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"
         raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None

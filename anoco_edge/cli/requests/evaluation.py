@@ -10,6 +10,7 @@ import typer
 
 from anoco_edge.bundle import Bundle, Product, find_bundle
 from anoco_edge.cli.console import note, warn
+from anoco_edge.cli.flag_names import EVAL_FLAGS, named_flags
 from anoco_edge.cli.options import parse_layers, parse_size
 from anoco_edge.cli.settings import read_settings
 from anoco_edge.cli.views import export_progress
@@ -18,9 +19,9 @@ from anoco_edge.errors import UsageError, missing
 from anoco_edge.machine import cache_folder
 
 if TYPE_CHECKING:
-    from anoco_edge_calibration.bundle_evaluation import BundleEvaluation
-    from anoco_edge_calibration.tables import Shots
-    from anoco_edge_calibration.variants import Variant
+    from anoco_edge_calibration.evaluation.bundle_evaluation import BundleEvaluation
+    from anoco_edge_calibration.evaluation.tables import Shots
+    from anoco_edge_calibration.evaluation.variants import Variant
 
 DatasetArgument = Annotated[
     Path | None,
@@ -90,15 +91,17 @@ def open_evaluation(context: typer.Context, dataset: Path) -> BundleEvaluation:
 
     Whatever is wrong with the options shows before a backbone is exported or an engine opened.
     """
-    from anoco_edge_calibration.bundle_evaluation import BundleEvaluation, EngineRequest
-    from anoco_edge_calibration.evaluation import Plan
-    from anoco_edge_calibration.layouts import open_dataset
+    from anoco_edge_calibration.evaluation import EvaluationPlan
+    from anoco_edge_calibration.evaluation.bundle_evaluation import BundleEvaluation, EngineRequest
+    from anoco_edge_calibration.evaluation.layouts import open_dataset
 
     options = context.params
     variants, settings = read_variants(options), read_settings(options)
     shots, features = read_shots(options["shots"]), _feature_folder(options)
     names = [name.strip() for name in (options["categories"] or "").split(",") if name]
-    plan = Plan(open_dataset(dataset, names, options["layout"]), shots, options["seeds"])
+    with named_flags(EVAL_FLAGS):
+        data = open_dataset(dataset, names, options["layout"])
+    plan = EvaluationPlan(data, shots, options["seeds"])
     plan.check()
     bundle, like = _open_bundle(context)
     warn_if_random(bundle)
@@ -148,9 +151,9 @@ def read_shots(text: str) -> list[Shots]:
 
 def read_variants(options: Mapping[str, Any]) -> list[Variant]:
     """Read what is compared, and refuse options that would change nothing about it."""
-    from anoco_edge_calibration.variants import check_taken, parse_variants
+    from anoco_edge_calibration.evaluation.variants import check_taken, parse_variants
 
-    variants = parse_variants(options["scorers"], options["sweep"] or [])
+    variants = parse_variants(options["scorers"], options["sweep"] or [], sweep_label="--sweep")
     fixed = {"lambda": options["lam"]}
     fixed |= {name: options[name] for name in ("metric", "floor", "pooling")}
     for name in (name for name, value in fixed.items() if value is not None):

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from anoco_edge.cli.options import check_product_name, parse_layers, parse_size
 from anoco_edge.cli.settings import read_settings
-from anoco_edge.errors import UsageError
+from anoco_edge.errors import UsageError, missing
 from anoco_edge.pipeline.patch_mask import check_shape
 from anoco_edge.teaching import NO_CHANGE, NewPicture, Settings
+
+if TYPE_CHECKING:
+    from anoco_edge_calibration.int8 import CalibrationSet
 
 DEFAULT_BACKBONE = "dinov3-l"
 
@@ -114,7 +117,7 @@ def read_export(options: Mapping[str, Any]) -> ExportRequest:
             "islands": islands.split(",") if islands is not None else None,
             "fit": options["fit"],
             "pictures": [picture.rgb for picture in pictures[:3]],
-            "calibration": read_pictures(options["calib"], None, options["seed"]),
+            "calibration": _calibration_set(options["calib"]),
             "targets": targets,
             "batch": options["batch"],
             "overwrite": options["overwrite"],
@@ -177,6 +180,19 @@ def read_pictures(refs: Sequence[str] | None, shots: int | None, seed: int) -> l
         drawn = np.random.default_rng(seed).permutation(len(paths))[:shots]
         paths = [paths[k] for k in sorted(drawn)]
     return [NewPicture.from_file(path) for path in paths]
+
+
+def _calibration_set(calib: Sequence[str] | None) -> CalibrationSet | None:
+    """Return the pictures that INT8 ranges are taken from."""
+    if not calib:
+        return None
+    from anoco_edge.sources.files import find_pictures
+
+    try:
+        from anoco_edge_calibration.int8 import CalibrationSet
+    except ImportError:
+        raise missing("anoco_edge_calibration", "export", "to export in INT8") from None
+    return CalibrationSet.from_files(find_pictures(calib, "save some of its frames as pictures"))
 
 
 def _targets(engine: str, target: str | None) -> Sequence[str]:

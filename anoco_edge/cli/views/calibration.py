@@ -21,7 +21,7 @@ from anoco_edge.teaching.calibration_scores import (
 )
 
 if TYPE_CHECKING:
-    from anoco_edge_calibration.tradeoff import Tradeoff
+    from anoco_edge_calibration.thresholds.tradeoff import Tradeoff
 
 SHOWN = 3
 
@@ -44,7 +44,7 @@ class CalibrationResult:
         """Return missed defects against false rejects, where there are defects."""
         if not self.defects:
             return None
-        from anoco_edge_calibration.tradeoff import tradeoff
+        from anoco_edge_calibration.thresholds.tradeoff import tradeoff
 
         good = read_calibration_scores(self.product)
         parts = group_maxima([p.score for p in good], [p.part for p in good])
@@ -123,7 +123,10 @@ def _say_kept(product: Product) -> None:
 
 def write_calibration_page(result: CalibrationResult, folder: Path, name: str) -> None:
     """Write scores.png and report.html."""
-    from anoco_edge_calibration.calibration_report import score_histogram, write_calibration_report
+    from anoco_edge_calibration.thresholds.calibration_report import (
+        score_histogram,
+        write_calibration_report,
+    )
 
     product = result.product
     good, found = read_calibration_scores(product), conformal_of(product)

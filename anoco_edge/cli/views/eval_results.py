@@ -13,9 +13,12 @@ from anoco_edge.errors import AnocoError
 from anoco_edge.machine import cores, machine, versions
 
 if TYPE_CHECKING:
-    from anoco_edge_calibration.bundle_evaluation import BundleEvaluation, EvaluationOutcome
     from anoco_edge_calibration.evaluation import Evaluation
-    from anoco_edge_calibration.measuring import Contest
+    from anoco_edge_calibration.evaluation.bundle_evaluation import (
+        BundleEvaluation,
+        EvaluationOutcome,
+    )
+    from anoco_edge_calibration.evaluation.unit import EvaluationSetup
 
 _PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu", "openvino")
 _MOST_WARNINGS = 20
@@ -31,7 +34,7 @@ def report_evaluation(
     json_: bool,
 ) -> None:
     """Print the figures, then write results.json, results.md and report.html to `folder`."""
-    from anoco_edge_calibration.eval_report import write_eval_report
+    from anoco_edge_calibration.evaluation.eval_report import write_eval_report
 
     result, data = outcome.result, evaluation.plan.dataset
     settings = {
@@ -46,7 +49,7 @@ def report_evaluation(
     if json_:
         emit_json([row.to_dict() for row in result.rows])
     else:
-        _show_table(result, data.name, evaluation.contest.bundle)
+        _show_table(result, data.name, evaluation.setup.bundle)
     # The figures are printed first, so that minutes of work are not lost where the folder cannot
     # be written.
     _write(folder, result, settings)
@@ -58,33 +61,33 @@ def effective_settings(evaluation: BundleEvaluation) -> dict[str, Any]:
     """Return everything that the figures depend on, as it stands in results.json."""
     from anoco_edge.scoring import choose_scorer
 
-    contest, plan = evaluation.contest, evaluation.plan
-    manifest = contest.bundle.manifest
+    setup, plan = evaluation.setup, evaluation.plan
+    manifest = setup.bundle.manifest
     backbone = manifest.backbone
     return {
         "shots": list(plan.shots),
         "seeds": plan.seeds,
-        "scorers": [variant.name for variant in contest.variants],
-        **_product_settings(contest),
-        "max_patches": contest.settings.max_patches,
-        "bundle": contest.bundle.path.name,
+        "scorers": [variant.name for variant in setup.variants],
+        **_product_settings(setup),
+        "max_patches": setup.settings.max_patches,
+        "bundle": setup.bundle.path.name,
         "bundle_sha256": manifest.checksum,
         "backbone": f"{backbone.id} ({backbone.tap}, {backbone.weights.source})",
         "size": f"{manifest.input.width}x{manifest.input.height} {manifest.input.fit}",
         "precision": backbone.precision,
         "engine": evaluation.engine_words,
         "device": evaluation.request.device,
-        "scorer": "{} ({})".format(*choose_scorer(contest.scorer)),
-        "threads": contest.threads or cores(),
-        "batch": contest.batch,
+        "scorer": "{} ({})".format(*choose_scorer(setup.scorer)),
+        "threads": setup.threads or cores(),
+        "batch": setup.batch,
         **machine(),
         "versions": versions(_PACKAGES),
     }
 
 
-def _product_settings(contest: Contest) -> dict[str, Any]:
+def _product_settings(setup: EvaluationSetup) -> dict[str, Any]:
     """Return the settings by which each category is taught."""
-    like, given = contest.like, contest.settings.fields
+    like, given = setup.like, setup.settings.fields
     names = {"lambda": "lam"} | {n: n for n in ("floor", "metric", "pooling", "tta", "bank_dtype")}
     settings = {
         name: given.get(
@@ -102,7 +105,7 @@ def _write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
     """Write results.json and results.md."""
     from anoco_edge.diagnostics.bench.tables import facts
     from anoco_edge.storage.atomic_files import write_atomic, writing
-    from anoco_edge_calibration.tables import markdown
+    from anoco_edge_calibration.evaluation.tables import evaluation_markdown
 
     document = {
         "settings": settings,
@@ -111,7 +114,7 @@ def _write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
         "remarks": result.remarks,
     }
     lines = ["Percent; means over seeds ± their deviation, the best scorer in bold.", ""]
-    lines += [markdown(result.rows), "", *(f"- {remark}" for remark in result.remarks)]
+    lines += [evaluation_markdown(result.rows), "", *(f"- {remark}" for remark in result.remarks)]
     lines += [f"- left out: {problem.what}" for problem in result.problems]
     plain = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in settings.items()}
     lines += [*(f"- {fact}" for fact in facts(plain)), ""]
@@ -124,7 +127,7 @@ def _write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
 
 def _show_remarks(evaluation: BundleEvaluation, result: Evaluation) -> None:
     """Say what is missing from the figures, and what the cache of features did."""
-    from anoco_edge_calibration.feature_cache import size_mb
+    from anoco_edge_calibration.evaluation.feature_cache import size_mb
 
     for problem in result.problems[:_MOST_WARNINGS]:
         warn(problem.what)
@@ -142,10 +145,10 @@ def _show_remarks(evaluation: BundleEvaluation, result: Evaluation) -> None:
 
 
 def _show_table(result: Evaluation, name: str, bundle: Bundle) -> None:
-    from anoco_edge_calibration.tables import rich_table
+    from anoco_edge_calibration.evaluation.tables import evaluation_table
 
     title = f"{name}, {bundle.manifest.backbone.id}: percent, means over seeds"
-    out.print(rich_table(result.rows, title))
+    out.print(evaluation_table(result.rows, title))
 
 
 def fail_on_problems(result: Evaluation) -> None:

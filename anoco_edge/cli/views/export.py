@@ -47,8 +47,8 @@ def show_export(exported: ExportedBundle) -> None:
     if exported.exported.variant:
         note(exported.exported.variant)
     warn_if_random(bundle)
-    half = parity.get("half", {}).get("islands", {})
-    for island in (name for name, found in half.items() if not found):
+    half = exported.exported.parity.half
+    for island in half.unmatched if half is not None else ():
         note(f"island {island}: this backbone has none")
     if exported.exported.terms:
         if not any(file.path.startswith("LICENSES/beside") for file in bundle.manifest.files):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anoco_edge.cli.console import err, plain
+from anoco_edge.cli.flag_names import EXPORT_FLAGS, named_flags
 from anoco_edge.errors import missing
 
 if TYPE_CHECKING:
@@ -18,18 +19,22 @@ def export_bundle(
     backbone: str,
     target: Path,
     *,
+    targets: Sequence[str] = (),
+    batch: int = 1,
+    overwrite: bool = False,
     prepare: Callable[[Bundle], None] = lambda _: None,
     **options: Any,
 ) -> ExportedBundle:
     """Export a backbone and write the bundle, as `anoco_edge_export.export_bundle` does.
 
+    `options` are the fields of `anoco_edge_export.ExportOptions`, which is imported late.
     `prepare` may change the new bundle before it takes its place, and shows its own progress.
     """
     try:
-        from anoco_edge_export import export_bundle
+        from anoco_edge_export import ExportOptions, export_bundle
     except ImportError:
         raise missing("anoco_edge_export", "export", "to export a backbone") from None
-    with err.status(f"exporting {backbone}") as status:
+    with named_flags(EXPORT_FLAGS), err.status(f"exporting {backbone}") as status:
 
         def show(text: str) -> None:
             status.update(plain(f"exporting {backbone}: {text}"))
@@ -42,5 +47,13 @@ def export_bundle(
             prepare(bundle)
 
         return export_bundle(
-            backbone, target, progress=show, building=building, prepare=stop_and_prepare, **options
+            backbone,
+            target,
+            ExportOptions(**options),
+            targets=targets,
+            batch=batch,
+            overwrite=overwrite,
+            progress=show,
+            building=building,
+            prepare=stop_and_prepare,
         )

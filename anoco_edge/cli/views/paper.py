@@ -10,8 +10,8 @@ from anoco_edge.errors import UsageError
 
 def show_paper(dataset: Path | None, *, json_: bool) -> None:
     """Print all published tables; a data set beside --paper-only is refused."""
-    from anoco_edge_calibration.paper import load_paper
-    from anoco_edge_calibration.paper.show import published_table
+    from anoco_edge_calibration.evaluation.paper import load_paper
+    from anoco_edge_calibration.evaluation.paper.show import published_table
 
     if dataset is not None:
         raise UsageError("--paper-only measures nothing", hint="leave out the data set")

@@ -1,6 +1,6 @@
-"""What differs between architectures: where to tap the model, and how weight files name things.
+"""What differs between architectures: where a model is tapped, and how weights files name tensors.
 
-A new family is one module here with the functions of `Family`, and one line in `FAMILIES`.
+To add a family, write a module with the functions of `Family` and add a line to `FAMILIES`.
 """
 
 from __future__ import annotations
@@ -12,31 +12,38 @@ from typing import Any, Protocol, cast
 
 
 @dataclass(frozen=True)
-class Member:
-    """Where a family's module is, and the norms its taps can be given."""
+class FamilyEntry:
+    """The module of a family, and the norms that its taps can have."""
 
     module: str
     norms: tuple[str, ...]
 
 
+Module = Any
+"""A torch.nn.Module; torch is imported late."""
+Tensor = Any
+"""A torch.Tensor, or anything else in doctests; torch is imported late."""
+StateDict = dict[str, Tensor]
+"""The tensors of a model by their names."""
+
 _CNN = ("none", "layernorm")
 _VIT = ("none", "model")
 
 FAMILIES = {
-    "efficientnet": Member("anoco_edge_export.families.efficientnet", _CNN),
-    "mobilenet": Member("anoco_edge_export.families.mobilenet", _CNN),
-    "resnet": Member("anoco_edge_export.families.resnet", _CNN),
-    "vit": Member("anoco_edge_export.families.vit", _VIT),
+    "efficientnet": FamilyEntry("anoco_edge_export.families.efficientnet", _CNN),
+    "mobilenet": FamilyEntry("anoco_edge_export.families.mobilenet", _CNN),
+    "resnet": FamilyEntry("anoco_edge_export.families.resnet", _CNN),
+    "vit": FamilyEntry("anoco_edge_export.families.vit", _VIT),
 }
 
 
 class Family(Protocol):
-    """A module of this package, seen as a value."""
+    """The functions that a module of this package has."""
 
     def official(self, model: Any, taps: Sequence[str], norm: bool) -> Any:
-        """timm's model, untouched, as a torch module: normalised NCHW in, the taps out.
+        """Return timm's unchanged model as a torch module from normalized NCHW to the taps.
 
-        A tap is [batch, d, rows, cols] (CNN) or [batch, rows * cols, d] (ViT); with `norm` the
+        A tap is [batch, d, rows, cols] (CNN) or [batch, rows * cols, d] (ViT). With `norm` the
         model's own final norm is applied to each.
         """
 
@@ -48,25 +55,23 @@ class Family(Protocol):
         mean: Sequence[float],
         std: Sequence[float],
     ) -> Any:
-        """The same computation in the form that exports best: raw pixels (0..255) NCHW in.
+        """Return the same computation in the form that exports best; it takes raw NCHW pixels.
 
-        Gives the taps, then every layer up to the last tap by name. May change `model`.
+        It gives the taps, then every layer up to the last tap by name. It may change `model`.
         """
 
-    def convert(
-        self, layout: str, state: Mapping[str, Any], wanted: Sequence[str]
-    ) -> dict[str, Any]:
-        """A weights file of `layout` under timm's names; keys without a rule stay as they are.
+    def convert(self, layout: str, state: Mapping[str, Tensor], wanted: Sequence[str]) -> StateDict:
+        """Return the tensors of a file in `layout` under timm's names.
 
-        `wanted` are the names of the model that is to be filled.
+        A key without a rule stays as it is. `wanted` are the names of the model to be filled.
         """
 
-    def draw(self, state: dict[str, Any], generator: Any) -> None:
-        """Redraw in place what timm initialises far from a trained model's scale."""
+    def draw(self, state: StateDict, generator: Any) -> None:
+        """Redraw in place the tensors that timm initializes unlike those of a trained model."""
 
 
 def family(name: str) -> Family:
-    """The family a recipe names.
+    """Return the family that a recipe names.
 
     >>> list(family("efficientnet").convert("timm", {"bn1.bias": 0}, []))
     ['bn1.bias']

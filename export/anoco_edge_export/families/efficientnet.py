@@ -1,4 +1,4 @@
-"""timm's EfficientNets: a stem, then stages of blocks; a tap is the end of a stage."""
+"""timm's EfficientNets: a stem and then stages of blocks; a tap is the end of a stage."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anoco_edge_export.families import cnn
+from anoco_edge_export.families import StateDict, Tensor, cnn
 
-# efficientnet_lite_pytorch numbers the blocks through and its norms from 0; timm groups the blocks
-# by stage and numbers the norms from 1. The first block expands nothing, so its norms are one less.
+# efficientnet_lite_pytorch numbers all blocks in one sequence and norms from 0; timm groups blocks
+# by stage and numbers norms from 1. The first block does not expand, so it has one norm less.
 _OUTSIDE = {
     "_conv_stem": "conv_stem",
     "_bn0": "bn1",
@@ -35,7 +35,7 @@ _BLOCK = re.compile(r"blocks\.(\d+)\.(\d+)\.")
 
 
 def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
-    """Stem and stages up to and with the last tap; the head never runs."""
+    """Return the stem and the stages up to the last tap; the head never runs."""
     stages = {f"blocks.{i}": stage for i, stage in enumerate(model.blocks)}
     return cnn.official((model.conv_stem, model.bn1), stages, taps)
 
@@ -43,17 +43,17 @@ def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
 def rewritten(
     model: Any, taps: Sequence[str], norm: bool, mean: Sequence[float], std: Sequence[float]
 ) -> Any:
-    """The same, with raw pixels in."""
+    """Return the same computation for raw pixels."""
     return cnn.rewritten(official(model, taps, norm), mean, std)
 
 
-def draw(state: dict[str, Any], generator: Any) -> None:
-    """As every CNN."""
+def draw(state: StateDict, generator: Any) -> None:
+    """Redraw as for every CNN."""
     cnn.draw(state, generator)
 
 
-def convert(layout: str, state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """timm's names for the keys of `layout`.
+def convert(layout: str, state: Mapping[str, Tensor], wanted: Sequence[str]) -> StateDict:
+    """Return the tensors of a file in `layout` under timm's names.
 
     >>> wanted = ["blocks.0.0.conv_pw.weight", "blocks.1.0.conv_pwl.weight"]
     >>> convert("efficientnet_lite_pytorch", {"_blocks.1._bn0.bias": 1, "_fc.bias": 2}, wanted)
@@ -79,7 +79,7 @@ def _rename(key: str, blocks: Sequence[tuple[str, bool]]) -> str:
 
 
 def _blocks(wanted: tuple[str, ...]) -> list[tuple[str, bool]]:
-    """Every block of the model in order: its prefix, and whether it expands."""
+    """Return for every block of the model, in order, its prefix and whether it expands."""
     found = {tuple(map(int, m.groups())) for k in wanted if (m := _BLOCK.match(k))}
     prefixes = [f"blocks.{stage}.{index}" for stage, index in sorted(found)]
     return [(p, f"{p}.conv_pwl.weight" in wanted) for p in prefixes]

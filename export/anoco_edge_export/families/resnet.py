@@ -1,18 +1,18 @@
-"""timm's ResNets: a stem, then four layers of blocks; a tap is the end of a layer."""
+"""timm's ResNets: a stem and then four layers of blocks; a tap is the end of a layer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anoco_edge_export.families import cnn
-from anoco_edge_export.heavy import load
+from anoco_edge_export.families import StateDict, Tensor, cnn
+from anoco_edge_export.lazy_import import lazy_import
 
 _LAYERS = ("layer1", "layer2", "layer3", "layer4")
 
 
 def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
-    """Stem and layers up to and with the last tap; the head never runs."""
+    """Return the stem and the layers up to the last tap; the head never runs."""
     stem = (model.conv1, model.bn1, model.act1, model.maxpool)
     return cnn.official(stem, {name: getattr(model, name) for name in _LAYERS}, taps)
 
@@ -20,12 +20,12 @@ def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
 def rewritten(
     model: Any, taps: Sequence[str], norm: bool, mean: Sequence[float], std: Sequence[float]
 ) -> Any:
-    """The same, with raw pixels in."""
+    """Return the same computation for raw pixels."""
     return cnn.rewritten(official(model, taps, norm), mean, std)
 
 
-def convert(layout: str, state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """torchvision and timm name everything alike.
+def convert(layout: str, state: Mapping[str, Tensor], wanted: Sequence[str]) -> StateDict:
+    """Return the tensors as they are: torchvision and timm use the same names.
 
     >>> convert("torchvision", {"layer2.0.bn3.bias": 1}, [])
     {'layer2.0.bn3.bias': 1}
@@ -33,10 +33,13 @@ def convert(layout: str, state: Mapping[str, Any], wanted: Sequence[str]) -> dic
     return dict(state)
 
 
-def draw(state: dict[str, Any], generator: Any) -> None:
-    """As every CNN; and the last norm of each block, which timm starts at zero: block off."""
+def draw(state: StateDict, generator: Any) -> None:
+    """Redraw as for every CNN, and the last norm of each block too.
+
+    timm initializes that norm with zero, which would switch the block off.
+    """
     cnn.draw(state, generator)
-    torch = load("torch")
+    torch = lazy_import("torch")
     for key, value in state.items():
         if key.endswith("bn3.weight"):
             value.copy_(torch.empty_like(value).uniform_(0.1, 0.5, generator=generator))

@@ -1,9 +1,9 @@
 """timm's vision transformers (DINOv3, DINOv2, CLIP): a tap is the end of a block.
 
-The exported form differs from timm's in writing, not in what it computes: constant positions,
-attention spelled out with one fused projection, prefix tokens added by a constant table so that
-no shape depends on the batch, pixels normalised by the patch embedding itself, LayerScale and the
-scale of the queries inside the weights before them.
+The exported form computes the same as timm's, but is written differently: positions are constant,
+attention is written out with one fused projection, prefix tokens are added by a constant table so
+that no shape depends on the batch, the patch embedding normalizes the pixels, and LayerScale and
+the scale of the queries are folded into the weights before them.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anoco_edge_export.families import vit_keys
-from anoco_edge_export.heavy import load
+from anoco_edge_export.families import StateDict, Tensor, vit_keys
+from anoco_edge_export.lazy_import import lazy_import
 
 convert = vit_keys.convert
 
-# Above so many tokens attention is written out for at most so many queries at a time: at 768 px all
-# logits of a block would be 128 MB (ViT-S), these are 18 and stay in the cache; a tenth faster in
-# ONNX Runtime on a CPU.
+# Above _LONG tokens, attention is computed for at most _ROWS queries at a time. At 768 px all
+# logits of a block would take 128 MB (ViT-S); these take 18 MB and stay in the cache, which is a
+# tenth faster in ONNX Runtime on a CPU.
 _LONG, _ROWS = 1024, 384
 
 
 def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
-    """timm's own `forward_intermediates`, cut after the last tap."""
-    torch = load("torch")
+    """Return a module that runs timm's own `forward_intermediates`, cut after the last tap."""
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     indices = [_index(tap) for tap in taps]
 
-    class Official(base):  # type: ignore[misc]  # torch is Any to mypy
+    class OfficialBackbone(base):  # type: ignore[misc]  # torch is Any to mypy
         def __init__(self) -> None:
             super().__init__()
             self.model = model
 
-        def forward(self, x: Any) -> tuple[list[Any], dict[str, Any]]:
-            ends: dict[str, Any] = {}
+        def forward(self, x: Any) -> tuple[list[Tensor], StateDict]:
+            ends: StateDict = {}
             hooks = [
                 block.register_forward_hook(
                     lambda _module, _inputs, output, name=f"blocks.{i}": ends.update({name: output})
@@ -55,19 +55,19 @@ def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
                     hook.remove()
             return tapped, ends
 
-    return Official()
+    return OfficialBackbone()
 
 
 def rewritten(
     model: Any, taps: Sequence[str], norm: bool, mean: Sequence[float], std: Sequence[float]
 ) -> Any:
-    """Raw pixels in; the model's blocks keep all but their attention."""
-    torch = load("torch")
+    """Return a module that takes raw pixels; the model's blocks keep all but their attention."""
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     last = max(_index(tap) for tap in taps)
     rope = _rope(model)
 
-    class Rewritten(base):  # type: ignore[misc]
+    class RewrittenBackbone(base):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.embed = _folded(model.patch_embed.proj, mean, std)
@@ -82,12 +82,13 @@ def rewritten(
                 if isinstance(block.mlp.act, torch.nn.GELU):
                     block.mlp.act = _gelu()
 
-        def forward(self, pixels: Any) -> tuple[list[Any], dict[str, Any]]:
+        def forward(self, pixels: Any) -> tuple[list[Tensor], StateDict]:
             x = self.embed(pixels).flatten(2).transpose(1, 2)
-            # Room for the prefix tokens, which the table then holds: no shape of the batch needed.
+            # The padding makes room for the prefix tokens, which the table adds: no shape depends
+            # on the batch.
             x = torch.nn.functional.pad(x, (0, 0, self.prefix, 0)) + self.table
-            # All tokens as one matrix: a product then takes its bias along, where three dimensions
-            # make runtimes go through the memory once more to add it.
+            # All tokens form one matrix: a product then includes its bias. With three dimensions
+            # runtimes pass over the memory once more to add it.
             _, tokens, dim = self.table.shape
             x = self.norm_pre(x.reshape(-1, dim))
             ends = {}
@@ -96,16 +97,16 @@ def rewritten(
             tapped = [self.norm(ends[tap]).reshape(-1, tokens, dim) for tap in taps]
             return [t[:, self.prefix :] for t in tapped], ends
 
-    return Rewritten()
+    return RewrittenBackbone()
 
 
-def draw(state: dict[str, Any], generator: Any) -> None:
-    """A trained model's scales: LayerScale that counts, attention that prefers some patches.
+def draw(state: StateDict, generator: Any) -> None:
+    """Redraw weights at the scale of a trained model.
 
-    timm starts LayerScale at 1e-5, where destroying a whole block changes the output by 1e-7, and
-    attention so flat that its logits hardly matter: neither would test anything.
+    timm initializes LayerScale with 1e-5, so that a block that computes nonsense changes the output
+    by 1e-7, and attention so flat that its logits hardly matter. Neither would test anything.
     """
-    torch = load("torch")
+    torch = lazy_import("torch")
 
     def normal(value: Any, std: float, mean: float = 0.0) -> None:
         value.copy_(torch.empty_like(value).normal_(mean, std, generator=generator))
@@ -132,8 +133,8 @@ def _index(tap: str) -> int:
 
 
 def _folded(proj: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
-    """The patch embedding with the normalisation inside: exact, because it pads nothing."""
-    torch = load("torch")
+    """Fold the normalization into the patch embedding; this is exact, because it does not pad."""
+    torch = lazy_import("torch")
     weight = proj.weight.double()
     m = torch.tensor(mean, dtype=torch.float64).reshape(1, 3, 1, 1)
     s = torch.tensor(std, dtype=torch.float64).reshape(1, 3, 1, 1)
@@ -149,8 +150,8 @@ def _folded(proj: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
 
 
 def _fold_layer_scale(block: Any) -> None:
-    """LayerScale into the product before it: one pass over the tokens less, twice a block."""
-    torch = load("torch")
+    """Fold LayerScale into the product before it: it saves two passes over the tokens per block."""
+    torch = lazy_import("torch")
     for index, linear in ((1, block.attn.proj), (2, block.mlp.fc2)):
         if hasattr(block, f"gamma_{index}"):  # timm's Eva, which is DINOv3
             gamma = getattr(block, f"gamma_{index}")
@@ -163,7 +164,7 @@ def _fold_layer_scale(block: Any) -> None:
 
 
 def _scale_rows(linear: Any, factors: Any) -> None:
-    """Multiply what a Linear gives by one factor for each of its outputs."""
+    """Multiply each output of a Linear by its own factor."""
     factors = factors.detach().double()
     linear.weight.data = (linear.weight.double() * factors[:, None]).float()
     if linear.bias is not None:
@@ -171,8 +172,8 @@ def _scale_rows(linear: Any, factors: Any) -> None:
 
 
 def _table(model: Any) -> Any:
-    """[1, prefix + patches, d]: what is added to padded patches, prefix tokens included."""
-    torch = load("torch")
+    """Return positions and prefix tokens, [1, prefix + patches, d], to add to padded patches."""
+    torch = lazy_import("torch")
     rows, cols = model.patch_embed.grid_size
     prefix = [t for t in (model.cls_token, model.reg_token) if t is not None]
     tokens = torch.cat([*prefix, torch.zeros(1, rows * cols, model.embed_dim)], dim=1)
@@ -186,14 +187,14 @@ def _table(model: Any) -> Any:
 
 
 def _rope(model: Any) -> Any:
-    """Constant [2, prefix + patches, head]: sine (signed for swapped halves) and cosine, or None.
+    """Return sine and cosine of the rotary embedding, [2, prefix + patches, head], or None.
 
-    Prefix tokens are not rotated: sine 0, cosine 1.
+    The sine is signed for swapped halves. Prefix tokens are not rotated: sine 0, cosine 1.
     """
     rope = getattr(model, "rope", None)
     if rope is None:
         return None
-    torch = load("torch")
+    torch = lazy_import("torch")
     if not model.blocks[0].attn.rotate_half:
         raise ValueError("only rotary embeddings that swap halves are known")
     sin, cos = rope.get_embed(shape=model.patch_embed.grid_size).detach().chunk(2, dim=-1)
@@ -205,8 +206,8 @@ def _rope(model: Any) -> Any:
 
 
 def _gelu() -> Any:
-    """GELU in the order of operations that ONNX Runtime and TensorRT know as one."""
-    torch = load("torch")
+    """Return GELU in the order of operations that ONNX Runtime and TensorRT fuse."""
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
 
     class Gelu(base):  # type: ignore[misc]
@@ -217,8 +218,8 @@ def _gelu() -> Any:
 
 
 def _attention(source: Any, rope: Any, tokens: int) -> Any:
-    """timm's attention with one fused projection, constant rotation, and nothing optional."""
-    torch = load("torch")
+    """Return timm's attention with one fused projection and a constant rotation."""
+    torch = lazy_import("torch")
     base: Any = torch.nn.Module
     _plain(source)
 
@@ -239,11 +240,11 @@ def _attention(source: Any, rope: Any, tokens: int) -> Any:
             first, second = x.chunk(2, dim=-1)
             return x * self.cos + torch.cat([second, first], dim=-1) * self.sin
 
-        def forward(self, x: Any, **_unused: Any) -> Any:  # rope, masks: timm passes them
+        def forward(self, x: Any, **_unused: Any) -> Any:  # timm passes rope and masks
             dim = x.shape[-1]
             qkv = self.qkv(x).reshape(-1, tokens, 3, heads, dim // heads)
             q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-            # One after the other: together they leave the cache, and take as long or longer.
+            # One after the other: together they do not fit the cache and take as long or longer.
             q, k = self.rotated(q), self.rotated(k).transpose(-2, -1)
             parts = q.chunk(-(-tokens // _ROWS), dim=2) if tokens > _LONG else (q,)
             mixed = [(part @ k).softmax(dim=-1) @ v for part in parts]
@@ -254,8 +255,8 @@ def _attention(source: Any, rope: Any, tokens: int) -> Any:
 
 
 def _scaled_qkv(source: Any) -> Any:
-    """The fused projection, whose queries come out as large as their product with keys wants."""
-    torch = load("torch")
+    """Return the fused projection with the scale of the queries folded in."""
+    torch = lazy_import("torch")
     qkv = torch.nn.Linear(1, 1)
     qkv.weight.data = source.qkv.weight.data
     qkv.bias = _qkv_bias(source)
@@ -267,15 +268,15 @@ def _scaled_qkv(source: Any) -> Any:
 
 
 def _qkv_bias(source: Any) -> Any:
-    torch = load("torch")
+    torch = lazy_import("torch")
     if getattr(source, "q_bias", None) is not None:
         return torch.nn.Parameter(torch.cat((source.q_bias, source.k_bias, source.v_bias)).detach())
     return source.qkv.bias
 
 
 def _plain(source: Any) -> None:
-    """Refuse what the exported form would leave out."""
-    torch = load("torch")
+    """Refuse an attention that the exported form does not cover."""
+    torch = lazy_import("torch")
     for name in ("q_norm", "k_norm", "norm"):
         if not isinstance(getattr(source, name), torch.nn.Identity):
             raise ValueError(f"attention with {name} is not known")

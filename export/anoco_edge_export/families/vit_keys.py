@@ -1,7 +1,8 @@
-"""Key layouts of vision transformers: who calls a tensor what, and in how many pieces.
+"""Key layouts of vision transformers: how files name tensors, and how they split them.
 
-`transformers` is Hugging Face's (DINOv3, DINOv2 with registers, CLIP with or without its text
-tower), `meta` the official DINOv3 and DINOv2 files, `open_clip` that library's and OpenAI's.
+`transformers` is the layout of Hugging Face (DINOv3, DINOv2 with registers, CLIP with or without
+its text tower), `meta` that of the official DINOv3 and DINOv2 files, `open_clip` that of open_clip
+and OpenAI.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from anoco_edge.errors import UsageError
-from anoco_edge_export.heavy import load
+from anoco_edge_export.families import StateDict, Tensor
+from anoco_edge_export.lazy_import import lazy_import
 
-State = dict[str, Any]
-
-# The gate of a SwiGLU goes through the SiLU; timm's fc1_g, w1 at Meta.
+# The gate of a SwiGLU goes through the SiLU. timm calls it fc1_g, Meta calls it w1.
 _META = (
     (r"(?:storage|register)_tokens", "reg_token"),
     (r"blocks\.(\d+)\.mlp\.w1\.(\w+)", r"blocks.\1.mlp.fc1_g.\2"),
@@ -47,7 +47,7 @@ _DINOV2 = (
     (r"encoder\.layer\.(\d+)\.mlp\.(fc[12]\.\w+)", r"blocks.\1.mlp.\2"),
     (r"layernorm\.(\w+)", r"norm.\1"),
 )
-_TOWER = r"(?:vision_model\.)?"  # older files of the vision tower alone have it, newer have not
+_TOWER = r"(?:vision_model\.)?"  # only older files of the vision tower have this prefix
 _CLIP = (
     (_TOWER + r"embeddings\.class_embedding", "cls_token"),
     (_TOWER + r"embeddings\.position_embedding\.weight", "pos_embed"),
@@ -76,10 +76,11 @@ _ROPE_BASE = 100.0
 _RULES = {"meta": _META, "transformers": _DINOV3 + _DINOV2 + _CLIP, "open_clip": _OPEN_CLIP}
 
 
-def convert(layout: str, state: Mapping[str, Any], wanted: Sequence[str]) -> State:
-    """timm's names and shapes for the keys of `layout`; keys without a rule stay as they are.
+def convert(layout: str, state: Mapping[str, Tensor], wanted: Sequence[str]) -> StateDict:
+    """Return the tensors of a file in `layout` under timm's names and in timm's shapes.
 
-    A bias of query and value that is zero throughout is left out when `wanted` has none.
+    A key without a rule stays as it is. A bias of query and value that is zero throughout is left
+    out when `wanted` has none.
 
     >>> list(convert("open_clip", {"visual.ln_pre.bias": 1, "ln_final.bias": 2}, []))
     ['norm_pre.bias', 'ln_final.bias']
@@ -102,8 +103,8 @@ def convert(layout: str, state: Mapping[str, Any], wanted: Sequence[str]) -> Sta
     return _without_zero_bias(out, names)
 
 
-def renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> State:
-    """`state` under other names; two keys that would become one are an error.
+def renamed(state: Mapping[str, Tensor], rename: Callable[[str], str]) -> StateDict:
+    """Return `state` under other names; raise UsageError if two keys would become one.
 
     >>> renamed({"a": 1, "b": 2}, lambda key: "c")
     Traceback (most recent call last):
@@ -122,7 +123,7 @@ def renamed(state: Mapping[str, Any], rename: Callable[[str], str]) -> State:
 
 
 def _renamer(layout: str, state: Iterable[str]) -> Callable[[str], str]:
-    # up_proj is the first of two layers, or, beside a gate, what the gate multiplies.
+    # up_proj is the first of two layers; with a gate it is what the gate multiplies.
     gated = any(".mlp.gate_proj." in key for key in state)
     up = "fc1_x" if gated else "fc1"
     rules = [(re.compile(p), to.replace("{up}", up)) for p, to in _RULES.get(layout, ())]
@@ -136,12 +137,15 @@ def _renamer(layout: str, state: Iterable[str]) -> Callable[[str], str]:
     return rename
 
 
-def _check_periods(state: State) -> None:
-    """Meta stores its rotation, rounded to bfloat16; timm computes it, from the published base."""
+def _check_periods(state: StateDict) -> None:
+    """Check that the rotation is the published one.
+
+    Meta stores its periods rounded to bfloat16; timm computes them from the published base.
+    """
     periods = state.get("rope_embed.periods")
     if periods is None:
         return
-    torch = load("torch")
+    torch = lazy_import("torch")
     expected = _ROPE_BASE ** (torch.arange(periods.numel()) / periods.numel())
     if not torch.allclose(periods.float(), expected, rtol=0.01, atol=0.0):
         raise UsageError(
@@ -150,15 +154,15 @@ def _check_periods(state: State) -> None:
         )
 
 
-def _joined(state: State, key_bias: bool) -> State:
-    """Query, key and value one below the other, as timm multiplies them; and Meta's masked bias."""
-    torch = load("torch")
+def _joined(state: StateDict, key_bias: bool) -> StateDict:
+    """Join query, key and value into one matrix, as timm has them, and apply Meta's bias mask."""
+    torch = lazy_import("torch")
     out = dict(state)
     for part in ("weight", "bias"):
         for block in [k[: -len(f".q.{part}")] for k in state if k.endswith(f".attn.q.{part}")]:
             keys = [f"{block}.{which}.{part}" for which in "qkv"]
             if part == "bias" and not key_bias and keys[1] not in out:
-                out[keys[1]] = torch.zeros_like(out[keys[0]])  # DINOv3 has none
+                out[keys[1]] = torch.zeros_like(out[keys[0]])  # DINOv3 has no bias for keys
             if all(key in out for key in keys):
                 out[f"{block}.qkv.{part}"] = torch.cat([out.pop(key) for key in keys])
     for key in [k for k in state if k.endswith(".attn.qkv.bias_mask")]:
@@ -169,16 +173,16 @@ def _joined(state: State, key_bias: bool) -> State:
 
 
 def _masked(bias: Any, mask: Any) -> Any:
-    """What Meta's linear layer adds. A model that was never initialised has NaN for a mask."""
-    torch = load("torch")
+    """Return the bias that Meta's linear layer adds; a model never initialized has a NaN mask."""
+    torch = lazy_import("torch")
     if bool(mask.isnan().all()):
         third = len(mask) // 3
         mask = torch.cat([torch.ones(third), torch.zeros(third), torch.ones(third)])
     return bias * mask.to(bias.dtype)
 
 
-def _class_position_folded(state: State) -> State:
-    """With registers timm gives positions to patches only: the class token contains its own."""
+def _class_position_folded(state: StateDict) -> StateDict:
+    """Add its position to the class token: with registers timm has positions of patches only."""
     if not {"pos_embed", "cls_token"} <= state.keys():
         return state
     position = state["pos_embed"]
@@ -186,8 +190,8 @@ def _class_position_folded(state: State) -> State:
     return state | {"cls_token": token, "pos_embed": position[:, 1:]}
 
 
-def _shaped(state: State) -> State:
-    """Leading dimensions that timm has and others have not; a patch embedding as a convolution."""
+def _shaped(state: StateDict) -> StateDict:
+    """Add the leading dimensions that timm has, and shape the patch embedding as a convolution."""
     out = dict(state)
     for key, ndim in (("cls_token", 3), ("reg_token", 3), ("pos_embed", 3)):
         if key in out:
@@ -200,9 +204,9 @@ def _shaped(state: State) -> State:
     return out
 
 
-def _separate_bias(state: State) -> State:
-    """timm's DINOv3 keeps the bias of query and value apart and has none of the key."""
-    out: State = {}
+def _separate_bias(state: StateDict) -> StateDict:
+    """Split the bias into those of query and value: timm's DINOv3 has none for the key."""
+    out: StateDict = {}
     for key, value in state.items():
         if not key.endswith(".attn.qkv.bias") or value.ndim != 1 or len(value) % 3:
             out[key] = value
@@ -218,7 +222,7 @@ def _separate_bias(state: State) -> State:
     return out
 
 
-def _without_zero_bias(state: State, wanted: set[str]) -> State:
+def _without_zero_bias(state: StateDict, wanted: set[str]) -> StateDict:
     extra = [k for k in state if k not in wanted and re.search(r"\.attn\.[qv]_bias$", k)]
     if any(bool(state[key].any()) for key in extra):
         return state

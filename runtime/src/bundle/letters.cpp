@@ -10,8 +10,8 @@ struct Range {
   uint32_t first, last;
 };
 
-// What Python's str.isalnum says of Unicode 14.0.0 beyond ASCII; tests/test_documents.py makes this
-// table and compares.
+// What Python's str.isalnum says of Unicode 14.0.0 beyond ASCII; tests/bundle/test_documents.py
+// makes this table and compares.
 // clang-format off
 constexpr Range kLetters[] = {
     {0xAA, 0xAA}, {0xB2, 0xB3}, {0xB5, 0xB5}, {0xB9, 0xBA}, {0xBC, 0xBE}, {0xC0, 0xD6},

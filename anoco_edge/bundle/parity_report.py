@@ -1,0 +1,164 @@
+"""The parity report of an export: how far the exported graph is from torch.
+
+The export writes the report into manifest.json. A manifest may hold a report of another version,
+or none at all, so nothing that serves a bundle depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from anoco_edge.errors import BundleError
+
+
+@dataclass(frozen=True)
+class EnergyFigures:
+    """How the ANoCo energies of two sets of features compare."""
+
+    energy_spearman: float
+    top_energy_error: float
+    undecided_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class ParityFigures:
+    """How the features of the exported graph, and their energies, compare with those of torch."""
+
+    min_cosine: float
+    mean_cosine: float
+    max_norm_error: float
+    energy_spearman: float
+    top_energy_error: float
+    undecided_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class WorstPatches:
+    """Where the lowest cosine and the largest norm error are: picture, row and column."""
+
+    min_cosine: str
+    max_norm_error: str
+
+
+@dataclass(frozen=True)
+class OverflowMargin:
+    """The FP16 tensor with the largest values, and how many times larger they could be."""
+
+    tensor: str | None
+    times_to_overflow: float
+
+
+@dataclass(frozen=True)
+class ParityCheck:
+    """One comparison with torch; `largest` is there where FP16 was emulated."""
+
+    runtime: str
+    measured: ParityFigures
+    worst: WorstPatches
+    largest: OverflowMargin | None = None
+
+
+@dataclass(frozen=True)
+class Fp16Report:
+    """What the conversion to FP16 did; `islands` counts the nodes found for each name."""
+
+    nodes: Mapping[str, int] = field(default_factory=dict)
+    islands: Mapping[str, int] = field(default_factory=dict)
+    casts: int = 0
+    initializer_bytes: int = 0
+    largest_weight: float = 0.0
+    largest_weight_name: str = ""
+    rounded: int = 0
+    """Numbers other than 0 among the FP16 weights."""
+    flushed: int = 0
+    """Those of them that became 0."""
+    subnormal: int = 0
+    """Those of them that are subnormal in FP16 and lost precision."""
+
+    @property
+    def flushed_share(self) -> float:
+        """The share of the FP16 weights that became 0."""
+        return self.flushed / max(1, self.rounded)
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """The islands that were asked for and that the graph does not have."""
+        return tuple(name for name, count in self.islands.items() if not count)
+
+
+@dataclass(frozen=True)
+class RangeStability:
+    """How far energies are apart whose INT8 ranges come from either half of the pictures."""
+
+    energy_spearman: float
+    top_energy_error: float
+
+
+@dataclass(frozen=True)
+class PictureRecord:
+    """The name and the hash of a picture that INT8 ranges come from."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Int8Report:
+    """How the INT8 ranges were found, what each layer costs, and which layers were left out."""
+
+    method: str
+    rest: str
+    layers: Mapping[str, float]
+    left_out: tuple[str, ...]
+    most_left_out: int
+    halves: RangeStability | None
+    enough_pictures: int
+    arithmetic: str
+    pictures: tuple[PictureRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """What the manifest says about the comparison of the exported graph with torch."""
+
+    precision: str
+    passed: bool
+    against: str
+    pictures: tuple[str, ...]
+    patches: int
+    limits: Mapping[str, float]
+    checks: tuple[ParityCheck, ...]
+    device: str
+    half: Fp16Report | None = None
+    int8: Int8Report | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as the manifest holds it; parts that do not apply are left out."""
+        document = asdict(self)
+        for name in ("half", "int8"):
+            if document[name] is None:
+                del document[name]
+        for check in document["checks"]:
+            if check["largest"] is None:
+                del check["largest"]
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, object]) -> ParityReport:
+        """Read the report of a manifest; unknown keys are ignored.
+
+        >>> ParityReport.from_json({})
+        Traceback (most recent call last):
+        anoco_edge.errors.BundleError: the manifest holds no parity report; export the bundle again
+        """
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            return TypeAdapter(cls).validate_python(dict(document))
+        except ValidationError:
+            raise BundleError(
+                "the manifest holds no parity report", hint="export the bundle again"
+            ) from None

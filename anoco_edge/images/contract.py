@@ -1,0 +1,98 @@
+"""What a backbone takes and gives: the size of its input, and the grid of patches it yields.
+
+A picture is brought to the input as it is, or to a larger canvas of which the model sees one tile
+after the other; `InputContract.tiled` describes that canvas as if it were one large input.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from anoco_edge.errors import BundleError
+
+MOST_LENGTH = 2**20  # pixels, patches or feature channels along one axis
+MOST_PIXELS = 100_000_000  # of the input and of all tiles together, as of a picture
+MOST_TILES = 1024  # far more than the 100 to 200 of the largest sensors at 224 px
+MOST_PATCHES = 2**15  # along one axis: the bank numbers rows and columns in 16 bits
+
+Length = Annotated[int, Field(ge=1, le=MOST_LENGTH)]
+Color = Annotated[int, Field(ge=0, le=255)]
+Fit = Literal["stretch", "letterbox"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tiles(_Model):
+    """The canvas, in pixels, that pictures are brought to, and where the model looks at it.
+
+    A window of the model's input size starts at every pair of `columns` and `rows`; together they
+    cover the canvas, and all start on the patch grid.
+    """
+
+    width: Length
+    height: Length
+    columns: tuple[int, ...] = Field(min_length=1)
+    rows: tuple[int, ...] = Field(min_length=1)
+    fit: Fit | None = None  # how pictures are brought to the canvas; None: as to the input
+
+
+class InputContract(_Model):
+    """The model takes uint8 NHWC RGB of this size, and gives `rows x cols` patches of `dim` numbers
+    each."""
+
+    width: Length
+    height: Length
+    fit: Fit = "stretch"
+    fill: tuple[Color, Color, Color] = (0, 0, 0)
+    stride: Length
+    rows: Length
+    cols: Length
+    dim: Length
+
+    @model_validator(mode="after")
+    def _grid_fits(self) -> InputContract:
+        if (self.cols * self.stride, self.rows * self.stride) != (self.width, self.height):
+            raise ValueError("rows and cols times stride must give height and width")
+        if self.width * self.height > MOST_PIXELS:
+            raise ValueError("the input has more than 100 million pixels")
+        return self
+
+    def tiled(self, tiles: Tiles | None) -> InputContract:
+        """XX"""
+        if tiles is None:
+            return self
+        _check_tiles(tiles, self.stride)
+        for starts, side, length in (
+            (tiles.columns, self.width, tiles.width),
+            (tiles.rows, self.height, tiles.height),
+        ):
+            steps = [after - before for before, after in pairwise(starts)]
+            covered = starts[0] == 0 and starts[-1] + side == length
+            if not covered or any(v % self.stride or not 0 < v <= side for v in steps):
+                raise _bad_tiles(
+                    f"tiles at {', '.join(map(str, starts))} do not cover {length} pixels"
+                )
+        cols, rows = tiles.width // self.stride, tiles.height // self.stride
+        size = {"width": tiles.width, "height": tiles.height, "cols": cols, "rows": rows}
+        return self.model_copy(update={**size, "fit": tiles.fit or self.fit})
+
+
+def _check_tiles(tiles: Tiles, stride: int) -> None:
+    """Refuse tiles that are too many or too large before any memory is taken for them."""
+    across, down = len(tiles.columns), len(tiles.rows)
+    size = f"tiles of {tiles.width}x{tiles.height} pixels"
+    if across * down > MOST_TILES:
+        raise _bad_tiles(f"{across} x {down} tiles are more than {MOST_TILES}")
+    if max(tiles.width, tiles.height) > MOST_PATCHES * stride:
+        raise _bad_tiles(f"{size} make more than {MOST_PATCHES} patches one way")
+    if tiles.width * tiles.height > MOST_PIXELS:
+        raise _bad_tiles(f"{size} together: at most 100 million are inspected")
+
+
+def _bad_tiles(what: str) -> BundleError:
+    return BundleError(what, hint="set the `tiles` of the product again: anoco-edge product set")

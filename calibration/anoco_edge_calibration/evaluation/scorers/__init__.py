@@ -1,0 +1,91 @@
+"""The scorers that are compared with ANoCo on the same features.
+
+Each family has a module, each scorer a `ScorerKind`. A name says what a patch is compared with:
+`knn-...` with its nearest reference patch, `knn-...-5pct` with the nearest 5 % of the bank, which
+is the setting of the paper's ablation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from anoco_edge.scoring import Metric, Parameters, Scorer
+from anoco_edge_calibration.evaluation.scorers.graphs import (
+    MOST_ROUNDS,
+    KnnBipartite,
+    MessagePassing,
+)
+from anoco_edge_calibration.evaluation.scorers.knn import Nearest, NearestShare
+from anoco_edge_calibration.evaluation.scorers.neighbor_cache import NeighborCache, Space
+from anoco_edge_calibration.evaluation.scorers.nonbipartite import KnnNonBipartite
+from anoco_edge_calibration.evaluation.scorers.patchcore import PatchCore
+from anoco_edge_calibration.evaluation.scorers.spade import Spade
+
+__all__ = ["ANOCO", "KINDS", "MOST_ROUNDS", "NeighborCache", "ScorerKind"]
+
+ScorerFactory = Callable[[NeighborCache, Parameters, int], Scorer]
+ANOCO = "anoco"
+
+_ENERGY = ("lambda", "metric", "floor")
+_POOLED = ("pooling",)
+
+
+@dataclass(frozen=True)
+class ScorerKind:
+    """A kind of scorer: what it computes, in words, and which settings it takes."""
+
+    says: str
+    takes: tuple[str, ...]
+    make: ScorerFactory | None = None
+    """Makes it from the bank, ANoCo's parameters and the rounds; None for ANoCo itself."""
+    metric: Metric | None = None
+    """The metric of the drift that replaces the one of the product."""
+
+
+def _nearest(space: Space, says: str) -> ScorerKind:
+    return ScorerKind(says, _POOLED, lambda cache, *_: Nearest(cache, space))
+
+
+def _share(space: Space, says: str) -> ScorerKind:
+    return ScorerKind(says, _POOLED, lambda cache, *_: NearestShare(cache, space))
+
+
+KINDS: Mapping[str, ScorerKind] = {
+    ANOCO: ScorerKind("the method of this toolkit", (*_ENERGY, *_POOLED)),
+    "anoco-l2": ScorerKind("its drift by length alone", ("lambda", "floor", *_POOLED), metric="l2"),
+    "anoco-cosine": ScorerKind(
+        "its drift by direction alone", ("lambda", "floor", *_POOLED), metric="cosine"
+    ),
+    "knn-l2": _nearest("l2", "distance to the nearest patch"),
+    "knn-cosine": _nearest("cosine", "1 - cosine to the nearest patch"),
+    "knn-mahalanobis": _nearest("mahalanobis", "Mahalanobis distance to the nearest patch"),
+    "knn-l2-5pct": _share(
+        "l2", "mean distance to the nearest 5 % of the bank, as in the paper's ablation"
+    ),
+    "knn-cosine-5pct": _share("cosine", "the same with 1 - cosine"),
+    "knn-mahalanobis-5pct": _share(
+        "mahalanobis", "the same with Mahalanobis distances, as in the paper's ablation"
+    ),
+    "knn-bipartite": ScorerKind(
+        "ANoCo's energy, neighbors are the most similar 5 % of the bank",
+        (*_ENERGY, *_POOLED),
+        lambda cache, parameters, _: KnnBipartite(cache, parameters),
+    ),
+    "knn-nonbipartite": ScorerKind(
+        "the same with edges among queries and among references",
+        (*_ENERGY, *_POOLED),
+        lambda cache, parameters, _: KnnNonBipartite(cache, parameters),
+    ),
+    "message-passing": ScorerKind(
+        "rounds of propagation on ANoCo's graph, 1 to 5",
+        (*_ENERGY, *_POOLED, "rounds"),
+        MessagePassing,
+    ),
+    "patchcore": ScorerKind(
+        "a coreset of a tenth, re-weighted", (), lambda cache, *_: PatchCore(cache)
+    ),
+    "spade": ScorerKind(
+        "nearest pictures, then their nearest patch", (), lambda cache, *_: Spade(cache)
+    ),
+}

@@ -1,0 +1,119 @@
+"""The TensorRT engine as CUDA graphs, and what it does where there can be none."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from doubles.fake_cuda import FakeCuda
+from doubles.fake_tensorrt import FakeTensorRt
+from engine_cases import input_batch, open_tensorrt
+
+from anoco_edge.bundle import Bundle
+from anoco_edge.engines import EngineSettings
+from anoco_edge.engines.cuda_graphs import MOST_SIZES
+from anoco_edge.engines.ort import OnnxRuntimeEngine
+from anoco_edge.errors import AnocoError
+from anoco_edge.plans.build import build_ahead
+
+pytestmark = pytest.mark.usefixtures("empty_cache")
+
+
+def test_each_batch_size_is_captured_once_after_a_plain_run(
+    cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
+) -> None:
+    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(4)
+    wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
+    for first, count in ((0, 1), (1, 1), (0, 2), (2, 2), (3, 1), (1, 3)):
+        chosen = slice(first, first + count)
+        np.testing.assert_array_equal(engine.features(pixels[chosen]), wanted[chosen])
+    assert (trt.captured, trt.enqueued) == ([1, 2], 2)
+    assert trt.batches == [1, 1, 2, 2, 1, 2, 1] and cuda.calls.count("cudaGraphLaunch") == 5
+    with engine.on_device(pixels[3:]) as features:
+        there = cuda.memory.read(features.pointer, features.nbytes)
+    assert there == wanted[3].tobytes() and cuda.calls.count("cudaGraphLaunch") == 6
+    assert engine.remarks == ()
+    assert len(cuda.execs) == 2 and not cuda.graphs
+    engine.close()
+    assert not cuda.execs
+
+
+def test_graphs_of_an_engine_that_is_dropped_go_too(
+    cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
+) -> None:
+    build_ahead(tiny_bundle, "tensorrt")
+    engine = open_tensorrt(tiny_bundle)
+    engine.features(input_batch(1))
+    assert len(cuda.execs) == 1
+    del engine
+    gc.collect()
+    assert not cuda.execs and not cuda.streams
+
+
+def test_few_sizes_are_kept(cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle) -> None:
+    build_ahead(tiny_bundle, "tensorrt", batch=6)
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(6)
+    wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
+    sizes = [*range(1, MOST_SIZES + 1), 1, 5, 6, 1]
+    for count in sizes:
+        np.testing.assert_array_equal(engine.features(pixels[:count]), wanted[:count])
+    # 1 was used again before 5 and 6 took the place of 2 and 3.
+    assert trt.captured == [1, 2, 3, 4, 5, 6] and trt.contexts == MOST_SIZES == len(cuda.execs)
+
+
+def test_where_tensorrt_refuses_a_capture_it_is_enqueued_and_says_so(
+    cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
+) -> None:
+    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    trt.refuses_capture = "operation not permitted when stream is capturing"
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(3)
+    wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
+    for count in (1, 2, 1, 3):
+        np.testing.assert_array_equal(engine.features(pixels[:count]), wanted[:count])
+    (said,) = engine.remarks
+    assert said == (
+        "tensorrt: not captured into a CUDA graph, so it is enqueued for every batch (TensorRT "
+        "failed at execute_async_v3: operation not permitted when stream is capturing)"
+    )
+    assert cuda.calls.count("cudaStreamBeginCapture") == 1, "it is tried once"
+    assert (trt.captured, trt.enqueued, trt.contexts) == ([], 5, 1)
+    assert not cuda.execs and "cudaGraphLaunch" not in cuda.calls
+    trt.broken_run = True
+    with pytest.raises(AnocoError, match="execute_async_v3: it gave no reason"):
+        engine.features(pixels[:1])  # what was said of the capture is not its reason
+
+
+@pytest.mark.parametrize(
+    "call", ["cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"]
+)
+def test_where_cuda_refuses_a_graph(
+    call: str, cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
+) -> None:
+    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(2)
+    wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
+    engine.features(pixels[:1])
+    assert not engine.remarks and len(cuda.execs) == 1
+    cuda.refuse(call)  # from the second size on
+    for count in (2, 1, 2):
+        np.testing.assert_array_equal(engine.features(pixels[:count]), wanted[:count])
+    (said,) = engine.remarks
+    assert f"(the CUDA call {call} failed: cudaErrorStreamCaptureInvalidated)" in said
+    assert trt.batches == [1, 2, 1, 2] and not cuda.execs and not cuda.graphs
+    assert (trt.contexts, len(trt.living)) == (2, 1), "one serves all sizes"
+
+
+def test_where_there_is_no_memory_for_another_context(
+    cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bundle
+) -> None:
+    build_ahead(tiny_bundle, "tensorrt", batch=2)
+    engine, pixels = open_tensorrt(tiny_bundle), input_batch(2)
+    trt.most_contexts = trt.contexts
+    engine.features(pixels[:1])
+    wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
+    np.testing.assert_array_equal(engine.features(pixels), wanted)
+    np.testing.assert_array_equal(engine.features(pixels[1:]), wanted[1:])
+    (said,) = engine.remarks
+    assert "enqueued for every batch (TensorRT ran out of memory" in said

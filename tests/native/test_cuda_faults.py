@@ -1,0 +1,49 @@
+"""Every call to CUDA fails in turn, and the device is lost in between.
+
+runtime/tests/gpu has a program that takes detectors and scorers through it; here it is run, and
+what it counted is shown.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from paths import GOLDEN
+
+pytestmark = pytest.mark.xdist_group("native")
+
+BUNDLE = GOLDEN / "v1" / "everything_anoco"
+
+
+@pytest.mark.parametrize(
+    ("losing", "least"), [(7, 200), pytest.param(1, 1400, marks=pytest.mark.full)]
+)
+def test_every_call_fails_in_turn(
+    losing: int,
+    least: int,
+    simulated_driver: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The error names the call, nothing is left behind, and what can go on goes on. The device is
+    lost at every seventh call, or at every one, which takes longer."""
+    program = simulated_driver.parents[1] / "gpu" / "test_gpu_faults"
+    if not program.exists():
+        pytest.skip("the simulated driver is not in a build folder with its tests")
+    step = 1 if losing > 1 else 50  # once is enough for the calls that fail
+    command = [program, BUNDLE, str(step), str(losing)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    found = re.fullmatch(
+        rf"fault injection: (\d+) failed calls \(1 of {step}\) and (\d+) lost devices "
+        rf"\(1 of {losing}\) in 4 scenarios",
+        last,
+    )
+    assert found is not None, last
+    calls, losses = map(int, found.groups())
+    assert calls > 2000 / step and losses > least
+    record_property("figure", last)

@@ -1,0 +1,166 @@
+"""The CUDA kernels as code for devices: every kernel compiles for every target, none spills, and
+what each takes is written down. Running them is tested elsewhere, under emulation
+(runtime/tests/simt)."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from paths import RUNTIME
+
+pytestmark = pytest.mark.xdist_group("native")
+
+CUDA = RUNTIME / "cuda"
+PINNED = ["NVRTC 12.6", "NVRTC 13.0"]  # whose figures resources.md has
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    sys.path.insert(0, str(CUDA))
+    try:
+        return importlib.import_module("compile")
+    finally:
+        sys.path.remove(str(CUDA))
+
+
+@pytest.fixture(scope="module")
+def codes(script: ModuleType) -> list[Any]:
+    """What the compilers of this machine make of the kernels."""
+    compilers = script.find_compilers()
+    if not compilers:
+        pytest.skip(f"no CUDA compiler: {script.HINT}")
+    return script.compile_all(compilers)
+
+
+@pytest.fixture(scope="module")
+def kernels() -> set[str]:
+    return set(re.findall(r"X\((anoco_\w+)\)", (CUDA / "kernels.h").read_text()))
+
+
+def test_every_target_has_every_kernel_and_none_spills(
+    script: ModuleType, codes: list[Any], kernels: set[str]
+) -> None:
+    for code in codes:
+        if code.target.ptx:
+            text = code.bytes.decode()
+            assert ".target sm_75" in text and text.endswith("\0")
+            assert set(re.findall(r"\.entry (\w+)", text)) == kernels
+            continue
+        assert code.bytes.startswith(b"\x7fELF")
+        taken = script.resources_of(code)
+        assert set(taken) == kernels
+        for name, each in taken.items():
+            assert (each.stack, each.spilled) == (0, 0), (code.target.name, name)
+            # Four blocks of 256 threads fit a multiprocessor.
+            assert each.registers <= 64 and each.shared <= 12 * 1024, (code.target.name, name)
+
+
+def test_what_each_kernel_takes_is_written_down(script: ModuleType, codes: list[Any]) -> None:
+    here = sorted({code.compiler.name for code in codes})
+    if here != PINNED:
+        pytest.skip(f"resources.md is of {' and '.join(PINNED)}; here is {' and '.join(here)}")
+    assert (CUDA / "resources.md").read_text() == script.resources_table(codes)
+
+
+def test_each_kernel_has_a_file_and_each_file_is_compiled(kernels: set[str]) -> None:
+    files = {path.name: path.read_text() for path in CUDA.glob("*.cu") if path.name != "all.cu"}
+    defined = re.findall(r"^ +(anoco_\w+)\(", "\n".join(files.values()), re.MULTILINE)
+    assert sorted(defined) == sorted(kernels)
+    assert re.findall(r'#include "(.*)"', (CUDA / "all.cu").read_text()) == sorted(files)
+
+
+def test_nvcc_compiles_them_too(script: ModuleType) -> None:
+    program = shutil.which("nvcc")
+    if program is None:
+        pytest.skip("nvcc is not installed")
+    nvcc = importlib.import_module("compilers").Nvcc(program)
+    code, log = nvcc.compile(CUDA / "all.cu", script.Target("sm_87"))
+    assert code.startswith(b"\x7fELF") and "anoco_aggregate_f16" in log
+
+
+def test_a_kernel_that_does_not_compile_is_an_error_with_its_line(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    compilers = script.find_compilers()
+    if not compilers:
+        pytest.skip(f"no CUDA compiler: {script.HINT}")
+    wrong = tmp_path / "wrong.cu"
+    wrong.write_text('extern "C" __global__ void wrong() { nothing(); }\n')
+    for compiler in compilers.values():
+        with pytest.raises(script.CompileError, match=r"wrong\.cu\(1\): error"):
+            compiler.compile(wrong, script.Target("sm_75"))
+
+
+class Counting:
+    """A compiler that makes code of nothing."""
+
+    def __init__(self, major: int) -> None:
+        self.version = (major, 0)
+        self.name = f"counting {major}"
+        self.calls = 0
+
+    def compile(self, source: Path, target: Any) -> tuple[bytes, str]:
+        self.calls += 1
+        return f"{target.name} by {self.name}\0".encode(), "said"
+
+
+def test_the_older_compiler_serves_what_it_knows(script: ModuleType) -> None:
+    """What CUDA 13 compiles does not load on JetPack 6."""
+    twelve, thirteen = Counting(12), Counting(13)
+
+    def by(compilers: dict[int, Counting]) -> dict[str, int]:
+        return {target.name: compiler.version[0] for target, compiler in script.plan(compilers)}
+
+    both = by({12: twelve, 13: thirteen})
+    assert both["sm_87"] == both["compute_75"] == 12 and both["sm_110"] == 13
+    assert set(by({12: twelve}).values()) == {12} and "sm_120" not in by({12: twelve})
+    assert set(by({13: thirteen})) == set(both)
+    assert by({}) == {}
+
+
+def test_results_are_kept(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    compiler = Counting(12)
+    target = script.Target("sm_75")
+    first = script.compile_target(target, compiler)
+    assert script.compile_target(target, compiler) == first and compiler.calls == 1
+    assert (first.bytes, first.log) == (b"sm_75 by counting 12\0", "said")
+    script.compile_target(script.Target("sm_80"), compiler)
+    assert compiler.calls == 2
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")  # there can be no cache
+    assert script.compile_target(target, compiler) == first and compiler.calls == 3
+
+
+def test_without_a_compiler_a_build_says_so(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script, "find_compilers", dict)
+    monkeypatch.setattr(sys, "argv", ["compile.py", "--list"])
+    assert script.main() == 3
+    assert "no CUDA compiler: pip install" in capsys.readouterr().err
+
+
+def test_cmake_goes_on_without(tmp_path: Path) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed")
+    nowhere = tmp_path / "python"
+    nowhere.write_text("#!/bin/sh\necho 'no CUDA compiler: pip install something' >&2\nexit 3\n")
+    nowhere.chmod(0o755)
+    command = ["cmake", "-S", RUNTIME, "-B", tmp_path / "b", "-DANOCO_BUILD_TESTS=OFF"]
+    for option, said in (
+        (f"-DPython_EXECUTABLE={nowhere}", "CUDA: built without, no CUDA compiler: pip install"),
+        ("-DANOCO_CUDA=OFF", "CUDA: off"),
+    ):
+        done = subprocess.run([*command, option], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
