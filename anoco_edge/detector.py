@@ -63,7 +63,7 @@ class Detector:
     @classmethod
     def open(
         cls,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Bundle,
         product: str | None = None,
         engine: str = "auto",
         scorer: str = "auto",
@@ -73,15 +73,16 @@ class Detector:
         threshold: float | None = None,
         allow_random: bool = False,
     ) -> Detector:
-        """Open a bundle; a threshold given here overrides the product's own.
+        """Open a bundle, by its path unless it is open already. A threshold given here overrides
+        the product's own.
 
         `runtime="native"` inspects wholly in libanoco_edge, with OpenVINO and its own scorer.
         """
-        bundle = Bundle.open(path)
+        bundle = path if isinstance(path, Bundle) else Bundle.open(path)
         if bundle.manifest.backbone.weights.random and not allow_random:
             raise BundleError(
                 f"{bundle.path} was exported with random weights, so its verdicts mean nothing",
-                hint="export it with real weights (or pass --allow-random to test the machinery)",
+                hint="export it with real weights (to test the machinery pass `allow_random=True`)",
             )
         return cls(
             bundle, product, engine, scorer, runtime=runtime, settings=settings, threshold=threshold
@@ -204,10 +205,10 @@ class DetectorConfig:
     threshold: float | None = None
     allow_random: bool = False
 
-    def detector(self) -> Detector:
-        """Open the detector that these values describe."""
+    def detector(self, opened: Bundle | None = None) -> Detector:
+        """Open the detector; `opened` is its bundle, where the caller has opened it already."""
         return Detector.open(
-            self.bundle,
+            opened or self.bundle,
             self.product,
             self.engine,
             self.scorer,

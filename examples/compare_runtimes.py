@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from anoco_edge import AnocoError, Detector
-from anoco_edge.cli.commands.export import export_bundle
+from anoco_edge import AnocoError, Bundle, Detector
+from anoco_edge.cli.views.export_progress import export_bundle
 from anoco_edge.demo.line import make_parts, teach
 from anoco_edge.demo.render import MATERIALS, Part
 from anoco_edge.engines import open_engine
@@ -177,7 +177,7 @@ def main() -> int:
             for k, material in enumerate(MATERIALS):
                 share = (options.parts + k) // len(MATERIALS)
                 references, line = make_parts(material, share // 2, share - share // 2)
-                teach(bundle, material, references)
+                teach(Bundle.open(bundle), material, references)
                 compare(open_all(bundle, material), line, records)
         except AnocoError as error:
             print(error, file=sys.stderr)

@@ -43,13 +43,13 @@ class BaselineGrid:
         if len(stack) < LEAST_PICTURES:
             raise UsageError(
                 f"a baseline needs {LEAST_PICTURES} pictures, there are {len(stack)}",
-                hint="calibrate with more good parts, or without --baseline",
+                hint="calibrate with more good parts, or without a baseline (`sigmas`)",
             )
         mean, spread = stack.mean(axis=0), stack.std(axis=0, ddof=1)
         if not _usable(mean, spread, sigmas):
             raise ScoringError(
                 f"a baseline of {sigmas:g} sigmas over these energies is no number",
-                hint="calibrate with a lower --baseline",
+                hint="calibrate with fewer sigmas (`sigmas`)",
             )
         return BaselineGrid(mean.astype(np.float32), spread.astype(np.float32), sigmas)
 

@@ -75,7 +75,9 @@ def create_bundle(
 
 
 def _exists(path: Path) -> UsageError:
-    return UsageError(f"{path} exists already", hint="choose another --out, or pass --overwrite")
+    return UsageError(
+        f"{path} exists already", hint="choose another place, or pass `overwrite=True`"
+    )
 
 
 def _write_durably(target: Path, data: bytes | Path) -> None:
@@ -108,7 +110,9 @@ def _errors_naming(building: Path, path: Path) -> Iterator[None]:
 
 def _check_replaceable(path: Path) -> None:
     if path.is_dir() and not (path / "manifest.json").exists() and any(path.iterdir()):
-        raise StorageError(f"{path} is not a bundle, so it is not overwritten")
+        raise StorageError(
+            f"{path} is not a bundle, so it is not overwritten", hint="choose another place"
+        )
 
 
 def _record(name: str, data: bytes | Path) -> FileRecord:

@@ -146,7 +146,10 @@ def undo(bundle: Bundle, name: str) -> Product:
     before = history_path(current.parent)
     with writing(str(folder)), bundle.changing(name) as place:
         if not place.folder.exists(before):
-            raise UsageError(f"generation {current.parent} of {name!r} was pruned: no way back")
+            raise UsageError(
+                f"generation {current.parent} of {name!r} was pruned: no way back",
+                hint="enrol or calibrate again to get what it held",
+            )
         previous = read_sealed(folder / before, Product, bundle.path)
         for record in product_files(previous):
             bundle.locate(record, folder)

@@ -27,7 +27,7 @@ _SAMPLES = {0: 1, 2: 3, _PALETTE: 1, 4: 2, 6: 4}  # samples of a pixel, by PNG c
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), _PALETTE: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _WHITE = 127  # pixels above this value are set
 _LAST_FILTER = 4
-_AGAIN = "set the mask again with: anoco-edge product set --mask"
+_AGAIN = "set the `mask` of the product again: anoco-edge product set"
 _TURNING = {b"exif", b"Raw profile type exif", b"XML:com.adobe.xmp"}
 
 

@@ -58,7 +58,10 @@ class Bundle:
             )
         with _reading(root), Directory.open(root) as top:
             if not top.exists("manifest.json"):
-                raise BundleError(f"{root} has no manifest.json, so it is not a bundle")
+                raise BundleError(
+                    f"{root} has no manifest.json, so it is not a bundle",
+                    hint="name a bundle, or copy this one again if it was one",
+                )
         bundle = cls(root, read_sealed(root / "manifest.json", Manifest, root))
         for record in bundle.manifest.files:
             bundle.locate(record)
@@ -179,7 +182,7 @@ class Bundle:
             if len(names) > 1:
                 raise UsageError(
                     f"{self.path} has several products: {', '.join(names)}",
-                    hint="say which with --product",
+                    hint="say which with `product`",
                 )
             name = names[0]
         if name not in names:
@@ -444,7 +447,7 @@ def find_bundle(folder: Path = Path()) -> Path:
     if not found:
         raise UsageError(
             "no bundle was named and there is none in this directory",
-            hint="name one, or make one with: anoco-edge export --backbone efficientnet-lite0",
+            hint="name one, or make one with `backbone='efficientnet-lite0'`: anoco-edge export",
         )
     names = ", ".join(p.name for p in found)
     raise UsageError(f"there are several bundles here: {names}", hint="name the one you mean")

@@ -11,20 +11,21 @@ import sys
 def main() -> None:
     """Entry point of `anoco-edge`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A file name need not be UTF-8, nor the terminal; \udcXX is what JSON reads back.
+        # Neither a file name nor the terminal need be UTF-8. Such a byte is written as \udcXX,
+        # which JSON reads back.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # Asked to end is asked to stop: what was begun is put away first.
+    # SIGTERM ends a command as Ctrl-C does, so that temporary files are removed first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _run()
     except KeyboardInterrupt:
         _leave("stopped", 130)
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nobody is left to talk to.
+        # The reader of our output went away, as `| head` does: there is nobody to write to.
         _drop_output()
         sys.exit(1)
     except OSError as error:
-        _leave(_trouble(error), 1)
+        _leave(_refusal(error), 1)
     except Exception as error:
         if os.environ.get("ANOCO_DEBUG"):
             raise
@@ -46,38 +47,41 @@ def _run() -> None:
     except AnocoError as error:
         _leave(with_flags(str(error)), error.exit_code)
     except SystemExit as end:
-        # Typer makes a silent exit of Ctrl-C; a command that ends itself has said why.
+        # Typer turns Ctrl-C into a silent exit. A command that ends by itself has said why.
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
             raise KeyboardInterrupt from None
-        _flush()  # now, not at the interpreter's end: there a full disk is no longer one line
+        _flush()  # a full disk at the interpreter's end would print more than one line
         raise
 
 
-def _trouble(error: OSError) -> str:
-    """What the system refused. Our files are named in errors of their own (`bundle.disk.writing`),
-    so a bare refusal by the kernel is about the standard output."""
+def _refusal(error: OSError) -> str:
+    """Say what the operating system refused.
+
+    Errors about our files name them (`storage.atomic_files.writing`), so an error without a file
+    name is about the standard output.
+    """
     reason = os.strerror(error.errno) if error.errno else str(error)
     if error.filename or error.strerror == reason:
         what = f"cannot use {error.filename or 'the standard output'}: {reason}"
-    else:  # a library's own words, as when there is no room for temporary files
+    else:  # the text of a library, for example when there is no room for temporary files
         what = " ".join(f"cannot go on: {error.strerror or reason}".split())
     return f"{what}; check that it is there, that you may use it, and that the disk is not full"
 
 
 def _flush() -> None:
-    if sys.stdout is not None:  # it may have been closed before the start
+    if sys.stdout is not None:  # the shell may have closed it before the start
         sys.stdout.flush()
 
 
 def _drop_output() -> None:
-    """What could not be written is not tried again at the interpreter's end."""
+    """Discard what could not be written, so that the interpreter does not try again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _leave(message: str, code: int) -> None:
     try:
         _flush()
-    except OSError:  # nobody reads it, or its disk is full: say why all the same
+    except OSError:  # nobody reads the output, or its disk is full; the message is still printed
         _drop_output()
     from anoco_edge.text.plain_text import plain_text
 

@@ -1,9 +1,10 @@
-"""All commands, in the order of a part's life."""
+"""The application: one table of commands, in the order of a part's life, and one loop over it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from typer.core import TyperGroup
 
 from anoco_edge import __version__
 from anoco_edge.cli.commands import (
+    backbones,
     bench,
     build,
     calibrate,
@@ -22,17 +24,64 @@ from anoco_edge.cli.commands import (
     export,
     infer,
     info,
+    package,
     product,
     references,
+    verify,
 )
 from anoco_edge.cli.commands import eval as eval_
-from anoco_edge.cli.options import check_number, fill_in_help
+from anoco_edge.cli.options import check_number, example, fill_in_help
 from anoco_edge.text.plain_text import plain_text
 
 
-class _Commands(TyperGroup):
-    """Typer's own complaints repeat what was typed, which a shell may have put together of file
-    names: made harmless here, before Typer prints them."""
+@dataclass(frozen=True)
+class Command:
+    """A command: its name after `anoco-edge`, what it runs, and the example in its help."""
+
+    name: str
+    run: Callable[..., None]
+    arguments: str
+    """What the example passes to the command."""
+
+
+GROUPS = {
+    "references": "List, remove, undo or prune references.",
+    "product": "Show or change the settings of a product.",
+}
+"""Commands of two words, such as `references list`: the first word, and what it is about."""
+
+COMMANDS = (
+    Command("demo", demo.demo, "--out demo-out"),
+    Command("backbones", backbones.backbones, ""),
+    Command("export", export.export, "--backbone efficientnet-lite0 --refs good/ --shots 4"),
+    Command("build", build.build, "line.anoco"),
+    Command("enroll", enroll.enroll, "line.anoco good/*.png --roi 40,40,560,400"),
+    Command(
+        "calibrate", calibrate.calibrate, "line.anoco good/ --false-reject 0.01 --out calibration"
+    ),
+    Command("infer", infer.infer, "line.anoco parts/ --out out"),
+    Command("package", package.package, "line.anoco --single-file line.onnx"),
+    Command("bench", bench.bench, "hazelnut.anoco --profile --max-p99 100"),
+    Command("eval", eval_.eval_, "mvtec/ --backbone efficientnet-lite0 --shots 1,4 --seeds 3"),
+    Command("info", info.info, "line.anoco"),
+    Command("verify", verify.verify, "line.anoco"),
+    Command("doctor", doctor.doctor, ""),
+    Command("device-report", device_report.device_report, "line.anoco"),
+    Command("references list", references.list_, "line.anoco"),
+    Command("references remove", references.remove, "line.anoco scratched.png"),
+    Command("references undo", references.undo, "line.anoco"),
+    Command("references prune", references.prune, "line.anoco"),
+    Command("product list", product.list_, "line.anoco"),
+    Command("product set", product.set_, "line.anoco --roi 40,40,560,400"),
+)
+
+
+class _SafeGroup(TyperGroup):
+    """A group of commands that checks numbers and prints no control characters.
+
+    Typer's own complaints repeat what was typed, which a shell may have put together from file
+    names. This class makes them harmless before Typer prints them.
+    """
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _harmless_complaints():
@@ -44,7 +93,7 @@ class _Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
-        if command is not None and not isinstance(command, _Commands):
+        if command is not None and not isinstance(command, _SafeGroup):
             command.invoke = partial(_with_checked_numbers, type(command).invoke, command)  # type: ignore[method-assign]
             command.format_help = partial(_with_names, type(command).format_help, command)  # type: ignore[method-assign]
         return command
@@ -75,7 +124,7 @@ def _harmless_complaints() -> Iterator[None]:
 
 app = typer.Typer(
     name="anoco-edge",
-    cls=_Commands,
+    cls=_SafeGroup,
     help="Few-shot visual inspection: teach it a few good parts, then let it watch the line.",
     epilog="Start with: anoco-edge demo",
     no_args_is_help=True,
@@ -100,19 +149,15 @@ def _root(
     """Few-shot visual inspection: teach it a few good parts, then let it watch the line."""
 
 
-for module in (
-    demo,
-    export,
-    build,
-    enroll,
-    calibrate,
-    infer,
-    bench,
-    eval_,
-    info,
-    doctor,
-    device_report,
-):
-    module.register(app)
-app.add_typer(references.app, name="references", cls=_Commands)
-app.add_typer(product.app, name="product", cls=_Commands)
+def _register_commands() -> None:
+    groups = {name: typer.Typer(help=text, no_args_is_help=True) for name, text in GROUPS.items()}
+    for command in COMMANDS:
+        *group, name = command.name.split()
+        parent = groups[group[0]] if group else app
+        text = example(f"anoco-edge {command.name} {command.arguments}".rstrip())
+        parent.command(name, epilog=text)(command.run)
+    for name, group_app in groups.items():
+        app.add_typer(group_app, name=name, cls=_SafeGroup)
+
+
+_register_commands()

@@ -27,16 +27,17 @@ from anoco_edge.text.plain_text import plain_json, plain_text
 
 
 class PlainConsole(Console):
-    """A console on which no text from outside controls the terminal, wherever it is printed.
+    """A console on which no text from outside can control the terminal.
 
-    Names belong in `plain()` where they are put into a line or a table: that keeps them in their
-    line and their brackets visible. What was forgotten there does no harm here.
+    Put names of files and products through `plain()` where they enter a line or a table: it keeps
+    them on their line and their brackets visible. Where that was forgotten, this class still
+    removes control characters.
     """
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Segments with a style and without control characters of their own."""
+        """Render to segments whose texts hold no control characters."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -45,20 +46,20 @@ class PlainConsole(Console):
                 yield Segment("\n".join(lines), segment.style)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Markup, or the text as it is when its brackets are none."""
+        """Render markup, or the text as it is where its brackets are not markup."""
         try:
             return super().render_str(text, **options)
         except MarkupError:
             return super().render_str(text, **{**options, "markup": False})
 
 
-# A file called :key:.png is not to be shown with a picture of a key.
+# Without `emoji=False` a file called :key:.png would be shown with a picture of a key.
 out = PlainConsole(highlight=False, emoji=False)
 err = PlainConsole(stderr=True, highlight=False, emoji=False)
 
 
 def plain(value: object) -> str:
-    """Text from outside for a line or a table with markup: shown as it is, on one line.
+    """Return text from outside for a line or a table with markup, to be shown as it is.
 
     >>> plain("[red]a\\nb")
     '\\\\[red]a\\\\nb'
@@ -67,13 +68,13 @@ def plain(value: object) -> str:
 
 
 def emit_json(value: Any) -> None:
-    """JSON on stdout, for machines."""
+    """Print JSON on stdout, for machines."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     out.file.write(plain_json(text) + "\n")
 
 
 def note(text: str) -> None:
-    """A remark for the person at the terminal."""
+    """Print a remark for the person at the terminal."""
     err.print(plain_text(text), soft_wrap=True, markup=False)
 
 
@@ -82,17 +83,17 @@ def warn(text: str) -> None:
     err.print(f"[yellow]warning:[/yellow] {plain(with_flags(text))}", soft_wrap=True)
 
 
-def counted(number: int, what: str) -> str:
-    """A number with its noun.
+def plural(number: int, what: str) -> str:
+    """Return a number with its noun, in the plural unless the number is 1.
 
-    >>> counted(1, "reference"), counted(4, "reference")
+    >>> plural(1, "reference"), plural(4, "reference")
     ('1 reference', '4 references')
     """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 class Steps:
-    """Moves a progress bar on; called with what is being done."""
+    """Advances a progress bar by one step when called, with what is being done."""
 
     def __init__(self, bar: Progress, title: str, total: int | None) -> None:
         self._bar, self._title = bar, title
@@ -105,15 +106,15 @@ class Steps:
         self._bar.advance(self._task)
 
     def phase(self, text: str, done: int, total: int) -> None:
-        """A bar of its own for the long part of a step; the next part takes it over."""
-        if self._part is None:  # not before, so that it shows the time of this part
+        """Show a second bar for the long part of a step. The next such part reuses it."""
+        if self._part is None:  # added late, so that its clock starts with this part
             self._part = self._bar.add_task("")
         self._bar.update(self._part, description=plain(text), completed=done, total=total)
 
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Steps]:
-    """A progress bar on stderr; yields what moves it on. Silent when not a terminal."""
+    """Show a progress bar on stderr and yield what advances it; silent without a terminal."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anoco_edge.cli.console import counted, err, note, out, progress, warn
+from anoco_edge.cli.console import err, note, out, plural, progress, warn
 from anoco_edge.cli.views.verdicts import (
     SHOWN_ROWS,
     remark_threshold,
@@ -153,7 +153,7 @@ class Fleet:
             note("stopped before the end; the same command goes on")
             raise typer.Exit(130) from None
         for worker, count in sorted(shares.items()):
-            note(f"{worker}: {counted(count, 'picture')}")
+            note(f"{worker}: {plural(count, 'picture')}")
 
 
 class _TableRows:

@@ -15,7 +15,14 @@ import typer
 from anoco_edge.errors import UsageError
 
 BundleArgument = Annotated[Path, typer.Argument(help="Bundle directory (NAME.anoco).")]
-_SMALLEST = 1e-30  # a score divided by it is a number in 32 bits yet
+OptionalBundleArgument = Annotated[
+    Path | None, typer.Argument(help="Bundle; default: the only one in this directory.")
+]
+PicturesOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Pictures or folders (repeatable); default: the product's references."),
+]
+_SMALLEST = 1e-30  # a score divided by it is still a number in 32 bits
 
 ProductOption = Annotated[
     str | None, typer.Option("--product", "-p", help="Product; default: the only one there is.")
@@ -37,6 +44,7 @@ ArenaOption = Annotated[
     bool, typer.Option("--arena/--no-arena", help="Keep memory between frames (faster, larger).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 
 def engine_names() -> str:
@@ -88,7 +96,7 @@ def fill_in_help(command: Any) -> None:
 
 
 def example(text: str) -> str:
-    """The last line of a command's help.
+    """Return the last line of a command's help.
 
     >>> example("anoco-edge doctor")
     'Example: anoco-edge doctor'
@@ -97,7 +105,7 @@ def example(text: str) -> str:
 
 
 def check_product_name(name: str | None) -> None:
-    """Refuse a name before anything is done with it.
+    """Refuse what cannot be the name of a product, before any work is done.
 
     >>> check_product_name("M8 washer")
     Traceback (most recent call last):
@@ -116,7 +124,7 @@ def check_product_name(name: str | None) -> None:
 
 
 def check_number(value: object, option: str) -> None:
-    """Refuse what no option means and libraries stumble over: nan, and numbers beyond 32 bits.
+    """Refuse numbers that no option means and that libraries fail on: nan, and beyond 32 bits.
 
     >>> check_number(5e-324, "--threshold")
     Traceback (most recent call last):
@@ -132,7 +140,7 @@ def check_number(value: object, option: str) -> None:
 
 
 def parse_size(text: str | None) -> tuple[int, int] | None:
-    """`384` or `640x896` (width x height).
+    """Read a size, `384` or `640x896` (width x height).
 
     >>> parse_size("640x896")
     (640, 896)
@@ -149,7 +157,7 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
 
 
 def parse_layers(layer: int | None, layers: str | None) -> tuple[int, ...] | None:
-    """`--layer 18` or `--layers 12,18`, not both.
+    """Read `--layer 18` or `--layers 12,18`, which exclude each other.
 
     >>> parse_layers(None, "12,18"), parse_layers(9, None), parse_layers(None, None)
     ((12, 18), (9,), None)
@@ -165,7 +173,7 @@ def parse_layers(layer: int | None, layers: str | None) -> tuple[int, ...] | Non
 
 
 def parse_region(text: str | None) -> list[tuple[float, float]] | None:
-    """`x,y,width,height` or `x,y x,y x,y ...` in pixels; `none` takes the region away.
+    """Read a region, `x,y,width,height` or `x,y x,y x,y ...` in pixels; `none` removes it.
 
     >>> parse_region("10,20,30,40"), parse_region("0,0 9,0 9,9"), parse_region("none")
     ([(10.0, 20.0), (40.0, 60.0)], [(0.0, 0.0), (9.0, 0.0), (9.0, 9.0)], [])

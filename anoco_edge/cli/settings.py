@@ -1,9 +1,10 @@
-"""Settings of a product as options, shared by `enroll`, `product set` and `export`."""
+"""Settings of a product as options, shared by `enroll`, `product set`, `export` and `eval`."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -78,49 +79,66 @@ MaxPatchesOption = Annotated[
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Accept the cost without asking.")]
 
 
-def read_settings(
-    *,
-    roi: str | None,
-    mask: str | None,
-    threshold: float | None = None,
-    tiles: str | None = None,
-    tile_size: str | None = None,
-    overlap: int | None = None,
-    max_patches: int | None = None,
-    lam: float | None = None,
-    **fields: Any,
-) -> Settings:
-    """Options as typed, turned into what the teacher takes; what was not given stays."""
-    data: bytes | None = None
-    if mask == "none":
-        data = b""
-    elif mask is not None:
-        path = Path(mask)
-        if not path.is_file():
-            raise UsageError(f"there is no mask {mask}", hint="give a PNG file, or 'none'")
-        try:
-            data = read_regular(path)
-        except OSError as error:
-            raise UsageError(f"the mask {mask} cannot be read: {error.strerror}") from None
-    if threshold is not None and not 0 <= threshold < float("inf"):
+_PLAIN_FIELDS = (
+    "min_area",
+    "any_size",
+    "pooling",
+    "metric",
+    "floor",
+    "bank_dtype",
+    "tta",
+    "tta_seed",
+)
+"""Options that set the field of a product that has their name."""
+
+
+def read_settings(options: Mapping[str, Any]) -> Settings:
+    """Turn the options of a command into what the teacher takes.
+
+    `options` are the parameters of the command by name, as in `typer.Context.params`. Options that
+    the command does not have, or that were not given, leave a setting as it is.
+
+    >>> read_settings({"metric": "l2", "tta": None, "max_patches": 500, "json_": True})
+    Settings(fields={'metric': 'l2'}, region=None, ..., max_patches=500)
+    """
+    threshold = options.get("threshold")
+    if threshold is not None and not 0 <= threshold < math.inf:
         raise UsageError(f"threshold is {threshold}", hint="0 or more; 0 computes it anew")
-    fields["lambda"] = lam
+    fields = {name: options.get(name) for name in _PLAIN_FIELDS}
+    fields["lambda"] = options.get("lam")
     for name, value in fields.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name.replace('_', '-')} is {value}", hint="give a finite number")
-    given = {k: v for k, v in fields.items() if v is not None}
     return Settings(
-        cast(ProductFields, given),
-        region=parse_region(roi),
-        mask=data,
+        cast(ProductFields, {name: value for name, value in fields.items() if value is not None}),
+        region=parse_region(options.get("roi")),
+        mask=_read_mask(options.get("mask")),
         threshold=threshold,
-        tiles=read_tiles(tiles, tile_size, overlap),
-        max_patches=max_patches,
+        tiles=read_tiles(options.get("tiles"), options.get("tile_size"), options.get("overlap")),
+        max_patches=options.get("max_patches"),
     )
 
 
+def _read_mask(mask: str | None) -> bytes | None:
+    """Return the content of a mask file, no bytes for `none`, or None where no mask was given."""
+    if mask is None:
+        return None
+    if mask == "none":
+        return b""
+    path = Path(mask)
+    if not path.is_file():
+        raise UsageError(f"there is no mask {mask}", hint="give a PNG file, or 'none'")
+    try:
+        return read_regular(path)
+    except OSError as error:
+        raise UsageError(
+            f"the mask {mask} cannot be read: {error.strerror}",
+            hint="give a PNG file that you may read, or 'none'",
+        ) from None
+
+
 def read_tiles(tiles: str | None, size: str | None, overlap: int | None) -> TileSettings | None:
-    """`--tiles 3x2` or `--tile-size 1024`, not both; `none` takes them away.
+    """Read `--tiles 3x2` or `--tile-size 1024`, which exclude each other; `none` removes tiles.
 
     >>> read_tiles("3x2", None, 64)
     TileSettings(grid=(3, 2), size=None, overlap=64)
@@ -135,7 +153,7 @@ def read_tiles(tiles: str | None, size: str | None, overlap: int | None) -> Tile
         return TileSettings(size=parse_size(size), overlap=overlap)
     if tiles == "none":
         return TileSettings()
-    # Digits that int() takes: not a superscript, not thousands of them.
+    # Only digits that int() accepts match: no superscripts, and not thousands of digits.
     found = re.fullmatch("([0-9]{1,9})x([0-9]{1,9})", tiles.lower())
     if found is None:
         raise UsageError(f"{tiles!r} are not tiles", hint="write columns x rows: --tiles 3x2")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from anoco_edge.bundle import Bundle
 from anoco_edge.demo.contact_sheet import Cell
 from anoco_edge.demo.render import DEFECTS, Part, render
 from anoco_edge.detector import Detector
@@ -76,7 +77,7 @@ def save_parts(folder: Path, references: Sequence[Part], line: Sequence[Part]) -
                 Image.fromarray(part.rgb).save(path)
 
 
-def teach(bundle: Path, material: str, references: Sequence[Part]) -> None:
+def teach(bundle: Bundle | Path, material: str, references: Sequence[Part]) -> None:
     """Enroll the reference parts as a product named like their material."""
     pictures = [NewPicture.from_array(f"{material}-{p.seed}.png", p.rgb) for p in references]
     Teacher.open(bundle).enroll(pictures, material)
@@ -100,7 +101,7 @@ class _RowList:
 
 
 def run_shift(
-    bundle: Path, material: str, line: Sequence[Part], out: Path, step: Callable[[], None]
+    bundle: Bundle, material: str, line: Sequence[Part], out: Path, step: Callable[[], None]
 ) -> Shift:
     """Inspect every part with a simulated camera; results and report go to `out`."""
     detector = Detector.open(bundle, material)

@@ -95,4 +95,4 @@ def _check_tiles(tiles: Tiles, stride: int) -> None:
 
 
 def _bad_tiles(what: str) -> BundleError:
-    return BundleError(what, hint="set them again: anoco-edge product set --tiles")
+    return BundleError(what, hint="set the `tiles` of the product again: anoco-edge product set")

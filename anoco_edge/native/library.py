@@ -68,7 +68,7 @@ def load_library() -> ctypes.CDLL:
         raise EnvironmentMissingError(
             "the native library libanoco_edge.so is not installed",
             hint="install a wheel that carries it, or build runtime/ with CMake and set "
-            f"{VARIABLE} to libanoco_edge.so; without it use --scorer onnx",
+            f"{VARIABLE} to libanoco_edge.so; without it use `scorer='onnx'`",
         )
     return _load(path)
 

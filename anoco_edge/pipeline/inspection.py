@@ -150,9 +150,15 @@ class Inspection:
         """The reference patch that patch `row, col` was measured against."""
         rows, cols = self.scored.shape
         if not (0 <= row < rows and 0 <= col < cols):
-            raise UsageError(f"patch {row}, {col} is outside the grid of {rows} x {cols}")
+            raise UsageError(
+                f"patch {row}, {col} is outside the grid of {rows} x {cols}",
+                hint="rows and columns count from 0",
+            )
         if not self.scored[row, col]:
-            raise UsageError(f"patch {row}, {col} was not inspected (outside region or masked)")
+            raise UsageError(
+                f"patch {row}, {col} was not inspected (outside region or masked)",
+                hint="ask for a patch that `scored` marks",
+            )
         anchor, similarity = int(self.anchor[row, col]), float(self.similarity[row, col])
         return self.evidence_lookup.evidence(anchor, similarity, row, col, self.placement)
 

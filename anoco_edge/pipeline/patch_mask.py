@@ -144,8 +144,8 @@ def check_shape(size: tuple[int, int], name: str, references: tuple[int, int]) -
     if abs(width * known_height / (height * known_width) - 1) > ASPECT_TOLERANCE:
         raise PictureError(
             f"{name} is {width}x{height}, the references are {known_width}x{known_height}",
-            hint="inspect pictures of the same shape, or allow all with: "
-            "anoco-edge product set --any-size",
+            hint="inspect pictures of the same shape, or let the product accept all of them "
+            "with `any_size=True`: anoco-edge product set",
         )
 
 

@@ -116,7 +116,10 @@ def _by_number(
 ) -> tuple[int, int]:
     """Along one axis: the canvas, and how many tiles lie on it."""
     if tiles < 1:
-        raise UsageError(f"{tiles} tiles", hint="give one or more each way: --tiles 3x2")
+        raise UsageError(
+            f"a picture cannot be cut into {tiles} tiles",
+            hint="give one or more each way (`tiles`)",
+        )
     if tiles == 1:
         return side, 1
     # n tiles of length t with o in common cover n t - (n - 1) o.
@@ -129,7 +132,9 @@ def _by_size(
     length: int, tile: int, side: int, stride: int, overlap: int | None
 ) -> tuple[int, int]:
     if tile < 1:
-        raise UsageError(f"tiles of {tile} pixels", hint="give their size: --tile-size 1024")
+        raise UsageError(
+            f"tiles of {tile} pixels", hint="give their size in pixels, such as 1024 (`tile_size`)"
+        )
     if overlap is not None and overlap >= tile:
         raise _nothing_left(overlap, Fraction(tile))
     if length <= tile:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from anoco_edge.errors import StorageError
 
-ANOTHER_FOLDER = "choose another folder"  # the command line names its option in place of this
+ANOTHER_FOLDER = "choose another `folder`"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -271,7 +271,7 @@ def _too_few(n: int, rate: float, unit: str) -> UsageError:
     return UsageError(
         f"{_counted(n, unit)} {support} a false-reject rate of {best} at best, "
         f"{_in_full(rate)} was asked",
-        hint=f"give at least {needed}, or accept {best} with --accept-fewer",
+        hint=f"give at least {needed}, or accept {best} with `accept_fewer=True`",
     )
 
 

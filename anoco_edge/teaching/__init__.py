@@ -4,18 +4,34 @@ Each change makes one generation. Its features, bank and threshold are computed 
 committed together under the product's lock. An error before the commit changes nothing.
 """
 
+from anoco_edge.teaching.augmentation_cost import AugmentationCost, measure_augmentation_cost
+from anoco_edge.teaching.calibration_scores import PartScore, read_calibration_scores
 from anoco_edge.teaching.drafts import NO_CHANGE, Draft, ProductFields, Settings, TileSettings
+from anoco_edge.teaching.dry_run import (
+    Effect,
+    PastInspection,
+    calibration_effects,
+    past_effects,
+)
 from anoco_edge.teaching.new_pictures import NewPicture, unused_name
 from anoco_edge.teaching.teacher import ProductChange, Teacher
 
 __all__ = [
     "NO_CHANGE",
+    "AugmentationCost",
     "Draft",
+    "Effect",
     "NewPicture",
+    "PartScore",
+    "PastInspection",
     "ProductChange",
     "ProductFields",
     "Settings",
     "Teacher",
     "TileSettings",
+    "calibration_effects",
+    "measure_augmentation_cost",
+    "past_effects",
+    "read_calibration_scores",
     "unused_name",
 ]

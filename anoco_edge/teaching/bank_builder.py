@@ -142,7 +142,7 @@ class BankBuilder:
         if not np.isfinite(stored).all() and np.isfinite(features).all():
             raise ScoringError(
                 f"features of {name} do not fit into float16",
-                hint="enrol with --bank-dtype float32",
+                hint="enrol with `bank_dtype='float32'`",
             )
         return stored
 

@@ -314,7 +314,7 @@ def _without_scores(calibration: Calibration) -> Calibration:
 def _manual_note(draft: Product) -> str:
     return (
         f"the threshold {draft.threshold.value:g} was set by hand for another bank and stays; "
-        "--threshold 0 computes it"
+        "`threshold=0` computes it"
     )
 
 

@@ -95,14 +95,14 @@ def _check_enough(parts: int, asked: Calibration, unit: str, *, halved: bool = F
     except UsageError as error:
         if unit == "reference":
             hint = f"calibrate with {parts_needed(rate)} pictures of other good parts, or accept "
-            hint += f"{percent(best_rate(parts), up=True)} with --accept-fewer"
+            hint += f"{percent(best_rate(parts), up=True)} with `accept_fewer=True`"
             raise UsageError(error.what, hint=hint) from None
         if not halved:
             raise
         raise UsageError(
             f"half of the {unit}s fit the baseline; the other {error.what}",
             hint=f"give at least {2 * parts_needed(rate)} good {unit}s, or accept "
-            f"{percent(best_rate(parts), up=True)} with --accept-fewer",
+            f"{percent(best_rate(parts), up=True)} with `accept_fewer=True`",
         ) from None
 
 

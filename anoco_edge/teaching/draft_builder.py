@@ -218,7 +218,7 @@ def _with_requested_threshold(draft: Product, old: Product | None, settings: Set
     if draft.threshold.kind == "manual" and old and not _agree(old, draft, SCALE_FIELDS):
         raise UsageError(
             f"the threshold {draft.threshold.value:g} was set by hand for other scores",
-            hint="give --threshold too; 0 computes it",
+            hint="give `threshold` too; 0 computes it",
         )
     return draft
 

@@ -70,7 +70,7 @@ class DraftScorer:
                     f"in a bank of {len(self.bank)} patches only "
                     f"{self.draft.references[number].name} of {len(self.draft.references)} "
                     "references is left",
-                    hint="keep more patches (--max-patches), or all of them (0)",
+                    hint="keep more patches (`max_patches`), or all of them (0)",
                 )
             rest = References(self.bank.references.features[~own], self.bank.references.norms[~own])
             if self.draft.coreset is None and self.draft.tta != "paper":

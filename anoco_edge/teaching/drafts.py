@@ -177,7 +177,7 @@ def tiles_for(
     """Plan the tiles for pictures of this size; None where the settings ask for none."""
     if asked.grid is None and asked.size is None:
         if asked.overlap is not None:
-            raise UsageError("an overlap without tiles", hint="give --tiles or --tile-size too")
+            raise UsageError("an overlap without tiles", hint="give `tiles` or `tile_size` too")
         return None
     if picture is None:
         raise UsageError("tiles need a reference picture", hint=_ENROL_FIRST)

@@ -161,7 +161,10 @@ class Teacher:
         """Change the settings of a product; bank and threshold are computed to fit them."""
         name = self.bundle.product(product).name  # before the lock, which creates a folder
         if settings == NO_CHANGE:
-            raise UsageError("there is nothing to change", hint="give a setting; --help lists them")
+            raise UsageError(
+                "there is nothing to change",
+                hint="give a setting, such as `max_patches` or `threshold`",
+            )
         with self._lock(name, commit):
             old = self.bundle.product(name)
             references = list(old.references)

@@ -49,10 +49,11 @@ def export_bundle(
     """
     if target.exists() and not overwrite:  # checked now, before minutes of work
         raise UsageError(
-            f"{target} exists already", hint="choose another target=PATH, or pass overwrite=True"
+            f"{target} exists already",
+            hint="choose another `target`, or pass `overwrite=True`",
         )
     if target.exists() and not (target / "manifest.json").is_file():
-        raise UsageError(f"{target} is there and is no bundle", hint="choose another target=PATH")
+        raise UsageError(f"{target} is there and is no bundle", hint="choose another `target`")
     if targets:
         load_module("tensorrt-rtx")
     recipe = load_recipe(backbone_id)

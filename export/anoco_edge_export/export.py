@@ -164,11 +164,11 @@ def _int8_rules(
     if precision != "int8":
         return None
     if recipe.int8 is None:
-        raise UsageError(f"{recipe.id} has no INT8 recipe", hint='use precision="fp16"')
+        raise UsageError(f"{recipe.id} has no INT8 recipe", hint="use `precision='fp16'`")
     if calibration is None or not calibration.pictures:
         raise UsageError(
             "INT8 takes its ranges from pictures of good parts, and none were given",
-            hint="pass calibration=SET",
+            hint="pass `calibration=SET`",
         )
     return recipe.int8
 

@@ -49,7 +49,7 @@ class _WeightStatistics:
         if peak > FP16_MAX:
             raise AnocoError(
                 f"weight {name} holds {peak:g}, and FP16 ends at {FP16_MAX:g}",
-                hint='export with precision="fp32", or put the operator that uses it on an island',
+                hint="export with `precision='fp32'`, or keep the operator that uses it in FP32",
             )
         if peak > self.largest:
             self.largest, self.largest_name = peak, name

@@ -181,5 +181,5 @@ def _open(model: Any) -> Any:
     except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
         raise AnocoError(
             f"ONNX Runtime {ort.__version__} cannot emulate FP16: {error}",
-            hint='export with precision="fp32"',
+            hint="export with `precision='fp32'`",
         ) from None

@@ -60,7 +60,7 @@ def tensor_types(model: Any) -> dict[str, int]:
         onnx.checker.check_model(bones, full_check=True)
         graph = onnx.shape_inference.infer_shapes(bones, strict_mode=True).graph
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        hint = 'export with precision="fp32"'
+        hint = "export with `precision='fp32'`"
         raise AnocoError(f"the graph is not valid ONNX: {error}", hint=hint) from error
     values = (*graph.input, *graph.output, *graph.value_info)
     types = {v.name: int(v.type.tensor_type.elem_type) for v in values}

@@ -124,7 +124,7 @@ def _explained(
         return StorageError(
             f"{what} cannot be stored: {error.strerror}", hint="make room, or set HF_HOME"
         )
-    by_hand = f"fetch {what} and put it at {place}, or pass it with weights=FILE"
+    by_hand = f"fetch {what} and put it at {place}, or pass it with `weights=FILE`"
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, errors.GatedRepoError) or status in (401, 403):
         return EnvironmentMissingError(

@@ -156,7 +156,7 @@ def _until_it_passes(
         f"INT8 differs from torch even with {job.rules.most_left_out} layers left in "
         f"{job.rules.rest.upper()} ({difference.runtime}): {difference}; the worst layers, by how "
         f"far each alone moves the energies, are {named}",
-        hint='no bundle was written; use precision="fp16", or more and other calibration pictures',
+        hint="no bundle was written; use `precision='fp16'`, or more calibration pictures",
     )
 
 

@@ -248,7 +248,7 @@ def _where(gate: Gate, graph: Any, path: Path, runtime: str) -> str:
 
 def _failed(difference: DiffersError, where: str, half: bool) -> ParityError:
     versions = "try the torch, onnx and onnxruntime versions of the constraints file"
-    other = 'use precision="fp32", or keep more in FP32 with islands=NAMES'
+    other = "use `precision='fp32'`, or keep more in FP32 with `islands=NAMES`"
     return ParityError(
         f"the exported graph differs from torch ({difference.runtime}): {difference}; {where}",
         hint=f"no bundle was written; {other if half else versions}",

@@ -177,7 +177,7 @@ def _placement(contract: InputContract, product: Product) -> Placement:
         raise UsageError(
             f"with letterbox the fill depends on the picture's shape, and product "
             f"{product.name!r} has references of {', '.join(sizes)}",
-            hint='enroll pictures of one size, or export the backbone with fit="stretch"',
+            hint="enroll pictures of one size, or export the backbone with `fit='stretch'`",
         )
     return places[0]
 

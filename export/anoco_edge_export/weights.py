@@ -62,7 +62,7 @@ def load_weights(
         raise UsageError(
             f"{file.name} of {package.package} has sha256 {digest[:12]}..., the recipe "
             f"expects {package.sha256[:12]}...",
-            hint="reinstall the package, or pass the file with weights=FILE if you trust it",
+            hint="reinstall the package, or pass the file with `weights=FILE` if you trust it",
         )
     architecture, reason, state = _fitted(recipe, given, file, origin)
     record = Weights(

@@ -199,7 +199,7 @@ def test_tiles_that_no_memory_holds_are_refused_before_any_is_taken(
         assert time.monotonic() - started < 1 and tracemalloc.get_traced_memory()[1] < 1e6
     finally:
         tracemalloc.stop()
-    assert caught.value.hint == "set them again: anoco-edge product set --tiles"
+    assert caught.value.hint == "set the `tiles` of the product again: anoco-edge product set"
 
 
 def test_an_input_and_a_plan_of_tiles_have_the_limit_of_a_picture() -> None:

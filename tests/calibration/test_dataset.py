@@ -113,10 +113,10 @@ def test_seeds_draw_differently_and_the_same_seed_alike(nut: Path) -> None:
 
 
 def test_a_draw_is_the_one_that_export_makes(nut: Path) -> None:
-    from anoco_edge.cli.commands.export import _pictures
+    from anoco_edge.cli.requests.export import read_pictures
 
     (category,) = open_dataset(nut).categories
-    taken = _pictures([str(nut / "train" / "good")], 3, 2)
+    taken = read_pictures([str(nut / "train" / "good")], 3, 2)
     assert [picture.name for picture in taken] == [path.name for path in category.draw(3, 2)]
 
 

@@ -733,7 +733,7 @@ def test_a_backbone_is_exported_once_for_each_recipe(
     """The export itself is tested elsewhere: here a tiny bundle stands in for its result."""
     from types import SimpleNamespace
 
-    from anoco_edge.cli.commands import export
+    from anoco_edge.cli.views import export_progress
 
     made: list[tuple[str, Any, Any]] = []
 
@@ -742,7 +742,7 @@ def test_a_backbone_is_exported_once_for_each_recipe(
         shutil.rmtree(target, ignore_errors=True)
         return SimpleNamespace(bundle=make_tiny_bundle(target))
 
-    monkeypatch.setattr(export, "export_bundle", stand_in)
+    monkeypatch.setattr(export_progress, "export_bundle", stand_in)
     monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
     common = ("eval", "parts/bolt", "--shots", "1", "--json", "--backbone", "efficientnet-lite0")
     first = ok(*common, "--size", 64)

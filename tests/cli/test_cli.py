@@ -49,7 +49,8 @@ def all_commands() -> list[tuple[str, ...]]:
 def test_every_command_of_the_design_is_there() -> None:
     first = {command[0] for command in all_commands()}
     assert first == {
-        *("demo", "export", "build", "enroll", "calibrate", "infer", "bench", "eval"),
+        *("demo", "backbones", "export", "build", "enroll", "calibrate", "infer", "package"),
+        *("bench", "eval"),
         *("info", "verify", "doctor", "device-report"),
         *("references", "product"),
     }
@@ -272,9 +273,9 @@ def test_export_and_teach_at_once(exported: tuple[Path, Ran], parts: Path) -> No
 
 
 def test_the_draw_of_shots_is_seeded(here: Path) -> None:
-    from anoco_edge.cli.commands.export import _pictures
+    from anoco_edge.cli.requests.export import read_pictures
 
-    draws = [[p.name for p in _pictures(["good"], 3, seed)] for seed in (0, 0, *range(1, 8))]
+    draws = [[p.name for p in read_pictures(["good"], 3, seed)] for seed in (0, 0, *range(1, 8))]
     assert draws[0] == draws[1] and len({tuple(draw) for draw in draws}) > 2
     assert all(draw == sorted(set(draw)) and len(draw) == 3 for draw in draws)
 

@@ -16,7 +16,7 @@ from tiny_bundle import make_tiny_bundle, noisy_frame, textured_picture, write_g
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.baseline import BaselineGrid
-from anoco_edge.cli.commands.info import _looks_at
+from anoco_edge.cli.views.products import inspected_area
 from anoco_edge.detector import Detector
 from anoco_edge.errors import BundleError, ScoringError, StorageError
 from anoco_edge.scoring.conformal import conformal_threshold
@@ -220,7 +220,7 @@ def test_the_help_promises_an_average_and_names_the_way_round_it(here: Path) -> 
 def test_info_shows_the_patches_there_are_not_the_limit(here: Path) -> None:
     for limit, shown in ((5000, "48 of 48 patches"), (20, "20 of 48 patches")):
         ok("product", "set", LINE, "--max-patches", limit)
-        assert _looks_at(Bundle.open(LINE).product()) == shown
+        assert inspected_area(Bundle.open(LINE).product()) == shown
 
 
 def test_new_references_say_what_became_of_the_threshold(here: Path) -> None:

@@ -181,7 +181,7 @@ def test_past_pictures_that_cannot_be_scored_are_left_out_by_name(here: Path) ->
     assert set(by_picture(ran.json, "past")) == {f"good{k}.png" for k in range(5, 9)}
     assert "id 0 is left out" in ran.err and "gone.png" in ran.err
     assert "id 4 is left out" in ran.err and "80x96" in ran.err
-    assert "left out of run/results.jsonl: 1 not kept (infer --save all keeps them)" in ran.err
+    assert "left out of run/results.jsonl: 1 not kept (--save all keeps them)" in ran.err
     assert "left out of run/results.jsonl: 1 of another product" in ran.err
 
 

@@ -52,7 +52,7 @@ def taught(tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]) -> B
 def run(*arguments: str) -> str:
     """stdout of the command; its error is raised."""
     app = typer.Typer(pretty_exceptions_enable=False)
-    bench_command.register(app)
+    app.command()(bench_command.bench)
     result = CliRunner().invoke(app, list(arguments))
     if isinstance(result.exception, AnocoError):
         result.exception.__notes__ = [result.stdout]

@@ -24,7 +24,7 @@ from anoco_edge.errors import EnvironmentMissingError, SourceError
 
 def run(*arguments: str) -> Any:
     app = typer.Typer(pretty_exceptions_enable=False)
-    doctor_command.register(app)
+    app.command()(doctor_command.doctor)
     return CliRunner().invoke(app, list(arguments))
 
 

@@ -340,7 +340,7 @@ def test_a_folder_that_is_no_bundle_is_not_replaced(line: Path, master: Path) ->
 def test_a_bundle_that_appeared_meanwhile_is_not_overwritten(master: Path, tmp_path: Path) -> None:
     target = tmp_path / "line.anoco"
     new = Bundle.open(master / "new.anoco")
-    with pytest.raises(UsageError, match=r"line.anoco exists already; choose another --out"):
+    with pytest.raises(UsageError, match=r"line.anoco exists already; choose another place"):
         create_bundle(
             target,
             backbone=new.manifest.backbone,

@@ -104,8 +104,9 @@ def test_one_without_a_package_that_the_job_needs(
 ) -> None:
     worker = new_worker()
     worker.hello(str(here))
-    monkeypatch.setitem(sys.modules, "anoco_edge.cli.eval_fleet", None)
-    error = refusal(worker.open("anoco_edge.cli.eval_fleet", "Measurer", {}))
+    module = "anoco_edge_calibration.evaluation.fleet_evaluation"
+    monkeypatch.setitem(sys.modules, module, None)
+    error = refusal(worker.open(module, "Measurer", {}))
     assert error.exit_code == 3 and "install the same extras there as here" in str(error)
 
 

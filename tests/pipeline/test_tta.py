@@ -18,7 +18,7 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.schema import Affine
-from anoco_edge.cli.views.cost import accept_cost
+from anoco_edge.cli.views.augmentation_cost import accept_cost
 from anoco_edge.detector import Detector
 from anoco_edge.engines import Engine, open_engine
 from anoco_edge.errors import UsageError
@@ -559,11 +559,11 @@ def test_tiles_of_a_first_enrolment_are_in_the_cost(
     first = str(next((here / "good").glob("*.png")))
     for tiles in (TileSettings(grid=(2, 2), overlap=0), TileSettings(size=(48, 40), overlap=0)):
         settings = Settings({"tta": "references"}, tiles=tiles)
-        accept_cost(here / "new.anoco", None, settings, 5, first=first, yes=True)
+        accept_cost(Bundle.open("new.anoco"), None, settings, 5, first=first, yes=True)
         assert cost(capsys.readouterr().err)["patches"] == 5 * 31 * 64
     wrong = Settings({"tta": "references"}, tiles=TileSettings(grid=(2, 2), overlap=500))
     with pytest.raises(UsageError, match="leaves nothing of tiles"):
-        accept_cost(here / "new.anoco", None, wrong, 5, first=first, yes=True)
+        accept_cost(Bundle.open("new.anoco"), None, wrong, 5, first=first, yes=True)
 
 
 def test_no_cost_no_question(here: Path) -> None:

@@ -109,7 +109,7 @@ def test_too_few_parts_are_refused_with_the_number_that_is_needed() -> None:
         "4 pictures support a false-reject rate of 20 % at best, 1 % was asked"
     )
     assert caught.value.hint == (
-        "give at least 99 good pictures, or accept 20 % with --accept-fewer"
+        "give at least 99 good pictures, or accept 20 % with `accept_fewer=True`"
     )
     with pytest.raises(UsageError, match=r"1 part supports .* 50 % at best, 0\.25 % was asked"):
         conformal_threshold([1.0], 0.0025, unit="part")

@@ -1,57 +1,47 @@
-"""`anoco-edge bench`: how fast, and where the time goes."""
+"""anoco-edge bench: how fast a frame is, and where the time goes."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anoco_edge.cli import console
+from anoco_edge.cli.console import progress, warn
 from anoco_edge.cli.options import (
     ArenaOption,
     DeviceOption,
     EngineOption,
     JsonOption,
+    OptionalBundleArgument,
+    PicturesOption,
     ProductOption,
     RuntimeOption,
     ScorerOption,
     ThreadsOption,
-    example,
 )
-from anoco_edge.errors import BudgetMissedError, UsageError
+from anoco_edge.cli.requests.bench import (
+    BaselinesOption,
+    FeaturesOption,
+    ScorersOption,
+    ScoringOption,
+    ScoringRequest,
+    check_bench,
+    read_scoring,
+)
+from anoco_edge.cli.views.bench import Format, show_frame_bench, show_scoring_bench
+from anoco_edge.errors import BudgetMissedError
 
 if TYPE_CHECKING:
-    from anoco_edge.diagnostics.bench.features import FeatureSource
-    from anoco_edge.diagnostics.bench.real import RealFeatures
+    from anoco_edge.detector import Detector
+    from anoco_edge.diagnostics.bench.frames import FrameBench
+    from anoco_edge.diagnostics.bench.scoring import ScoringBench
     from anoco_edge.engines import EngineSettings
-    from anoco_edge.pipeline.base import Runtime
-
-
-class Format(str, Enum):
-    """How the figures are written."""
-
-    table = "table"
-    md = "md"
-    json = "json"
-    csv = "csv"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=example("anoco-edge bench hazelnut.anoco --profile --max-p99 100"))(bench)
 
 
 def bench(
-    bundle: Annotated[
-        Path | None, typer.Argument(help="Bundle; default: the only one in this directory.")
-    ] = None,
-    pictures: Annotated[
-        list[str] | None,
-        typer.Option(help="Pictures or folders (repeatable); default: the product's references."),
-    ] = None,
+    context: typer.Context,
+    bundle: OptionalBundleArgument = None,
+    pictures: PicturesOption = None,
     product: ProductOption = None,
     engine: EngineOption = "auto",
     device: DeviceOption = "CPU",
@@ -68,103 +58,31 @@ def bench(
         float | None,
         typer.Option("--max-p99", metavar="MS", help="Exit with 6 if a frame's p99 exceeds this."),
     ] = None,
-    scoring: Annotated[
-        str | None,
-        typer.Option(metavar="NQxNRxD", help="Measure scorers alone, at these sizes (commas)."),
-    ] = None,
-    scorers: Annotated[
-        str | None, typer.Option(help="With --scoring: which (commas); default: the best here.")
-    ] = None,
-    rivals: Annotated[
-        str | None,
-        typer.Option(help="With --scoring: numpy-sgemm, torch-sort, faiss, onnx (commas)."),
-    ] = None,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            help="With --scoring: clustered, isotropic, crowd, and with BUNDLE and --pictures real "
-            "(commas); default: all. References come from the first pictures, queries from others."
-        ),
-    ] = None,
+    scoring: ScoringOption = None,
+    scorers: ScorersOption = None,
+    rivals: BaselinesOption = None,
+    features: FeaturesOption = None,
     repeat: Annotated[int, typer.Option(min=1, help="With --scoring: rounds.")] = 7,
     form: Annotated[
         Format, typer.Option("--format", case_sensitive=False, help="How to write the figures.")
     ] = Format.table,
-    as_json: JsonOption = False,
+    json_: JsonOption = False,
 ) -> None:
     """Measure a frame stage by stage, or with --scoring the scorers beside their rivals."""
-    from anoco_edge.diagnostics.bench.features import parse_features
-    from anoco_edge.engines import EngineSettings
-
-    if as_json:
-        form = Format.json
-    if scoring is not None:
-        if profile or max_p99 is not None:
-            raise UsageError(
-                "--scoring measures scorers alone: --profile and --max-p99 do not go with it",
-                hint="run bench twice",
-            )
-        settings = EngineSettings(threads=threads, arena=arena, device=device)
-        real = _real_features(bundle, pictures or [], engine, settings)
-        _bench_scoring(
-            scoring, scorers, rivals, parse_features(features, real), repeat, threads, form
-        )
-        return
-    if rivals is not None or scorers is not None or features is not None:
-        raise UsageError(
-            "--rivals, --scorers and --features belong to --scoring", hint="add --scoring NQxNRxD"
-        )
-    if max_p99 is not None and not max_p99 > 0:
-        raise UsageError(f"--max-p99 is {max_p99}", hint="give milliseconds, more than 0")
-    p99 = _bench_frames(
-        bundle,
-        pictures or [],
-        product,
-        engine,
-        scorer,
-        runtime,
-        EngineSettings(threads=threads, arena=arena, device=device),
-        frames,
-        warmup,
-        profile,
-        form,
-    )
-    if max_p99 is not None and p99 > max_p99:
-        raise BudgetMissedError(
-            f"p99 of a frame is {p99:.1f} ms, over the {max_p99:g} ms allowed",
-            hint="a smaller input, a smaller bank or another engine makes it faster",
-        )
-
-
-def _bench_frames(
-    path: Path | None,
-    inputs: list[str],
-    product: str | None,
-    engine: str,
-    scorer: str,
-    runtime: Runtime,
-    settings: EngineSettings,
-    frames: int,
-    warmup: int,
-    profile: bool,
-    form: Format,
-) -> float:
-    """Measure and print; gives the p99 of a whole frame."""
     from anoco_edge.bundle import find_bundle
     from anoco_edge.detector import Detector
-    from anoco_edge.diagnostics.bench.frames import bench_frames, bench_pictures
-    from anoco_edge.diagnostics.bench.profiling import split_scoring
-    from anoco_edge.diagnostics.bench.tables import (
-        csv_text,
-        facts,
-        frame_rows,
-        markdown,
-        rich_table,
-    )
+    from anoco_edge.engines import EngineSettings
 
-    # Random weights compute nothing of use, but they do it in the same time.
+    form = Format.json if json_ else form
+    check_bench(context.params)
+    settings = EngineSettings(threads=threads, arena=arena, device=device)
+    if scoring is not None:
+        request = read_scoring(context.params, settings)
+        show_scoring_bench(_measure_scoring(request, repeat, threads), form)
+        return
+    # Random weights compute nothing of use, but they compute it in the same time.
     detector = Detector.open(
-        path or find_bundle(),
+        bundle or find_bundle(),
         product,
         engine,
         scorer,
@@ -172,8 +90,29 @@ def _bench_frames(
         settings=settings,
         allow_random=True,
     )
+    result = _measure_frames(detector, pictures or [], frames, warmup, profile, settings)
+    show_frame_bench(result, form)
+    p99 = result.stages["total"].p99
+    if max_p99 is not None and p99 > max_p99:
+        raise BudgetMissedError(
+            f"p99 of a frame is {p99:.1f} ms, over the {max_p99:g} ms allowed",
+            hint="a smaller input, a smaller bank or another engine makes it faster",
+        )
+
+
+def _measure_frames(
+    detector: Detector,
+    inputs: list[str],
+    frames: int,
+    warmup: int,
+    profile: bool,
+    settings: EngineSettings,
+) -> FrameBench:
+    from anoco_edge.diagnostics.bench.frames import bench_frames, bench_pictures
+    from anoco_edge.diagnostics.bench.profiling import split_scoring
+
     paths, what = bench_pictures(detector.bundle, detector.product, inputs)
-    with console.progress("measuring", frames + warmup) as step:
+    with progress("measuring", frames + warmup) as step:
         result = bench_frames(
             detector,
             paths,
@@ -184,99 +123,27 @@ def _bench_frames(
             step=step,
         )
     for text in detector.remarks:
-        console.warn(text)
+        warn(text)
     if profile:
-        with console.progress("profiling the scorer") as step:
+        with progress("profiling the scorer") as step:
             parts, how = split_scoring(detector, paths, frames=frames, settings=settings, step=step)
         result = result.with_scoring_split(parts, how)
-    rows, memory = frame_rows(result), result.memory
-    words = [
-        f"{result.in_words()}; {result.throughput:.1f} frames a second",
-        f"memory: {memory.loaded_mb:.0f} MB loaded, {memory.peak_mb:.0f} MB at most, "
-        f"{memory.growth_mb:.0f} MB more while running",
-    ]
-    if form is Format.json:
-        console.emit_json(result.to_dict())
-    elif form is Format.csv:
-        _write(csv_text(rows))
-    elif form is Format.md:
-        lines = [markdown(rows), "", *words, "", *(f"- {f}" for f in facts(result.settings))]
-        _write("\n".join(lines) + "\n")
-    else:
-        console.out.print(rich_table(rows, "milliseconds a frame"))
-        _lines([*words, "", *facts(result.settings)])
-    return result.stages["total"].p99
+    return result
 
 
-def _real_features(
-    bundle: Path | None, pictures: list[str], engine: str, settings: EngineSettings
-) -> RealFeatures | None:
-    from anoco_edge.bundle import Bundle
-    from anoco_edge.diagnostics.bench.real import RealFeatures
-    from anoco_edge.sources.files import find_pictures
+def _measure_scoring(request: ScoringRequest, repeat: int, threads: int) -> ScoringBench:
+    from anoco_edge.diagnostics.bench.scoring import bench_scoring
 
-    if bundle is None and not pictures:
-        return None
-    if bundle is None or not pictures:
-        raise UsageError(
-            "real features take a bundle and --pictures",
-            hint="give both, the pictures for references first, or neither",
-        )
-    found = find_pictures(pictures, "bench takes pictures and folders of them")
-    return RealFeatures(Bundle.open(bundle), [Path(path) for path in found], engine, settings)
-
-
-def _bench_scoring(
-    sizes: str,
-    scorers: str | None,
-    rivals: str | None,
-    features: dict[str, FeatureSource],
-    repeat: int,
-    threads: int,
-    form: Format,
-) -> None:
-    from anoco_edge.diagnostics.bench.baselines import parse_rivals
-    from anoco_edge.diagnostics.bench.scoring import bench_scoring, parse_scorers, parse_sizes
-    from anoco_edge.diagnostics.bench.tables import (
-        csv_text,
-        facts,
-        markdown,
-        rich_table,
-        scoring_rows,
-        scoring_tables,
-    )
-
-    wanted = parse_sizes(sizes)
-    with console.progress("measuring") as step:
+    with progress("measuring") as step:
         result = bench_scoring(
-            wanted,
-            scorers=parse_scorers(scorers),
-            rivals=parse_rivals(rivals or ""),
-            features=features,
+            request.sizes,
+            scorers=request.scorers,
+            rivals=request.baselines,
+            features=request.features,
             repeat=repeat,
             threads=threads,
             step=step,
         )
     for remark in result.remarks:
-        console.warn(remark)
-    if form is Format.json:
-        console.emit_json(asdict(result))
-    elif form is Format.csv:
-        _write(csv_text(scoring_rows(result)))
-    elif form is Format.md:
-        tables = scoring_tables(result).items()
-        lines = [f"{title}\n\n{markdown(rows)}\n" for title, rows in tables]
-        _write("\n".join([*lines, *(f"- {f}" for f in facts(result.settings))]) + "\n")
-    else:
-        for title, rows in scoring_tables(result).items():
-            console.out.print(rich_table(rows, title))
-        _lines(["median of interleaved runs", *facts(result.settings)])
-
-
-def _write(text: str) -> None:
-    console.out.file.write(text)
-
-
-def _lines(lines: list[str]) -> None:
-    for line in lines:
-        console.out.print(line, soft_wrap=True, markup=False)
+        warn(remark)
+    return result

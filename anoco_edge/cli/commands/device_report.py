@@ -1,4 +1,4 @@
-"""anoco-edge device-report: one command that says how a device does."""
+"""anoco-edge device-report: a device built for, tested, compared and measured at once."""
 
 from __future__ import annotations
 
@@ -11,35 +11,24 @@ from anoco_edge.cli.console import emit_json, note, out, progress, warn
 from anoco_edge.cli.options import (
     EngineOption,
     JsonOption,
+    OptionalBundleArgument,
+    PicturesOption,
     ProductOption,
     RuntimeOption,
     ScorerOption,
     ThreadsOption,
-    example,
 )
 from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.errors import UsageError
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("device-report", epilog=example("anoco-edge device-report line.anoco"))(
-        device_report
-    )
-
-
 def device_report(
-    bundle: Annotated[
-        Path | None, typer.Argument(help="Bundle; default: the only one in this directory.")
-    ] = None,
+    bundle: OptionalBundleArgument = None,
     product: ProductOption = None,
     engine: EngineOption = "auto",
     scorer: ScorerOption = "auto",
     runtime: RuntimeOption = "python",
-    pictures: Annotated[
-        list[str] | None,
-        typer.Option(help="Pictures or folders (repeatable); default: the product's references."),
-    ] = None,
+    pictures: PicturesOption = None,
     frames: Annotated[int, typer.Option(min=1, help="Frames to measure.")] = 200,
     batch: Annotated[int, typer.Option(min=1, help="Most pictures at once, for the plan.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Build the plan anew.")] = False,

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.cli.console import note, progress, warn
+from anoco_edge.cli.console import note, progress
 from anoco_edge.cli.options import (
     BundleArgument,
     DeviceOption,
+    DryRunOption,
     EngineOption,
     JsonOption,
     ProductOption,
     ScorerOption,
-    example,
 )
 from anoco_edge.cli.settings import (
     AnySizeOption,
@@ -38,26 +38,20 @@ from anoco_edge.cli.settings import (
     YesOption,
     read_settings,
 )
-from anoco_edge.cli.views.cost import accept_cost
-from anoco_edge.cli.views.preview import effects_of
-from anoco_edge.cli.views.product_change import tell
+from anoco_edge.cli.views.augmentation_cost import accept_cost
+from anoco_edge.cli.views.dry_run import find_effects
+from anoco_edge.cli.views.product_change import report_change, warn_of_duplicates
 from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 from anoco_edge.teaching import NewPicture, Teacher
 
 if TYPE_CHECKING:
-    from anoco_edge.results.rows import Row
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=example("anoco-edge enroll line.anoco good/*.png --roi 40,40,560,400"))(
-        enroll
-    )
+    pass
 
 
 def enroll(
+    context: typer.Context,
     bundle: BundleArgument,
     pictures: Annotated[
         list[str] | None, typer.Argument(help="Pictures, folders or globs of good parts.")
@@ -91,9 +85,7 @@ def enroll(
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for another process that enrols.")
     ] = 600.0,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would change.")
-    ] = False,
+    dry_run: DryRunOption = False,
     past: Annotated[
         Path | None,
         typer.Option(help="With --dry-run: results.jsonl of a run, whose verdicts might flip."),
@@ -107,26 +99,11 @@ def enroll(
     """
     if past is not None and not dry_run:
         raise UsageError("--past is for --dry-run", hint="pass that, or leave it out")
-    settings = read_settings(
-        roi=roi,
-        mask=mask,
-        min_area=min_area,
-        any_size=any_size,
-        pooling=pooling,
-        metric=metric,
-        floor=floor,
-        bank_dtype=bank_dtype,
-        lam=lam,
-        tta=tta,
-        tta_seed=tta_seed,
-        tiles=tiles,
-        tile_size=tile_size,
-        overlap=overlap,
-        max_patches=max_patches,
-    )
-    paths = _chosen(pictures or [], from_results, id_ or [])
+    settings = read_settings(context.params)
+    paths = _find_pictures(pictures or [], from_results, id_ or [])
+    opened = Bundle.open(bundle)
     accept_cost(
-        bundle,
+        opened,
         product,
         settings,
         len(paths),
@@ -141,7 +118,7 @@ def enroll(
             new.append(NewPicture.from_file(path))
             step(Path(path).name)
         teacher = Teacher.open(
-            bundle,
+            opened,
             engine,
             scorer,
             settings=EngineSettings(device=device),
@@ -151,20 +128,21 @@ def enroll(
             thinning=partial(step.phase, "thinning the bank"),
         )
         change = teacher.enroll(new, product, settings, commit=not dry_run)
-        effects = effects_of(teacher, change, past) if dry_run else None
-    for name in change.duplicates:
-        warn(f"refused a picture that is there already: {name}")
-    warn_if_random(Bundle.open(bundle))
-    tell(change, bundle, effects, json_=json_)
+        effects = find_effects(teacher, change, past) if dry_run else None
+    warn_of_duplicates(change)
+    warn_if_random(opened)
+    report_change(change, bundle, effects, json_=json_)
 
 
-def _chosen(pictures: list[str], results: Path | None, ids: list[int]) -> list[str]:
+def _find_pictures(pictures: list[str], results: Path | None, ids: list[int]) -> list[str]:
     if results is not None:
         if pictures:
             raise UsageError("pictures and --from-results together", hint="give one or the other")
         if not ids:
             raise UsageError("--from-results needs --id", hint="the id column of the report")
-        return [_picture_of(results, number) for number in ids]
+        from anoco_edge.results.past_pictures import picture_of
+
+        return [str(picture_of(results, number)) for number in ids]
     if ids:
         raise UsageError("--id needs --from-results", hint="give the run's results.jsonl")
     if not pictures:
@@ -172,37 +150,3 @@ def _chosen(pictures: list[str], results: Path | None, ids: list[int]) -> list[s
     from anoco_edge.sources.files import find_pictures
 
     return find_pictures(pictures, "teach from it with: anoco-edge infer --teach K")
-
-
-def _picture_of(results: Path, number: int) -> str:
-    """Return the path of the picture that has this id in a run."""
-    from anoco_edge.results.row_reader import read_results
-
-    if not results.is_file():
-        raise UsageError(f"there is no {results}", hint="it lies in the --out folder of infer")
-    for row in read_results(results):
-        if row.id == number:
-            return _kept_picture(results, row)
-    raise UsageError(f"{results} has no id {number}", hint="ids are its first column")
-
-
-def _kept_picture(results: Path, row: Row) -> str:
-    """Return the path of the picture of a row, which must still be there."""
-    from anoco_edge.results.rows import FailedRow
-
-    if isinstance(row, FailedRow):
-        raise UsageError(
-            f"id {row.id} could not be inspected: {row.error}", hint="enrol pictures that can"
-        )
-    if row.picture is None:
-        raise UsageError(
-            f"the frame of id {row.id} was not kept",
-            hint="run infer with --save all, or enrol the picture itself",
-        )
-    path = results.parent / row.picture  # an absolute path stays what it is
-    if not path.is_file():
-        raise UsageError(
-            f"{path}, the picture of id {row.id}, is no longer there",
-            hint="newer overlays replaced it (--keep), or it was moved",
-        )
-    return str(path)

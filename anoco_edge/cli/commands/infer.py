@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from anoco_edge.cli.console import counted, note, out, progress, warn
+from anoco_edge.cli.console import note, out, plural, progress, warn
 from anoco_edge.cli.fleet import Fleet, OnOption, WorkersOption
 from anoco_edge.cli.options import (
     ArenaOption,
@@ -21,7 +21,6 @@ from anoco_edge.cli.options import (
     RuntimeOption,
     ScorerOption,
     ThreadsOption,
-    example,
 )
 from anoco_edge.cli.views.verdicts import (
     DetectorRemarks,
@@ -29,7 +28,6 @@ from anoco_edge.cli.views.verdicts import (
     JsonDocument,
     ProgressBar,
     VerdictTable,
-    naming_out_option,
     remark_threshold,
     say_kept,
 )
@@ -46,11 +44,6 @@ if TYPE_CHECKING:
     from anoco_edge.sources import Source
 
 EXIT_ANOMALOUS, EXIT_NO_VERDICT = 10, 11
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=example("anoco-edge infer line.anoco parts/ --out out"))(infer)
 
 
 def infer(
@@ -166,17 +159,13 @@ def infer(
                 hint="leave one of them out",
             )
         fleet = Fleet(on, workers, drift, json_)
-        with naming_out_option():
-            summary = fleet.infer(config, pictures, limit, out_, save, keep or 0, batch)
+        summary = fleet.infer(config, pictures, limit, out_, save, keep or 0, batch)
         _leave(summary, False, fail_on_anomaly)
         return
     # The detector is loaded before the camera starts where that is possible, so that no frames
     # pass by meanwhile.
     early = None if teach else config.detector()
-    with (
-        naming_out_option(),
-        open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source,
-    ):
+    with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
         if teach:
             _teach(bundle, product, source, teach, teach_every, engine, scorer, settings)
         detector = early or config.detector()
@@ -252,7 +241,7 @@ def _teach(
         warn(f"refused a frame that is there already: {name}")
     for text in change.notes:
         warn(text)
-    note(f"taught {counted(len(change.added), 'reference')}: {', '.join(change.added)}")
+    note(f"taught {plural(len(change.added), 'reference')}: {', '.join(change.added)}")
 
 
 def _run(

@@ -1,4 +1,4 @@
-"""anoco-edge product: settings of a product."""
+"""anoco-edge product list and product set: the settings of products."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.cli.commands.info import product_report, show_products
 from anoco_edge.cli.console import emit_json, progress
-from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption, example
+from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption
 from anoco_edge.cli.settings import (
     AnySizeOption,
     BankOption,
@@ -30,14 +29,12 @@ from anoco_edge.cli.settings import (
     YesOption,
     read_settings,
 )
-from anoco_edge.cli.views.cost import accept_cost
-from anoco_edge.cli.views.product_change import tell
+from anoco_edge.cli.views.augmentation_cost import accept_cost
+from anoco_edge.cli.views.product_change import report_change
+from anoco_edge.cli.views.products import product_report, show_products
 from anoco_edge.teaching import Teacher
 
-app = typer.Typer(help="Show or change the settings of a product.", no_args_is_help=True)
 
-
-@app.command("list", epilog=example("anoco-edge product list line.anoco"))
 def list_(bundle: BundleArgument, json_: JsonOption = False) -> None:
     """Show the products of a bundle."""
     opened = Bundle.open(bundle)
@@ -48,8 +45,8 @@ def list_(bundle: BundleArgument, json_: JsonOption = False) -> None:
         show_products(products)
 
 
-@app.command("set", epilog=example("anoco-edge product set line.anoco --roi 40,40,560,400"))
 def set_(
+    context: typer.Context,
     bundle: BundleArgument,
     product: ProductOption = None,
     roi: RoiOption = None,
@@ -74,28 +71,12 @@ def set_(
     json_: JsonOption = False,
 ) -> None:
     """Change settings; bank and threshold are made anew where they depend on them."""
-    settings = read_settings(
-        roi=roi,
-        mask=mask,
-        threshold=threshold,
-        min_area=min_area,
-        any_size=any_size,
-        pooling=pooling,
-        metric=metric,
-        floor=floor,
-        bank_dtype=bank_dtype,
-        lam=lam,
-        tta=tta,
-        tta_seed=tta_seed,
-        tiles=tiles,
-        tile_size=tile_size,
-        overlap=overlap,
-        max_patches=max_patches,
-    )
-    accept_cost(bundle, product, settings, 0, yes=yes)
+    settings = read_settings(context.params)
+    opened = Bundle.open(bundle)
+    accept_cost(opened, product, settings, yes=yes)
     with progress("rebuilding") as step:
         teacher = Teacher.open(
-            bundle, progress=step, thinning=partial(step.phase, "thinning the bank")
+            opened, progress=step, thinning=partial(step.phase, "thinning the bank")
         )
         change = teacher.configure(settings, product)
-    tell(change, bundle, json_=json_)
+    report_change(change, bundle, json_=json_)

@@ -1,57 +1,82 @@
-"""What `anoco-edge eval` says and writes about its figures."""
+"""What `anoco-edge eval` prints and writes about its figures."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anoco_edge.cli import console
+from anoco_edge.bundle import Bundle, Product
+from anoco_edge.cli.console import emit_json, note, out, plural, warn
 from anoco_edge.errors import AnocoError
 from anoco_edge.machine import cores, machine, versions
 
 if TYPE_CHECKING:
-    from anoco_edge.bundle import Bundle
-    from anoco_edge_calibration.evaluation import Evaluation, EvaluationPlan
-    from anoco_edge_calibration.evaluation.feature_cache import CachedEngine
+    from anoco_edge_calibration.evaluation import Evaluation
+    from anoco_edge_calibration.evaluation.bundle_evaluation import (
+        BundleEvaluation,
+        EvaluationOutcome,
+    )
     from anoco_edge_calibration.evaluation.unit import EvaluationSetup
 
 _PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu", "openvino")
 _MOST_WARNINGS = 20
 
 
-def effective(
-    plan: EvaluationPlan, setup: EvaluationSetup, device: str, engine: str
-) -> dict[str, Any]:
-    """Everything the figures depend on."""
-    from anoco_edge.bundle import Product
+def report_evaluation(
+    evaluation: BundleEvaluation,
+    outcome: EvaluationOutcome,
+    dataset: Path,
+    folder: Path,
+    started: float,
+    *,
+    json_: bool,
+) -> None:
+    """Print the figures, then write results.json, results.md and report.html to `folder`."""
+    from anoco_edge_calibration.evaluation.eval_report import write_eval_report
+
+    result, data = outcome.result, evaluation.plan.dataset
+    settings = {
+        "dataset": str(dataset),
+        "layout": data.layout,
+        "categories": [category.name for category in data.categories],
+        **effective_settings(evaluation),
+        "windows": vars(evaluation.engine.use),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+    _show_remarks(evaluation, result)
+    if json_:
+        emit_json([row.to_dict() for row in result.rows])
+    else:
+        _show_table(result, data.name, evaluation.setup.bundle)
+    # The figures are printed first, so that minutes of work are not lost where the folder cannot
+    # be written.
+    _write(folder, result, settings)
+    write_eval_report(folder / "report.html", data.name, result, settings, outcome.worst)
+    note(f"results: {folder / 'results.json'}, {folder / 'results.md'}, {folder / 'report.html'}")
+
+
+def effective_settings(evaluation: BundleEvaluation) -> dict[str, Any]:
+    """Return everything that the figures depend on, as it stands in results.json."""
     from anoco_edge.scoring import choose_scorer
 
-    manifest, like = setup.bundle.manifest, setup.like
-    backbone, given = manifest.backbone, setup.settings.fields
-    names = {"lambda": "lam"} | {n: n for n in ("floor", "metric", "pooling", "tta", "bank_dtype")}
-    taught = {
-        name: given.get(
-            name, getattr(like, own) if like else Product.model_fields[own].get_default()
-        )
-        for name, own in names.items()
-    }
-    if like is not None:
-        kept = {"region", "mask", "tiles", "coreset", "tta_seed", "any_size"}
-        taught |= {"product": like.name, **like.model_dump(mode="json", include=kept)}
+    setup, plan = evaluation.setup, evaluation.plan
+    manifest = setup.bundle.manifest
+    backbone = manifest.backbone
     return {
         "shots": list(plan.shots),
         "seeds": plan.seeds,
         "scorers": [variant.name for variant in setup.variants],
-        **taught,
+        **_product_settings(setup),
         "max_patches": setup.settings.max_patches,
         "bundle": setup.bundle.path.name,
         "bundle_sha256": manifest.checksum,
         "backbone": f"{backbone.id} ({backbone.tap}, {backbone.weights.source})",
         "size": f"{manifest.input.width}x{manifest.input.height} {manifest.input.fit}",
         "precision": backbone.precision,
-        "engine": engine,
-        "device": device,
+        "engine": evaluation.engine_words,
+        "device": evaluation.request.device,
         "scorer": "{} ({})".format(*choose_scorer(setup.scorer)),
         "threads": setup.threads or cores(),
         "batch": setup.batch,
@@ -60,8 +85,24 @@ def effective(
     }
 
 
-def write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
-    """results.json and results.md."""
+def _product_settings(setup: EvaluationSetup) -> dict[str, Any]:
+    """Return the settings by which each category is taught."""
+    like, given = setup.like, setup.settings.fields
+    names = {"lambda": "lam"} | {n: n for n in ("floor", "metric", "pooling", "tta", "bank_dtype")}
+    settings = {
+        name: given.get(
+            name, getattr(like, own) if like else Product.model_fields[own].get_default()
+        )
+        for name, own in names.items()
+    }
+    if like is not None:
+        kept = {"region", "mask", "tiles", "coreset", "tta_seed", "any_size"}
+        settings |= {"product": like.name, **like.model_dump(mode="json", include=kept)}
+    return settings
+
+
+def _write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
+    """Write results.json and results.md."""
     from anoco_edge.diagnostics.bench.tables import facts
     from anoco_edge.storage.atomic_files import write_atomic, writing
     from anoco_edge_calibration.evaluation.tables import evaluation_markdown
@@ -84,39 +125,38 @@ def write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
         write_atomic(folder / "results.md", "\n".join(lines).encode("utf-8", "backslashreplace"))
 
 
-def tell(result: Evaluation, engine: CachedEngine, folder: Path | None) -> None:
-    """What is missing from the figures, and what the cache did."""
+def _show_remarks(evaluation: BundleEvaluation, result: Evaluation) -> None:
+    """Say what is missing from the figures, and what the cache of features did."""
     from anoco_edge_calibration.evaluation.feature_cache import size_mb
 
     for problem in result.problems[:_MOST_WARNINGS]:
-        console.warn(problem.what)
+        warn(problem.what)
     if len(result.problems) > _MOST_WARNINGS:
-        console.warn(f"and {len(result.problems) - _MOST_WARNINGS} more: see results.json")
+        warn(f"and {len(result.problems) - _MOST_WARNINGS} more: see results.json")
     for remark in result.remarks:
-        console.note(remark)
-    use = engine.use
-    said = f"features: {use.computed} windows computed, {use.loaded} from the cache"
+        note(remark)
+    use, folder = evaluation.engine.use, evaluation.request.features
+    text = f"features: {use.computed} windows computed, {use.loaded} from the cache"
     if use.damaged:
-        said += f", {use.damaged} entries of it were damaged"
+        text += f", {use.damaged} entries of it were damaged"
     if folder is not None:
-        said += f"; {folder} holds {size_mb(folder):.0f} MB, delete it when it is too large"
-    console.note(said)
+        text += f"; {folder} holds {size_mb(Path(folder)):.0f} MB, delete it when it is too large"
+    note(text)
 
 
-def show(result: Evaluation, name: str, bundle: Bundle) -> None:
-    """The table."""
+def _show_table(result: Evaluation, name: str, bundle: Bundle) -> None:
     from anoco_edge_calibration.evaluation.tables import evaluation_table
 
     title = f"{name}, {bundle.manifest.backbone.id}: percent, means over seeds"
-    console.out.print(evaluation_table(result.rows, title))
+    out.print(evaluation_table(result.rows, title))
 
 
-def leave(result: Evaluation) -> None:
-    """With an error where something could not be measured."""
+def fail_on_problems(result: Evaluation) -> None:
+    """End the command with an error where something could not be measured."""
     if result.problems:
         count = len(result.problems)
         which = "" if count == 1 else ", the first"
         raise AnocoError(
-            f"{count} thing{'s' * (count > 1)} could not be measured{which}: "
-            f"{result.problems[0].what}"
+            f"{plural(count, 'thing')} could not be measured{which}: {result.problems[0].what}",
+            hint="the other figures hold without it; results.json names everything left out",
         )

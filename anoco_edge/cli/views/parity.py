@@ -1,7 +1,7 @@
 """The parity report as a table.
 
-A manifest may say anything there: what is not as export wrote it is shown as "?", never a reason
-not to show the rest of a bundle.
+A manifest may hold anything in this place. A value that is not as export writes it is shown as "?",
+so that the rest of the bundle can still be shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNKNOWN = "?"
 
 
 def parity_table(parity: Mapping[str, Any]) -> Table:
-    """One row a check, one for the limits; `parity` is the manifest's."""
+    """Return a table with one row for each check and one for the limits."""
     against, precision, patches = (
         _text(parity.get(k)) for k in ("against", "precision", "patches")
     )
@@ -46,7 +46,7 @@ def parity_table(parity: Mapping[str, Any]) -> Table:
 
 
 def parity_remarks(parity: Mapping[str, Any]) -> list[str]:
-    """What the table does not say."""
+    """Return what the table does not say, one remark a line."""
     remarks = [
         "cosine and relative norm error of patches; of their ANoCo energies rank correlation and "
         "relative error of the largest 1 %"
@@ -62,7 +62,7 @@ def parity_remarks(parity: Mapping[str, Any]) -> list[str]:
 
 
 def few_pictures(parity: Mapping[str, Any]) -> str:
-    """A warning where INT8 ranges rest on few pictures, with what that was measured to do."""
+    """Return a warning where INT8 ranges rest on few pictures, with the measured effect."""
     int8 = _object(parity.get("int8"))
     number, enough = len(_list(int8.get("pictures"))), int8.get("enough_pictures", 0)
     if not _is_number(enough) or number >= enough:
@@ -96,7 +96,7 @@ def _int8_remarks(int8: Mapping[str, Any]) -> list[str]:
 
 
 def _figure(key: str, value: Any) -> str:
-    """Cosines and ranks with the digits that differ from one, errors as they are."""
+    """Format cosines and ranks with all digits that differ from one, errors with three."""
     if key.endswith("error"):
         return _formatted(value, ".3g")
     return _formatted(value, ".7f").rstrip("0").rstrip(".")

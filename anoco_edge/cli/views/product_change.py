@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from anoco_edge.cli.console import counted, emit_json, note, out, plain, warn
-from anoco_edge.cli.views.preview import Effect, preview_report, show_preview
-from anoco_edge.teaching import ProductChange
+from anoco_edge.cli.console import emit_json, note, out, plain, plural, warn
+from anoco_edge.cli.flags import with_flags
+from anoco_edge.cli.views.dry_run import dry_run_report, show_dry_run
+from anoco_edge.teaching import Effect, ProductChange
 
 
-def tell(
-    change: ProductChange, bundle: Path, effects: list[Effect] | None = None, *, json_: bool
+def report_change(
+    change: ProductChange, bundle: Path, effects: Sequence[Effect] | None = None, *, json_: bool
 ) -> None:
-    """The answer of a command; with `effects` (`--dry-run`) of what it would do."""
+    """Print what a command changed, or with `effects` (`--dry-run`) what it would change."""
     if effects is not None:
-        emit_json(preview_report(change, effects)) if json_ else show_preview(change, effects)
+        emit_json(dry_run_report(change, effects)) if json_ else show_dry_run(change, effects)
     elif json_:
         emit_json(change_report(change))
     else:
         show_change(change, bundle)
 
 
+def warn_of_duplicates(change: ProductChange) -> None:
+    """Warn of every picture that was not enrolled, because it is a reference already."""
+    for name in change.duplicates:
+        warn(f"refused a picture that is there already: {name}")
+
+
 def change_report(change: ProductChange) -> dict[str, Any]:
-    """A change as JSON."""
+    """Return a change as JSON."""
     product = change.product
     return {
         "product": product.name,
@@ -33,16 +41,16 @@ def change_report(change: ProductChange) -> dict[str, Any]:
         "references": [r.name for r in product.references],
         "dropped_patches": product.dropped_patches,
         "threshold": product.threshold.model_dump(),
-        "notes": list(change.notes),
+        "notes": [with_flags(text) for text in change.notes],
     }
 
 
 def show_change(change: ProductChange, bundle: Path) -> None:
-    """A change in words."""
+    """Print a change in words, and how to undo it."""
     product, threshold = change.product, change.product.threshold
     out.print(
         f"product [bold]{plain(product.name)}[/bold], generation {product.generation}: "
-        f"{counted(len(product.references), 'reference')}"
+        f"{plural(len(product.references), 'reference')}"
         + (f" ({len(change.added)} new)" if change.added else "")
     )
     for text in change.notes:

@@ -1,4 +1,4 @@
-"""Random weights are for tests: whoever touches such a bundle is told."""
+"""A warning for bundles with random weights, which are for tests only."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 
 def warn_if_random(bundle: Bundle) -> None:
-    """Say it, if the backbone's weights are random numbers."""
+    """Warn if the weights of the backbone are random numbers."""
     if bundle.manifest.backbone.weights.random:
         warn("the weights are random: this bundle is for tests, its verdicts mean nothing")

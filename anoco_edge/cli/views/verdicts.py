@@ -6,15 +6,14 @@ The classes are sinks: they receive the rows of a run one by one, and its summar
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Column, Table
 
 from anoco_edge.cli.console import emit_json, err, note, out, plain, progress, warn
-from anoco_edge.errors import StorageError
 
 if TYPE_CHECKING:
     from anoco_edge.detector import Detector
@@ -124,20 +123,6 @@ class ProgressBar:
     def finish(self, summary: RunSummary) -> None:
         """Remove the bar."""
         self._bar.close()
-
-
-@contextmanager
-def naming_out_option() -> Iterator[None]:
-    """Name the option --out in errors of the library, which does not know about options."""
-    from anoco_edge.results.storage_errors import ANOTHER_FOLDER
-
-    try:
-        yield
-    except StorageError as error:
-        if ANOTHER_FOLDER not in error.hint:
-            raise
-        hint = error.hint.replace(ANOTHER_FOLDER, "choose another --out")
-        raise StorageError(error.what, hint=hint) from None
 
 
 def remark_threshold(snapshot: Detector | ProductSnapshot) -> None:

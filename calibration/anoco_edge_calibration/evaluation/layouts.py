@@ -83,7 +83,7 @@ def _expected(layout: str | None) -> str:
     if layout is not None:
         return f"expected is {LAYOUTS[layout].expected}"
     others = ", ".join(name for name in LAYOUTS if name != "mvtec")
-    return f"expected is {LAYOUTS['mvtec'].expected}; for {others} pass layout=NAME"
+    return f"expected is {LAYOUTS['mvtec'].expected}; for {others} pass `layout=NAME`"
 
 
 # ---- folders of MVTec-AD's kind

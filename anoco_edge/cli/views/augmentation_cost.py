@@ -1,0 +1,55 @@
+"""The cost of test-time augmentation, shown before it is accepted."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from anoco_edge.bundle import Bundle
+from anoco_edge.cli.console import note
+from anoco_edge.engines import EngineSettings, open_engine
+from anoco_edge.errors import UsageError
+from anoco_edge.teaching import NewPicture, Settings, TileSettings, measure_augmentation_cost
+from anoco_edge.teaching.augmentation_cost import augmentation_level
+
+
+def accept_cost(
+    bundle: Bundle,
+    product: str | None,
+    settings: Settings,
+    new: int = 0,
+    *,
+    first: str | None = None,
+    engine: str = "auto",
+    device: str = "CPU",
+    yes: bool = False,
+) -> None:
+    """Say what augmentation costs and ask whether to go on; without a terminal, demand --yes.
+
+    Where the product is augmented already, the question is asked about tiles only, and the cost of
+    more references is noted. `first` is the first of the `new` pictures: tiles of a product
+    without references are planned for its size.
+    """
+    known = product or (bundle.product().name if bundle.products() else None)
+    old = bundle.product(known) if known in bundle.products() else None
+    asked = "tta" in settings.fields or settings.tiles not in (None, TileSettings())
+    if augmentation_level(settings, old) == "none" or not (asked or new):
+        return
+    picture = NewPicture.from_file(first) if first is not None else None
+    cost = measure_augmentation_cost(
+        bundle.manifest.input,
+        open_engine(engine, bundle, EngineSettings(device=device)),
+        settings,
+        product=old,
+        new=new,
+        size=(picture.width, picture.height) if picture else None,
+    )
+    if cost is None:
+        return
+    note(cost.in_words())
+    if yes or not asked:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError("this cost was not accepted", hint="accept it with --yes")
+    typer.confirm("go on?", abort=True, err=True)
