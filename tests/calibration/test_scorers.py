@@ -245,7 +245,7 @@ def graph(seed: int) -> tuple[Matrix, Matrix, Matrix]:
     """Queries, references, and the weights of ANoCo's graph between them, by the reference."""
     q, r = features(14, 6, seed), features(40, 6, seed + 1)
     units = [dense(x) / np.linalg.norm(dense(x), axis=1)[:, None] for x in (q, r)]
-    return q, r, weights(q, r, 0.05) * retrieve(*units).neighbours
+    return q, r, weights(q, r, 0.05) * retrieve(*units).neighbors
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5])
@@ -300,7 +300,7 @@ def test_anocos_neighbours_are_those_of_the_reference(
     sure = expected.margin > 2e-6
     sets = [set(found.columns[a:b]) for a, b in zip(found.starts, found.starts[1:], strict=False)]
     for i in np.flatnonzero(sure):
-        assert sets[i] == set(np.flatnonzero(expected.neighbours[i]))
+        assert sets[i] == set(np.flatnonzero(expected.neighbors[i]))
 
 
 def test_ties_among_the_5_percent_go_to_the_lowest_index() -> None:

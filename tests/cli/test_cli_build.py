@@ -165,7 +165,7 @@ def test_nothing_is_installed(monkeypatch: pytest.MonkeyPatch, tiny_bundle: Bund
 def test_bad_usage(tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     line = fails(2, "build", tiny_bundle.path, "--target", "sm87")
-    assert "'sm87' is not a target" in line and "plans for a Jetson are built on it" in line
+    assert "'sm87' is not a target" in line and "a plan for a Jetson is built on the Jetson" in line
     assert run_cli("build", tiny_bundle.path, "--batch", 0).code == 2
     assert run_cli("build", tiny_bundle.path, "--engine", "onnxruntime").code == 2
     assert "there is no bundle" in fails(4, "build", "missing.anoco")

@@ -83,7 +83,7 @@ def literal(q: Matrix, references: Matrix, lam: float, floor: float) -> dict[str
 def check_against_literal(query: Matrix, references: Matrix, lam: float, floor: float) -> int:
     """Every decided row agrees in all metrics; returns how many were decided."""
     units = [m / np.linalg.norm(m, axis=1, keepdims=True) for m in (query, references)]
-    neighbours = retrieve(*units).neighbours
+    neighbours = retrieve(*units).neighbors
     scores = {
         metric: score_patches(query, references, lam, metric, "reference", floor=floor)
         for metric in EVERY_METRIC
@@ -161,7 +161,7 @@ def test_ties_go_to_the_lowest_index_and_violators_take_their_equals_along(
 ) -> None:
     scores = score_patches(query, references, scorer="reference")
     units = [m / np.linalg.norm(m, axis=1, keepdims=True) for m in (query, references)]
-    neighbours = retrieve(*units).neighbours
+    neighbours = retrieve(*units).neighbors
     for i, q in enumerate(query):
         near = walk(q, references)
         assert scores.anchor[i] == near[0]
@@ -187,12 +187,12 @@ def test_equals_the_laplacian_system(lam: float) -> None:
     parameters = Parameters(lam=lam)
     q_norms, r_norms = np.linalg.norm(query, axis=1), np.linalg.norm(references, axis=1)
     found = retrieve(query / q_norms[:, None], references / r_norms[:, None])
-    assert len(set(found.neighbours.sum(axis=1))) > 2
+    assert len(set(found.neighbors.sum(axis=1))) > 2
 
     w_qr = np.zeros((n_q, n_r))
     solved = np.empty_like(query)
     for i in range(n_q):
-        near = np.flatnonzero(found.neighbours[i])
+        near = np.flatnonzero(found.neighbors[i])
         s = found.similarity[i, near]
         w_qr[i, near] = edge_weights(q_norms[i], s, r_norms[near], parameters.floor)
         drift, solved[i] = solve(
