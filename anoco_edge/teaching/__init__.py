@@ -13,6 +13,7 @@ from anoco_edge.teaching.dry_run import (
     calibration_effects,
     past_effects,
 )
+from anoco_edge.teaching.from_frames import pictures_from_frames
 from anoco_edge.teaching.new_pictures import NewPicture, unused_name
 from anoco_edge.teaching.teacher import ProductChange, Teacher
 
@@ -32,6 +33,7 @@ __all__ = [
     "calibration_effects",
     "measure_augmentation_cost",
     "past_effects",
+    "pictures_from_frames",
     "read_calibration_scores",
     "unused_name",
 ]

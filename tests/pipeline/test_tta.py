@@ -559,11 +559,11 @@ def test_tiles_of_a_first_enrolment_are_in_the_cost(
     first = str(next((here / "good").glob("*.png")))
     for tiles in (TileSettings(grid=(2, 2), overlap=0), TileSettings(size=(48, 40), overlap=0)):
         settings = Settings({"tta": "references"}, tiles=tiles)
-        accept_cost(Bundle.open("new.anoco"), None, settings, 5, first=first, yes=True)
+        accept_cost(Bundle.open("new.anoco"), None, settings, [first] * 5, yes=True)
         assert cost(capsys.readouterr().err)["patches"] == 5 * 31 * 64
     wrong = Settings({"tta": "references"}, tiles=TileSettings(grid=(2, 2), overlap=500))
     with pytest.raises(UsageError, match="leaves nothing of tiles"):
-        accept_cost(Bundle.open("new.anoco"), None, wrong, 5, first=first, yes=True)
+        accept_cost(Bundle.open("new.anoco"), None, wrong, [first] * 5, yes=True)
 
 
 def test_no_cost_no_question(here: Path) -> None:

@@ -95,23 +95,15 @@ def enroll(
     """Teach a product with pictures of good parts.
 
     Bank and threshold change together or not at all. Pictures that are references already are
-    refused. The threshold is provisional until it is calibrated; a calibrated one is computed anew.
+    refused. The threshold is provisional until it is calibrated; a calibrated one is computed again.
     """
     if past is not None and not dry_run:
         raise UsageError("--past is for --dry-run", hint="pass that, or leave it out")
     settings = read_settings(context.params)
     paths = _find_pictures(pictures or [], from_results, id_ or [])
     opened = Bundle.open(bundle)
-    accept_cost(
-        opened,
-        product,
-        settings,
-        len(paths),
-        first=paths[0],
-        engine=engine,
-        device=device,
-        yes=yes or dry_run,
-    )
+    accept = yes or dry_run
+    accept_cost(opened, product, settings, paths, engine=engine, device=device, yes=accept)
     with progress("enrolling", len(paths) * 2 + 1) as step:
         new = []
         for path in paths:

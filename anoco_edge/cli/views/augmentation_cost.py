@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import typer
 
@@ -18,9 +19,8 @@ def accept_cost(
     bundle: Bundle,
     product: str | None,
     settings: Settings,
-    new: int = 0,
+    new: Sequence[str] = (),
     *,
-    first: str | None = None,
     engine: str = "auto",
     device: str = "CPU",
     yes: bool = False,
@@ -28,21 +28,21 @@ def accept_cost(
     """Say what augmentation costs and ask whether to go on; without a terminal, demand --yes.
 
     Where the product is augmented already, the question is asked about tiles only, and the cost of
-    more references is noted. `first` is the first of the `new` pictures: tiles of a product
-    without references are planned for its size.
+    more references is noted. Tiles of a product without references are planned for the size of
+    the first of the `new` pictures.
     """
     known = product or (bundle.product().name if bundle.products() else None)
     old = bundle.product(known) if known in bundle.products() else None
     asked = "tta" in settings.fields or settings.tiles not in (None, TileSettings())
     if augmentation_level(settings, old) == "none" or not (asked or new):
         return
-    picture = NewPicture.from_file(first) if first is not None else None
+    picture = NewPicture.from_file(new[0]) if new else None
     cost = measure_augmentation_cost(
         bundle.manifest.input,
         open_engine(engine, bundle, EngineSettings(device=device)),
         settings,
         product=old,
-        new=new,
+        new=len(new),
         size=(picture.width, picture.height) if picture else None,
     )
     if cost is None:
