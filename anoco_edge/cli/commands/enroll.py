@@ -95,7 +95,8 @@ def enroll(
     """Teach a product with pictures of good parts.
 
     Bank and threshold change together or not at all. Pictures that are references already are
-    refused. The threshold is provisional until it is calibrated; a calibrated one is computed again.
+    refused. The threshold is provisional until it is calibrated, and a calibrated one is computed
+    again.
     """
     if past is not None and not dry_run:
         raise UsageError("--past is for --dry-run", hint="pass that, or leave it out")
