@@ -67,6 +67,31 @@ MODULES = {
     "anoco_edge.tiff_check": "anoco_edge.images.tiff_check",
     "anoco_edge.views": "anoco_edge.pipeline.augmentation",
     "anoco_edge.witness": "anoco_edge.pipeline.evidence",
+    "anoco_edge_calibration.calibration_report": "anoco_edge_calibration.thresholds.calibration_report",  # noqa: E501
+    "anoco_edge_calibration.dataset": "anoco_edge_calibration.evaluation.dataset",
+    "anoco_edge_calibration.eval_report": "anoco_edge_calibration.evaluation.eval_report",
+    "anoco_edge_calibration.feature_cache": "anoco_edge_calibration.evaluation.feature_cache",
+    "anoco_edge_calibration.gallery": "anoco_edge_calibration.evaluation.gallery",
+    "anoco_edge_calibration.layouts": "anoco_edge_calibration.evaluation.layouts",
+    "anoco_edge_calibration.measuring": "anoco_edge_calibration.evaluation.unit",
+    "anoco_edge_calibration.metrics": "anoco_edge_calibration.evaluation.metrics",
+    "anoco_edge_calibration.paper": "anoco_edge_calibration.evaluation.paper",
+    "anoco_edge_calibration.parcels": "anoco_edge_calibration.evaluation.serialization",
+    "anoco_edge_calibration.pixel_metrics": "anoco_edge_calibration.evaluation.pixel_metrics",
+    "anoco_edge_calibration.ranges": "anoco_edge_calibration.int8.ranges",
+    "anoco_edge_calibration.scorers": "anoco_edge_calibration.evaluation.scorers",
+    "anoco_edge_calibration.scorers.near": "anoco_edge_calibration.evaluation.scorers.neighbor_cache",  # noqa: E501
+    "anoco_edge_calibration.tables": "anoco_edge_calibration.evaluation.tables",
+    "anoco_edge_calibration.tradeoff": "anoco_edge_calibration.thresholds.tradeoff",
+    "anoco_edge_calibration.variants": "anoco_edge_calibration.evaluation.variants",
+    "anoco_edge_export.expected": "anoco_edge_export.torch_reference",
+    "anoco_edge_export.half": "anoco_edge_export.fp16",
+    "anoco_edge_export.heavy": "anoco_edge_export.lazy_import",
+    "anoco_edge_export.islands": "anoco_edge_export.fp32_islands",
+    "anoco_edge_export.pictures": "anoco_edge_export.synthetic",
+    "anoco_edge_export.quantise": "anoco_edge_export.qdq",
+    "anoco_edge_export.rounding": "anoco_edge_export.fp16_emulation",
+    "anoco_edge_export.state_file": "anoco_edge_export.checkpoint",
 }
 # By the module as it was called then: the old name, and where it is now.
 NAMES = {
@@ -137,6 +162,61 @@ NAMES = {
     "anoco_edge.preprocess": {
         "inspected_patches": "anoco_edge.pipeline.patch_mask:inspected_patches",
         "inspected_pixels": "anoco_edge.pipeline.patch_mask:inspected_pixels",
+    },
+    "anoco_edge_calibration.evaluation": {
+        "Plan": "anoco_edge_calibration.evaluation:EvaluationPlan",
+    },
+    "anoco_edge_calibration.layouts": {
+        "Layout": "anoco_edge_calibration.evaluation.layouts:DatasetLayout",
+    },
+    "anoco_edge_calibration.measuring": {
+        "Contest": "anoco_edge_calibration.evaluation.unit:EvaluationSetup",
+        "Entrant": "anoco_edge_calibration.evaluation.unit:VariantRun",
+        "Found": "anoco_edge_calibration.evaluation.unit:ScoredPicture",
+        "Look": "anoco_edge_calibration.evaluation.unit:Observer",
+        "Measured": "anoco_edge_calibration.evaluation.unit:UnitResult",
+        "Problem": "anoco_edge_calibration.evaluation.unit:EvaluationProblem",
+        "Unit": "anoco_edge_calibration.evaluation.unit:EvaluationUnit",
+        "measure": "anoco_edge_calibration.evaluation.unit:measure_unit",
+    },
+    "anoco_edge_calibration.ranges": {
+        "Collected": "anoco_edge_calibration.int8.ranges:ActivationRanges",
+        "ENOUGH": "anoco_edge_calibration.int8.calibration_set:ENOUGH",
+    },
+    "anoco_edge_calibration.scorers.near": {  # noqa: E501
+        "Near": "anoco_edge_calibration.evaluation.scorers.neighbor_cache:NeighborCache",
+    },
+    "anoco_edge_calibration.tables": {
+        "Row": "anoco_edge_calibration.evaluation.tables:EvaluationRow",
+        "markdown": "anoco_edge_calibration.evaluation.tables:evaluation_markdown",
+        "rich_table": "anoco_edge_calibration.evaluation.tables:evaluation_table",
+    },
+    "anoco_edge_export.expected": {
+        "Expected": "anoco_edge_export.torch_reference:TorchReference",
+        "ask_torch": "anoco_edge_export.torch_reference:run_torch_reference",
+    },
+    "anoco_edge_export.half": {
+        "HALF_MAX": "anoco_edge_export.fp16:FP16_MAX",
+        "HalfReport": "anoco_edge.bundle.parity_report:Fp16Report",
+        "convert": "anoco_edge_export.fp16:convert_to_fp16",
+    },
+    "anoco_edge_export.rounding": {
+        "Walk": "anoco_edge_export.fp16_emulation:EmulationResult",
+        "rounding_graph": "anoco_edge_export.fp16_emulation:emulation_graph",
+        "rounding_walk": "anoco_edge_export.fp16_emulation:emulate_fp16",
+    },
+    "anoco_edge_export.state_file": {
+        "find_file": "anoco_edge_export.checkpoint:find_checkpoint",
+        "read_state": "anoco_edge_export.checkpoint:read_checkpoint",
+    },
+    "anoco_edge.results": {
+        "ResultFolder": "anoco_edge.sinks.folder:ResultFolder",
+        "SavePolicy": "anoco_edge.sinks.folder:SavePolicy",
+        "Summary": "anoco_edge.results.summary:RunSummary",
+    },
+    "anoco_edge.results.folder": {
+        "read_results": "anoco_edge.results.row_reader:read_results",
+        "writing_results": "anoco_edge.results.storage_errors:writing_results",
     },
     "anoco_edge.road": {
         "PythonRoad": "anoco_edge.pipeline.python:PythonPipeline",
