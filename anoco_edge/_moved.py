@@ -183,7 +183,7 @@ NAMES = {
         "Collected": "anoco_edge_calibration.int8.ranges:ActivationRanges",
         "ENOUGH": "anoco_edge_calibration.int8.calibration_set:ENOUGH",
     },
-    "anoco_edge_calibration.scorers.near": {  # noqa: E501
+    "anoco_edge_calibration.scorers.near": {
         "Near": "anoco_edge_calibration.evaluation.scorers.neighbor_cache:NeighborCache",
     },
     "anoco_edge_calibration.tables": {
