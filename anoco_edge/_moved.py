@@ -128,7 +128,7 @@ NAMES = {
     "anoco_edge.detector": {"Opening": "anoco_edge.detector:DetectorConfig"},
     "anoco_edge.device_report": {
         "Report": "anoco_edge.diagnostics.device_report.report:DeviceReport",
-        "Request": "anoco_edge.diagnostics.device_report.measuring:ReportRequest",
+        "Request": "anoco_edge.diagnostics.device_report.measurements:ReportRequest",
         "read_report": "anoco_edge.diagnostics.device_report.report:read_device_report",
         "write_report": "anoco_edge.diagnostics.device_report.report:write_device_report",
     },

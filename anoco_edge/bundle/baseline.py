@@ -65,11 +65,11 @@ class BaselineGrid:
                 f"the baseline has {self.mean.shape} patches, the picture {energy.shape}",
                 hint="calibrate again",
             )
-        left: Map = np.maximum(energy - self._usual, np.float32(0))
+        left: Map = np.maximum(energy - self._upper_limit, np.float32(0))
         return left
 
     @cached_property
-    def _usual(self) -> Map:
+    def _upper_limit(self) -> Map:
         return self.mean + np.float32(self.sigmas) * self.spread
 
     def to_bytes(self) -> bytes:

@@ -216,12 +216,12 @@ def describe(
 calibrations (1 of 100)
     """
     bound = percent(found.false_reject, up=True)
-    parts = _counted(found.parts, "good part" if exact else "reference")
+    parts = _plural(found.parts, "good part" if exact else "reference")
     parts += ", held out" if exact else ", scored against each other"
     if groups:
         parts += ", each judged by the highest score of its pictures"
     if alike:
-        parts += f" ({alike} pictures look like {_counted(found.parts, 'part')})"
+        parts += f" ({alike} pictures look like {_plural(found.parts, 'part')})"
     if found.false_reject > found.asked:
         asked = _in_full(found.asked)
         parts = f"Only {parts}: that supports {bound} at best, {asked} was asked"
@@ -263,19 +263,19 @@ def _exact(rate: float) -> Fraction:
 
 
 def _too_few(n: int, rate: float, unit: str) -> UsageError:
-    needed = _counted(parts_needed(rate), f"good {unit}")
+    needed = _plural(parts_needed(rate), f"good {unit}")
     if n == 0:
         return UsageError(f"there is no {unit} to calibrate with", hint=f"give at least {needed}")
     best = percent(best_rate(n), up=True)
     support = "supports" if n == 1 else "support"
     return UsageError(
-        f"{_counted(n, unit)} {support} a false-reject rate of {best} at best, "
+        f"{_plural(n, unit)} {support} a false-reject rate of {best} at best, "
         f"{_in_full(rate)} was asked",
         hint=f"give at least {needed}, or accept {best} with `accept_fewer=True`",
     )
 
 
-def _counted(n: int, what: str) -> str:
+def _plural(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 

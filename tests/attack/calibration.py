@@ -53,13 +53,13 @@ def cases(plan: Plan) -> Iterator[Case]:
             known = [_part(material, 1000 * number + k) for k in range(count)]
             folder = plan.folder / f"{material}{number}.anoco"
             for any_size in (False, True):
-                teacher = _taught(folder.with_stem(f"{folder.stem}-{any_size}"), known, any_size)
+                teacher = _enrolled(folder.with_stem(f"{folder.stem}-{any_size}"), known, any_size)
                 for made in _sets(rng, material, 1000 * number + 100, known, any_size):
                     name = f"{material} {number}, {count} references, {made.name}"
                     yield Case(name, _tried(teacher, made))
 
 
-def _taught(path: Path, references: Sequence[Picture], any_size: bool) -> Teacher:
+def _enrolled(path: Path, references: Sequence[Picture], any_size: bool) -> Teacher:
     teacher = Teacher.open(make_tiny_bundle(path).path)
     pictures = [NewPicture.from_array(f"reference{k}", rgb) for k, rgb in enumerate(references)]
     teacher.enroll(pictures, settings=Settings({"any_size": any_size}))

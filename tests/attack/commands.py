@@ -329,7 +329,7 @@ def _infer(run: int) -> tuple[str, ...]:
     return ("infer", LINE, f"parts{run}", "--out", "out", "--save", "all")
 
 
-def _taught(name: str, run: tuple[str, ...], *more: tuple[str, ...], **options: Any) -> Command:
+def _enrolled(name: str, run: tuple[str, ...], *more: tuple[str, ...], **options: Any) -> Command:
     return Command(
         name, run, bundle_state, (_ENROLL, *more), options.pop("then", _NEXT), _line, **options
     )
@@ -351,14 +351,14 @@ def _cached(name: str, run: tuple[str, ...], *before: tuple[str, ...]) -> Comman
 
 COMMANDS = (
     Command("first enroll", _ENROLL, bundle_state, (), _NEXT, _line),
-    _taught("enroll again", _MORE),
-    _taught("calibrate", _CALIBRATE),
-    _taught("calibrate --out", _CALIBRATE_OUT, then=_CALIBRATE_OUT, heavy=True),
-    _taught("calibrate from references", ("calibrate", LINE, "--accept-fewer"), heavy=True),
-    _taught("product set", ("product", "set", LINE, "--metric", "l2")),
-    _taught("references remove", ("references", "remove", LINE, "good1.png")),
-    _taught("references undo", ("references", "undo", LINE), _MORE),
-    _taught(
+    _enrolled("enroll again", _MORE),
+    _enrolled("calibrate", _CALIBRATE),
+    _enrolled("calibrate --out", _CALIBRATE_OUT, then=_CALIBRATE_OUT, heavy=True),
+    _enrolled("calibrate from references", ("calibrate", LINE, "--accept-fewer"), heavy=True),
+    _enrolled("product set", ("product", "set", LINE, "--metric", "l2")),
+    _enrolled("references remove", ("references", "remove", LINE, "good1.png")),
+    _enrolled("references undo", ("references", "undo", LINE), _MORE),
+    _enrolled(
         "references prune",
         ("references", "prune", LINE),
         _MORE,
@@ -373,19 +373,19 @@ COMMANDS = (
         (*_EXPORT, "--refs", "next", "--overwrite"),
         _pictures,
     ),
-    _taught(
+    _enrolled(
         "export --overwrite",
         (*_EXPORT, "--refs", "more", "--overwrite"),
         then=(*_EXPORT, "--refs", "next", "--overwrite"),
     ),
-    _taught(
+    _enrolled(
         "real export --overwrite",
         (*WORDS, "--refs", "more", "--overwrite"),
         then=(),
         heavy=True,
         most=3,
     ),
-    _taught(
+    _enrolled(
         "export --overwrite without exchange",
         (*_EXPORT, "--refs", "more", "--overwrite"),
         then=_NEXT,
@@ -423,7 +423,7 @@ COMMANDS = (
         _line,
         heavy=True,
     ),
-    _taught("native enroll", (CALL, "tests.attack.calls:native_enroll", "7", "8")),
+    _enrolled("native enroll", (CALL, "tests.attack.calls:native_enroll", "7", "8")),
 )
 
 

@@ -131,11 +131,11 @@ def _see_libc_through_the_shim() -> None:
     """A function that is looked up in libc by name would pass the shim by."""
     real = ctypes.CDLL
 
-    class Seen(real):  # type: ignore[misc, valid-type]
+    class ShimmedLibrary(real):  # type: ignore[misc, valid-type]
         def __init__(self, name: Any, *args: Any, **options: Any) -> None:
             super().__init__(None if "libc.so" in str(name) else name, *args, **options)
 
-    ctypes.CDLL = Seen  # type: ignore[misc]
+    ctypes.CDLL = ShimmedLibrary  # type: ignore[misc]
 
 
 def _learn(path: Path) -> None:

@@ -40,7 +40,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def taught(master: Path, tmp_path: Path) -> Path:
+def enrolled(master: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(master, tmp_path / "tiny.anoco"))
 
 
@@ -51,15 +51,15 @@ def verify(path: Path) -> list[Path]:
 # ---- one byte, one file
 
 
-def test_an_untouched_bundle_verifies_every_file_it_has(taught: Path) -> None:
-    checked = {p.relative_to(taught) for p in verify(taught)}
-    assert checked == set(files_with_content(taught))
+def test_an_untouched_bundle_verifies_every_file_it_has(enrolled: Path) -> None:
+    checked = {p.relative_to(enrolled) for p in verify(enrolled)}
+    assert checked == set(files_with_content(enrolled))
     names = {p.name for p in checked}
     assert {"manifest.json", "product.json", "product-1.json", "product-2.json"} <= names
     assert {"bank-1.safetensors", "bank-2.safetensors", "backbone.onnx", "NOTICE"} <= names
     assert sum(name.startswith("mask-") for name in names) == 1
     assert sum(p.parent.name == "references" for p in checked) == 3
-    assert Bundle.open(taught).strangers() == []
+    assert Bundle.open(enrolled).strangers() == []
 
 
 def flips(path: Path) -> Iterator[tuple[Path, int, int]]:
@@ -75,105 +75,107 @@ def flips(path: Path) -> Iterator[tuple[Path, int, int]]:
         yield name, int(rng.integers(size)), int(rng.integers(1, 256))
 
 
-def test_any_changed_byte_is_found_and_the_file_named(taught: Path) -> None:
-    for name, at, bits in flips(taught):
-        right = (taught / name).read_bytes()
+def test_any_changed_byte_is_found_and_the_file_named(enrolled: Path) -> None:
+    for name, at, bits in flips(enrolled):
+        right = (enrolled / name).read_bytes()
         wrong = bytearray(right)
         wrong[at] ^= bits
-        (taught / name).write_bytes(wrong)
+        (enrolled / name).write_bytes(wrong)
         with pytest.raises(BundleError) as caught:
-            verify(taught)
-        assert str(taught / name) in str(caught.value), (name, at, bits)
+            verify(enrolled)
+        assert str(enrolled / name) in str(caught.value), (name, at, bits)
         assert "\n" not in str(caught.value)
         assert caught.value.exit_code == 4
-        (taught / name).write_bytes(right)
-    verify(taught)
+        (enrolled / name).write_bytes(right)
+    verify(enrolled)
 
 
-def test_a_file_cut_short_is_found(taught: Path) -> None:
-    for name in files_with_content(taught):
-        right = (taught / name).read_bytes()
+def test_a_file_cut_short_is_found(enrolled: Path) -> None:
+    for name in files_with_content(enrolled):
+        right = (enrolled / name).read_bytes()
         for kept in (0, len(right) // 2, len(right) - 1):
-            (taught / name).write_bytes(right[:kept])
+            (enrolled / name).write_bytes(right[:kept])
             with pytest.raises(BundleError, match=name.name):
-                verify(taught)
-        (taught / name).write_bytes(right)
+                verify(enrolled)
+        (enrolled / name).write_bytes(right)
 
 
-def test_a_missing_file_is_found(taught: Path) -> None:
-    for name in files_with_content(taught):
+def test_a_missing_file_is_found(enrolled: Path) -> None:
+    for name in files_with_content(enrolled):
         if name.name == "product-1.json":
             continue  # an older generation may be gone: that is what prune does
-        right = (taught / name).read_bytes()
-        (taught / name).unlink()
+        right = (enrolled / name).read_bytes()
+        (enrolled / name).unlink()
         with pytest.raises(BundleError, match=r"no manifest|is missing") as caught:
-            verify(taught)
+            verify(enrolled)
         assert name.name in str(caught.value)
-        (taught / name).write_bytes(right)
+        (enrolled / name).write_bytes(right)
 
 
-def test_size_and_presence_are_checked_without_hashing(taught: Path) -> None:
-    (taught / "backbone.onnx").write_bytes(b"short")
+def test_size_and_presence_are_checked_without_hashing(enrolled: Path) -> None:
+    (enrolled / "backbone.onnx").write_bytes(b"short")
     with pytest.raises(BundleError, match=r"backbone.onnx has 5 bytes instead of"):
-        Bundle.open(taught)
-    (taught / "backbone.onnx").unlink()
+        Bundle.open(enrolled)
+    (enrolled / "backbone.onnx").unlink()
     with pytest.raises(BundleError, match=r"backbone.onnx is missing"):
-        Bundle.open(taught)
+        Bundle.open(enrolled)
 
 
-def test_a_changed_byte_is_found_when_serving_too(taught: Path) -> None:
+def test_a_changed_byte_is_found_when_serving_too(enrolled: Path) -> None:
     for name in ("backbone.onnx", PRODUCT / "bank-2.safetensors"):
-        right = (taught / name).read_bytes()
-        (taught / name).write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+        right = (enrolled / name).read_bytes()
+        (enrolled / name).write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
         with pytest.raises(BundleError, match=f"{Path(name).name} is not what was written"):
-            Detector.open(taught)
-        (taught / name).write_bytes(right)
-    Detector.open(taught)
+            Detector.open(enrolled)
+        (enrolled / name).write_bytes(right)
+    Detector.open(enrolled)
 
 
 # ---- what a document may not say
 
 
 @pytest.mark.parametrize("outside", ["../x", "LICENSES/../../x", "/etc/hostname", "a\\..\\x", ""])
-def test_a_path_that_leaves_the_bundle_is_refused(taught: Path, outside: str) -> None:
-    (taught.parent / "x").write_bytes(b"")
-    edit_document(taught / "manifest.json", lambda d: d["files"][0].update(path=outside))
+def test_a_path_that_leaves_the_bundle_is_refused(enrolled: Path, outside: str) -> None:
+    (enrolled.parent / "x").write_bytes(b"")
+    edit_document(enrolled / "manifest.json", lambda d: d["files"][0].update(path=outside))
     with pytest.raises(BundleError, match=r"manifest.json.*points outside the bundle"):
-        Bundle.open(taught)
+        Bundle.open(enrolled)
 
 
-def test_a_product_may_not_point_outside_either(taught: Path) -> None:
-    edit_document(taught / PRODUCT / "product.json", lambda d: d["bank"].update(path="../../../x"))
+def test_a_product_may_not_point_outside_either(enrolled: Path) -> None:
+    edit_document(
+        enrolled / PRODUCT / "product.json", lambda d: d["bank"].update(path="../../../x")
+    )
     with pytest.raises(BundleError, match=r"product.json.*points outside the bundle"):
-        Bundle.open(taught).product()
+        Bundle.open(enrolled).product()
 
 
 @pytest.mark.parametrize("name", ["backbone.onnx", "LICENSES"])
-def test_a_link_to_the_outside_is_refused(taught: Path, name: str) -> None:
-    elsewhere = taught.parent / f"elsewhere-{name}"
-    (taught / name).rename(elsewhere)
-    (taught / name).symlink_to(elsewhere)
+def test_a_link_to_the_outside_is_refused(enrolled: Path, name: str) -> None:
+    elsewhere = enrolled.parent / f"elsewhere-{name}"
+    (enrolled / name).rename(elsewhere)
+    (enrolled / name).symlink_to(elsewhere)
     with pytest.raises(BundleError, match=f"{name} is a link; a bundle contains no links: copy"):
-        Bundle.open(taught)
+        Bundle.open(enrolled)
 
 
-def test_a_link_that_leads_nowhere_is_refused(taught: Path) -> None:
-    (taught / "backbone.onnx").unlink()
-    (taught / "backbone.onnx").symlink_to("backbone.onnx")
+def test_a_link_that_leads_nowhere_is_refused(enrolled: Path) -> None:
+    (enrolled / "backbone.onnx").unlink()
+    (enrolled / "backbone.onnx").symlink_to("backbone.onnx")
     with pytest.raises(BundleError, match=r"backbone.onnx is a link"):
-        Bundle.open(taught)
+        Bundle.open(enrolled)
 
 
 @pytest.mark.parametrize(
     "name", ["manifest.json", "products/part/product.json", "products/part/history/product-1.json"]
 )
-def test_a_newer_schema_says_update(taught: Path, name: str) -> None:
+def test_a_newer_schema_says_update(enrolled: Path, name: str) -> None:
     # A newer schema has fields unknown here: the version is what the message must be about.
-    edit_document(taught / name, lambda d: d.update(schema_version=2, invented="later"))
+    edit_document(enrolled / name, lambda d: d.update(schema_version=2, invented="later"))
     with pytest.raises(BundleError, match=r"has schema version 2, this program knows 1") as caught:
-        verify(taught)
+        verify(enrolled)
     assert caught.value.hint == "update anoco-edge"
-    assert str(taught / name) in caught.value.what
+    assert str(enrolled / name) in caught.value.what
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "products/part/product.json"])
@@ -182,37 +184,37 @@ def test_a_newer_schema_says_update(taught: Path, name: str) -> None:
     [{"invented": 1}, {"schema_version": 0}, {"schema_version": "x"}, {"checksum": "0" * 63}],
 )
 def test_what_the_schema_does_not_know_is_refused(
-    taught: Path, name: str, change: dict[str, Any]
+    enrolled: Path, name: str, change: dict[str, Any]
 ) -> None:
-    path = taught / name
+    path = enrolled / name
     document = {**json.loads(path.read_bytes()), **change}
     path.write_bytes(json.dumps(document).encode() if "checksum" in change else seal(document))
     with pytest.raises(BundleError) as caught:
-        verify(taught)
+        verify(enrolled)
     assert str(path) in str(caught.value)
     assert next(iter(change)) in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"null", b"\xff\xfe\x00", b"{", b"3", b""])
-def test_a_manifest_that_is_no_document_is_refused(taught: Path, content: bytes) -> None:
-    (taught / "manifest.json").write_bytes(content)
+def test_a_manifest_that_is_no_document_is_refused(enrolled: Path, content: bytes) -> None:
+    (enrolled / "manifest.json").write_bytes(content)
     with pytest.raises(BundleError, match=r"manifest.json"):
-        Bundle.open(taught)
+        Bundle.open(enrolled)
 
 
-def test_a_valid_document_without_a_right_checksum_is_refused(taught: Path) -> None:
-    path = taught / PRODUCT / "product.json"
+def test_a_valid_document_without_a_right_checksum_is_refused(enrolled: Path) -> None:
+    path = enrolled / PRODUCT / "product.json"
     document = json.loads(path.read_bytes())
     document["threshold"]["value"] *= 2
     path.write_text(json.dumps(document, indent=1) + "\n")
     with pytest.raises(BundleError, match=r"product.json is not what was written"):
-        Detector.open(taught)
+        Detector.open(enrolled)
 
 
-def test_a_product_in_the_folder_of_another_is_refused(taught: Path) -> None:
-    (taught / PRODUCT).rename(taught / "products/other")
+def test_a_product_in_the_folder_of_another_is_refused(enrolled: Path) -> None:
+    (enrolled / PRODUCT).rename(enrolled / "products/other")
     with pytest.raises(BundleError, match="belongs to product 'part'"):
-        Bundle.open(taught).product("other")
+        Bundle.open(enrolled).product("other")
 
 
 # ---- a bank that must not score, though every hash is right
@@ -285,29 +287,29 @@ def _column_off_the_grid(tensors: dict[str, np.ndarray]) -> None:
     ],
 )
 def test_a_bank_that_could_give_a_wrong_score_gives_none(
-    taught: Path, change: Callable[[dict[str, np.ndarray]], None], says: str
+    enrolled: Path, change: Callable[[dict[str, np.ndarray]], None], says: str
 ) -> None:
-    Detector.open(taught).inspect(textured_picture(1))
-    rewrite_bank(taught, change)
+    Detector.open(enrolled).inspect(textured_picture(1))
+    rewrite_bank(enrolled, change)
     with pytest.raises(BundleError, match=says) as caught:
-        Detector.open(taught).inspect(textured_picture(1))
+        Detector.open(enrolled).inspect(textured_picture(1))
     assert caught.value.exit_code == 4
     assert "bank-2.safetensors" in str(caught.value)
     with pytest.raises(BundleError, match=says):
-        verify(taught)
+        verify(enrolled)
 
 
-def test_norms_are_computed_from_the_features_never_believed(taught: Path) -> None:
-    before = Detector.open(taught).inspect(textured_picture(1)).score
-    rewrite_bank(taught, lambda tensors: tensors.update(norms=tensors["norms"] * 3))
-    assert Detector.open(taught).inspect(textured_picture(1)).score == before
+def test_norms_are_computed_from_the_features_never_believed(enrolled: Path) -> None:
+    before = Detector.open(enrolled).inspect(textured_picture(1)).score
+    rewrite_bank(enrolled, lambda tensors: tensors.update(norms=tensors["norms"] * 3))
+    assert Detector.open(enrolled).inspect(textured_picture(1)).score == before
 
 
-def test_a_bank_that_is_no_safetensors_file_is_refused(taught: Path) -> None:
-    new = write_and_record(taught / PRODUCT / "bank-2.safetensors", b"\x80\x04pickle?")
-    edit_document(taught / PRODUCT / "product.json", lambda d: d.update(bank=new))
+def test_a_bank_that_is_no_safetensors_file_is_refused(enrolled: Path) -> None:
+    new = write_and_record(enrolled / PRODUCT / "bank-2.safetensors", b"\x80\x04pickle?")
+    edit_document(enrolled / PRODUCT / "product.json", lambda d: d.update(bank=new))
     with pytest.raises(BundleError, match="is not a reference bank"):
-        Detector.open(taught)
+        Detector.open(enrolled)
 
 
 # ---- finding, choosing, creating
@@ -320,16 +322,16 @@ def test_where_there_is_no_bundle(tmp_path: Path) -> None:
         Bundle.open(tmp_path)
 
 
-def test_the_product_is_found_by_itself_only_when_there_is_one(taught: Path) -> None:
-    bundle = Bundle.open(taught)
+def test_the_product_is_found_by_itself_only_when_there_is_one(enrolled: Path) -> None:
+    bundle = Bundle.open(enrolled)
     assert bundle.product().name == "part"
     with pytest.raises(UsageError, match=r"no product 'nut'; it has: part"):
         bundle.product("nut")
-    Teacher.open(taught).enroll([NewPicture.from_array("a", textured_picture(7))], "nut")
+    Teacher.open(enrolled).enroll([NewPicture.from_array("a", textured_picture(7))], "nut")
     with pytest.raises(UsageError, match="several products: nut, part"):
         bundle.product()
     assert bundle.product("nut").references[0].name == "a"
-    verify(taught)
+    verify(enrolled)
 
 
 def test_a_bundle_without_products_says_how_to_teach_it(tiny_bundle: Bundle) -> None:
@@ -379,10 +381,10 @@ def test_creating_replaces_a_bundle_only_when_told_and_nothing_else_ever(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["holiday", "tiny.anoco"]
 
 
-def test_strangers_are_listed(taught: Path) -> None:
-    (taught / "notes.txt").write_text("mine")
-    (taught / PRODUCT / "references/notes.txt").write_text("mine too")
-    assert [p.name for p in Bundle.open(taught).strangers()] == ["notes.txt", "notes.txt"]
+def test_strangers_are_listed(enrolled: Path) -> None:
+    (enrolled / "notes.txt").write_text("mine")
+    (enrolled / PRODUCT / "references/notes.txt").write_text("mine too")
+    assert [p.name for p in Bundle.open(enrolled).strangers()] == ["notes.txt", "notes.txt"]
 
 
 def test_a_lost_first_generation_is_named(tiny_bundle: Bundle) -> None:

@@ -41,7 +41,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def taught(master: Path, tmp_path: Path) -> Path:
+def enrolled(master: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(master, tmp_path / "tiny.anoco"))
 
 
@@ -88,36 +88,36 @@ LINKS = {
 
 
 @pytest.mark.parametrize("name", LINKS)
-def test_a_link_is_refused_and_nothing_happens_behind_it(taught: Path, name: str) -> None:
-    outside = taught.parent / "outside"
+def test_a_link_is_refused_and_nothing_happens_behind_it(enrolled: Path, name: str) -> None:
+    outside = enrolled.parent / "outside"
     outside.mkdir()
-    link, behind = taught / name, outside / Path(name).name
+    link, behind = enrolled / name, outside / Path(name).name
     link.rename(behind)
     link.symlink_to(behind)
-    before = everything(taught.parent)
+    before = everything(enrolled.parent)
     for command in LINKS[name]:
         with pytest.raises(BundleError) as caught:
-            COMMANDS[command](taught)
+            COMMANDS[command](enrolled)
         expected = f"{link} is a link; a bundle contains no links: copy the file itself"
         assert str(caught.value) == expected, command
-        assert everything(taught.parent) == before, command
+        assert everything(enrolled.parent) == before, command
 
 
-def test_a_link_inside_the_bundle_is_refused_too(taught: Path) -> None:
-    (taught / "graph").write_bytes((taught / "backbone.onnx").read_bytes())
-    (taught / "backbone.onnx").unlink()
-    (taught / "backbone.onnx").symlink_to("graph")
+def test_a_link_inside_the_bundle_is_refused_too(enrolled: Path) -> None:
+    (enrolled / "graph").write_bytes((enrolled / "backbone.onnx").read_bytes())
+    (enrolled / "backbone.onnx").unlink()
+    (enrolled / "backbone.onnx").symlink_to("graph")
     with pytest.raises(BundleError, match=r"backbone.onnx is a link"):
-        Bundle.open(taught)
+        Bundle.open(enrolled)
 
 
-def test_a_bundle_behind_a_link_works(taught: Path) -> None:
+def test_a_bundle_behind_a_link_works(enrolled: Path) -> None:
     """The user made that link; what is below it is the bundle."""
-    link = taught.parent / "current.anoco"
-    link.symlink_to(taught)
+    link = enrolled.parent / "current.anoco"
+    link.symlink_to(enrolled)
     for command in COMMANDS.values():
         command(link)
-    assert Bundle.open(taught).product("part").generation == 2
+    assert Bundle.open(enrolled).product("part").generation == 2
 
 
 def _fifo(path: Path) -> None:
@@ -151,9 +151,9 @@ def _device(path: Path) -> None:
 )
 @pytest.mark.parametrize("name", sorted({*LINKS, "products/part/history/product-9.json"}))
 def test_special_files_are_refused_and_not_waited_for(
-    taught: Path, name: str, make: Callable[[Path], None], kind: str
+    enrolled: Path, name: str, make: Callable[[Path], None], kind: str
 ) -> None:
-    path = taught / name
+    path = enrolled / name
     wanted = "a folder" if path.is_dir() else "a file"
     if kind == wanted:
         return
@@ -165,7 +165,7 @@ def test_special_files_are_refused_and_not_waited_for(
     refused = set()
     for command, run in COMMANDS.items():
         try:
-            run(taught)
+            run(enrolled)
         except AnocoError as error:
             assert error.exit_code in (2, 4), error
             if str(error) == f"{path} is {kind}, not {wanted}; remove it, or copy the bundle again":
@@ -174,46 +174,46 @@ def test_special_files_are_refused_and_not_waited_for(
     assert refused, "no command said what is there"
 
 
-def test_a_fifo_in_history_is_one_line_on_the_command_line(taught: Path) -> None:
-    fifo = taught / PART / "history" / "product-3.json"
+def test_a_fifo_in_history_is_one_line_on_the_command_line(enrolled: Path) -> None:
+    fifo = enrolled / PART / "history" / "product-3.json"
     os.mkfifo(fifo)
     for command in (("verify",), ("references", "prune"), ("references", "undo")):
-        ran = run_cli(*command, taught)
+        ran = run_cli(*command, enrolled)
         assert ran.code == 4 and f"{fifo} is a FIFO, not a file" in ran.err
 
 
-def test_a_temporary_name_that_is_taken_is_not_written_through(taught: Path) -> None:
+def test_a_temporary_name_that_is_taken_is_not_written_through(enrolled: Path) -> None:
     """A link in the place of a half-written file would be written through without O_EXCL."""
-    precious = taught.parent / "precious"
+    precious = enrolled.parent / "precious"
     precious.write_bytes(b"old")
-    with Directory.open(taught / PART) as folder:
-        (taught / PART / f".tmp-mask.png-{os.getpid()}").symlink_to(precious)
+    with Directory.open(enrolled / PART) as folder:
+        (enrolled / PART / f".tmp-mask.png-{os.getpid()}").symlink_to(precious)
         folder.put("mask.png", b"new")
     assert precious.read_bytes() == b"old"
-    assert (taught / PART / "mask.png").read_bytes() == b"new"
+    assert (enrolled / PART / "mask.png").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/hostname", "a//b", "a/./b", "", "."])
-def test_names_that_leave_the_directory_are_refused(taught: Path, name: str) -> None:
+def test_names_that_leave_the_directory_are_refused(enrolled: Path, name: str) -> None:
     with (
-        Directory.open(taught) as folder,
+        Directory.open(enrolled) as folder,
         pytest.raises(BundleError, match="points outside the bundle"),
     ):
         folder.open_file(name)
 
 
-def test_a_document_of_a_gigabyte_is_not_read(taught: Path) -> None:
-    path = taught / PART / "product.json"
+def test_a_document_of_a_gigabyte_is_not_read(enrolled: Path) -> None:
+    path = enrolled / PART / "product.json"
     with path.open("r+b") as stream:
         stream.truncate(2**30)
     with pytest.raises(BundleError, match=r"product.json has 1073741824 bytes, more than"):
-        Bundle.open(taught).product("part")
+        Bundle.open(enrolled).product("part")
 
 
 # ---- what a killed process left
 
 
-def test_files_that_no_generation_names_are_swept_by_every_change(taught: Path) -> None:
+def test_files_that_no_generation_names_are_swept_by_every_change(enrolled: Path) -> None:
     left = [
         "bank-9.safetensors",
         "baseline-9.safetensors",
@@ -224,14 +224,14 @@ def test_files_that_no_generation_names_are_swept_by_every_change(taught: Path) 
         "history/.tmp-product-9.json-77",
         ".tmp-product.json-77",
     ]
-    theirs = taught / PART / "references" / "notes.txt"
+    theirs = enrolled / PART / "references" / "notes.txt"
     for change in CHANGES:
-        copy = Path(shutil.copytree(taught, taught.parent / f"{change}.anoco"))
+        copy = Path(shutil.copytree(enrolled, enrolled.parent / f"{change}.anoco"))
         whole = {p.relative_to(copy) for p in (copy / PART).rglob("*") if p.is_file()}
         for name in left:
             (copy / PART / name).parent.mkdir(exist_ok=True)
             (copy / PART / name).write_bytes(b"left by a kill")
-        (copy / theirs.relative_to(taught)).write_bytes(b"mine")
+        (copy / theirs.relative_to(enrolled)).write_bytes(b"mine")
         COMMANDS[change](copy)
         bundle = Bundle.open(copy)
         assert [p.name for p in bundle.strangers()] == ["notes.txt"], change
@@ -240,25 +240,25 @@ def test_files_that_no_generation_names_are_swept_by_every_change(taught: Path) 
             assert all((copy / name).exists() for name in whole), change
 
 
-def test_where_a_generation_cannot_be_read_only_half_written_files_go(taught: Path) -> None:
+def test_where_a_generation_cannot_be_read_only_half_written_files_go(enrolled: Path) -> None:
     """Nobody knows what it names."""
-    (taught / PART / "history" / "product-1.json").write_bytes(b"damaged")
-    (taught / PART / "bank-9.safetensors").write_bytes(b"left by a kill?")
-    (taught / PART / ".tmp-product.json-77").write_bytes(b"left by a kill")
-    Teacher.open(taught).enroll(frames(7), "part")
-    names = {p.name for p in (taught / PART).iterdir()}
+    (enrolled / PART / "history" / "product-1.json").write_bytes(b"damaged")
+    (enrolled / PART / "bank-9.safetensors").write_bytes(b"left by a kill?")
+    (enrolled / PART / ".tmp-product.json-77").write_bytes(b"left by a kill")
+    Teacher.open(enrolled).enroll(frames(7), "part")
+    names = {p.name for p in (enrolled / PART).iterdir()}
     assert "bank-9.safetensors" in names and "bank-1.safetensors" in names
     assert ".tmp-product.json-77" not in names
 
 
-def test_a_bundle_that_was_replaced_meanwhile_is_not_taught(taught: Path) -> None:
+def test_a_bundle_that_was_replaced_meanwhile_is_not_taught(enrolled: Path) -> None:
     """The new one may have another backbone, to which this bank would not belong."""
-    teacher = Teacher.open(taught)
-    taught.rename(taught.parent / "old")
-    make_tiny_bundle(taught, dim=4)
+    teacher = Teacher.open(enrolled)
+    enrolled.rename(enrolled.parent / "old")
+    make_tiny_bundle(enrolled, dim=4)
     with pytest.raises(AnocoError, match="was replaced by another process meanwhile"):
         teacher.enroll(frames(7), "part")
-    assert Bundle.open(taught).products() == []
+    assert Bundle.open(enrolled).products() == []
 
 
 # ---- the native library (its reader: test_native_bundle.py; its commit: test_commit.cpp)
@@ -268,18 +268,18 @@ def test_a_bundle_that_was_replaced_meanwhile_is_not_taught(taught: Path) -> Non
 @pytest.mark.xdist_group("native")
 @pytest.mark.parametrize("name", ["manifest.json", *(n for n in LINKS if "products" in n)])
 def test_the_native_library_teaches_through_no_link_and_waits_for_no_fifo(
-    taught: Path, controller: Open, name: str
+    enrolled: Path, controller: Open, name: str
 ) -> None:
-    native = controller(taught)
-    path, behind = taught / name, taught.parent / "outside"
+    native = controller(enrolled)
+    path, behind = enrolled / name, enrolled.parent / "outside"
     path.rename(behind)
     path.symlink_to(behind)
-    before = everything(taught.parent)
+    before = everything(enrolled.parent)
     with pytest.raises(BundleError) as caught:
         native.enroll([textured_picture(7)], ["frame7"])
     text = "is a link; a bundle contains no links: copy the file itself"
     assert str(caught.value) == f"{path} {text}"
-    assert everything(taught.parent) == before
+    assert everything(enrolled.parent) == before
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(BundleError, match=f"{path} is a FIFO, not a (file|folder); remove it"):
@@ -289,11 +289,11 @@ def test_the_native_library_teaches_through_no_link_and_waits_for_no_fifo(
 @pytest.mark.usefixtures("use_native")
 @pytest.mark.xdist_group("native")
 def test_the_native_library_does_not_teach_a_bundle_that_was_replaced(
-    taught: Path, controller: Open
+    enrolled: Path, controller: Open
 ) -> None:
-    native = controller(taught)
-    taught.rename(taught.parent / "old")
-    make_tiny_bundle(taught, dim=4)
+    native = controller(enrolled)
+    enrolled.rename(enrolled.parent / "old")
+    make_tiny_bundle(enrolled, dim=4)
     with pytest.raises(StorageError, match="was replaced by another process meanwhile"):
         native.enroll([textured_picture(7)], ["frame7"])
-    assert Bundle.open(taught).products() == []
+    assert Bundle.open(enrolled).products() == []

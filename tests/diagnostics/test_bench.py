@@ -44,7 +44,7 @@ SMALL = Size(60, 90, 16)
 
 
 @pytest.fixture
-def taught(tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]) -> Bundle:
+def enrolled(tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]) -> Bundle:
     Teacher.open(tiny_bundle.path).enroll([NewPicture.from_file(p) for p in good_pictures(3)])
     return tiny_bundle
 
@@ -77,8 +77,8 @@ def test_percentiles_mean_and_deviation() -> None:
 # ---- frames
 
 
-def test_frames_as_json(taught: Bundle) -> None:
-    report = json.loads(run(str(taught.path), "--frames", "6", "--warmup", "2", "--json"))
+def test_frames_as_json(enrolled: Bundle) -> None:
+    report = json.loads(run(str(enrolled.path), "--frames", "6", "--warmup", "2", "--json"))
     assert tuple(report["stages"]) == STAGES
     for stage in report["stages"].values():
         assert 0 <= stage["p50"] <= stage["p90"] <= stage["p95"] <= stage["p99"] <= stage["max"]
@@ -88,7 +88,7 @@ def test_frames_as_json(taught: Bundle) -> None:
     assert 0 < report["throughput"] < 1000 / report["stages"]["total"]["mean"] * 1.01
     assert report["memory"]["peak_mb"] >= report["memory"]["loaded_mb"] > 10
     settings = report["settings"]
-    assert settings["bundle_sha256"] == taught.manifest.checksum
+    assert settings["bundle_sha256"] == enrolled.manifest.checksum
     assert settings["pictures"] == "3 references of the product"
     assert settings["bank"] == "48 patches x 8"
     assert settings["input"] == "64x64 stretch"
@@ -100,7 +100,7 @@ def test_frames_as_json(taught: Bundle) -> None:
 
 
 def test_warmup_frames_do_not_count(
-    taught: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    enrolled: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from anoco_edge.detector import Detector
 
@@ -114,41 +114,41 @@ def test_warmup_frames_do_not_count(
         return result
 
     monkeypatch.setattr(Detector, "inspect", slow_at_first)
-    report = json.loads(run(str(taught.path), "--frames", "4", "--warmup", "2", "--json"))
+    report = json.loads(run(str(enrolled.path), "--frames", "4", "--warmup", "2", "--json"))
     assert len(seen) == 6
     assert report["stages"]["total"]["max"] == 1.0
 
 
 def test_the_bundle_of_this_directory_is_found(
-    taught: Bundle, monkeypatch: pytest.MonkeyPatch
+    enrolled: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(taught.path.parent)
+    monkeypatch.chdir(enrolled.path.parent)
     out = run("--frames", "2", "--warmup", "0")
     assert "% of a frame" in out
     assert "tiny.anoco" in out
 
 
-def test_pictures_of_ones_own(taught: Bundle, good_pictures: Callable[[int], list[Path]]) -> None:
+def test_pictures_of_ones_own(enrolled: Bundle, good_pictures: Callable[[int], list[Path]]) -> None:
     folder = good_pictures(5)[0].parent
-    out = run(str(taught.path), "--pictures", str(folder), "--frames", "2", "--json")
+    out = run(str(enrolled.path), "--pictures", str(folder), "--frames", "2", "--json")
     assert json.loads(out)["settings"]["pictures"].startswith("5 pictures of ")
 
 
-def test_a_picture_that_cannot_be_read_is_an_error(taught: Bundle, tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_read_is_an_error(enrolled: Bundle, tmp_path: Path) -> None:
     bad = tmp_path / "bad.png"
     bad.write_text("no picture")
     with pytest.raises(PictureError, match=r"bad\.png"):
-        run(str(taught.path), "--pictures", str(bad))
+        run(str(enrolled.path), "--pictures", str(bad))
 
 
-def test_videos_are_refused(taught: Bundle, tmp_path: Path) -> None:
+def test_videos_are_refused(enrolled: Bundle, tmp_path: Path) -> None:
     (tmp_path / "clip.mp4").write_bytes(b"")
     with pytest.raises(UsageError, match="is a video"):
-        run(str(taught.path), "--pictures", str(tmp_path / "clip.mp4"))
+        run(str(enrolled.path), "--pictures", str(tmp_path / "clip.mp4"))
 
 
-def test_csv_and_markdown_hold_every_stage(taught: Bundle) -> None:
-    common = (str(taught.path), "--frames", "2", "--warmup", "0")
+def test_csv_and_markdown_hold_every_stage(enrolled: Bundle) -> None:
+    common = (str(enrolled.path), "--frames", "2", "--warmup", "0")
     rows = list(csv.DictReader(io.StringIO(run(*common, "--format", "csv"))))
     assert [row["stage"] for row in rows] == list(STAGES)
     assert float(rows[-1]["p99"]) > 0
@@ -157,8 +157,8 @@ def test_csv_and_markdown_hold_every_stage(taught: Bundle) -> None:
     assert "- threads: " in text
 
 
-def test_budget_missed_after_the_table(taught: Bundle) -> None:
-    common = (str(taught.path), "--frames", "2", "--warmup", "0")
+def test_budget_missed_after_the_table(enrolled: Bundle) -> None:
+    common = (str(enrolled.path), "--frames", "2", "--warmup", "0")
     with pytest.raises(BudgetMissedError, match=r"over the 0\.001 ms") as caught:
         run(*common, "--max-p99", "0.001")
     assert caught.value.exit_code == 6
@@ -172,9 +172,9 @@ def test_budget_missed_after_the_table(taught: Bundle) -> None:
 
 
 @pytest.mark.parametrize("scorer", ["onnx", "reference"])
-def test_profile_splits_scoring(taught: Bundle, scorer: str) -> None:
+def test_profile_splits_scoring(enrolled: Bundle, scorer: str) -> None:
     out = run(
-        str(taught.path),
+        str(enrolled.path),
         "--frames",
         "4",
         "--warmup",
@@ -215,13 +215,13 @@ def test_names_that_are_unknown() -> None:
     assert parse_rivals("faiss,faiss,onnx") == ["numpy-sgemm", "faiss", "onnx"]
 
 
-def test_options_that_do_not_go_together(taught: Bundle) -> None:
+def test_options_that_do_not_go_together(enrolled: Bundle) -> None:
     with pytest.raises(UsageError, match="scorers alone"):
         run("--scoring", "8x8x8", "--profile")
     with pytest.raises(UsageError, match="a bundle and --pictures"):
-        run(str(taught.path), "--scoring", "8x8x8")
+        run(str(enrolled.path), "--scoring", "8x8x8")
     with pytest.raises(UsageError, match="belong to --scoring"):
-        run(str(taught.path), "--rivals", "faiss")
+        run(str(enrolled.path), "--rivals", "faiss")
 
 
 def test_clustered_features_have_aliens() -> None:
@@ -323,12 +323,12 @@ def test_rows_of_a_scoring_bench(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_kind_of_features_has_its_rows(
-    taught: Bundle, good_pictures: Callable[[int], list[Path]], monkeypatch: pytest.MonkeyPatch
+    enrolled: Bundle, good_pictures: Callable[[int], list[Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
     folder = good_pictures(8)[0].parent
     arguments = ("--scoring", "60x50x16,60x60x16", "--scorers", "onnx", "--repeat", "1", "--json")
-    report = json.loads(run(str(taught.path), "--pictures", str(folder), *arguments))
+    report = json.loads(run(str(enrolled.path), "--pictures", str(folder), *arguments))
     rows = [row for row in report["rows"] if row["kind"] == "scorer"]
     kinds = ["clustered", "isotropic", "crowd", "real"]
     assert [row["features"] for row in rows] == 2 * kinds
@@ -358,11 +358,11 @@ def test_the_best_scorer_here_is_the_default(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_rival_that_is_not_installed_is_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def absent(query: object, references: object) -> rivals_module.Run:
+    def not_installed(query: object, references: object) -> rivals_module.Run:
         raise missing("faiss", "rivals", "for the rival faiss")
 
     monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
-    monkeypatch.setitem(RIVALS, "faiss", absent)
+    monkeypatch.setitem(RIVALS, "faiss", not_installed)
     result = bench_scoring([SMALL], scorers=[], rivals=["faiss"], repeat=1)
     assert [row.name for row in result.rows] == ["numpy-sgemm"]
     (remark,) = [r for r in result.remarks if r.startswith("rival faiss left out")]

@@ -32,7 +32,7 @@ def to_half(model: Any, islands: Any) -> Any:
     return convert_to_fp16(model, islands)[0]
 
 
-def half(values: NDArray[Any]) -> NDArray[np.float32]:
+def to_fp16(values: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         return values.astype(np.float16).astype(np.float32)
 
@@ -75,15 +75,15 @@ def test_it_equals_a_walk_by_hand() -> None:
         "a = MatMul (x, w)\n b = Add (a, bias)\n c = Relu (b)\n d = Mul (c, c)\n y = MatMul (c, v)"
     )
     found = walk(graph(body, w=w, v=v, bias=bias), x, ("a", "b", "d"))
-    a = half(x @ w)
-    b = half(a + half(bias))
+    a = to_fp16(x @ w)
+    b = to_fp16(a + to_fp16(bias))
     c = np.maximum(b, 0)
     assert np.array_equal(found.watched["a"], a)
     assert np.array_equal(found.watched["b"], b)
-    assert np.array_equal(found.watched["d"], half(c * c))
-    assert np.array_equal(found.features, half(c @ v))
+    assert np.array_equal(found.watched["d"], to_fp16(c * c))
+    assert np.array_equal(found.features, to_fp16(c @ v))
     assert not np.array_equal(b, x @ w + bias)
-    assert np.isinf(half(c * c)).any()
+    assert np.isinf(to_fp16(c * c)).any()
     assert found.first_non_finite == "d"
     assert found.peaks["b"] == np.abs(b).max()
 
@@ -96,8 +96,8 @@ def test_it_equals_a_walk_by_hand() -> None:
 def test_any_number_is_rounded_as_numpy_rounds_it(x: NDArray[np.float32], op: str) -> None:
     by_hand = {"Relu": lambda v: np.maximum(v, 0), "Neg": np.negative, "Abs": np.abs}
     found = walk(graph(f"y = {op} (x)"), x)
-    assert np.array_equal(found.features, half(by_hand[op](half(x))))
-    assert found.peaks["x/fp16"] == np.abs(half(x)).max()
+    assert np.array_equal(found.features, to_fp16(by_hand[op](to_fp16(x))))
+    assert found.peaks["x/fp16"] == np.abs(to_fp16(x)).max()
 
 
 def test_nan_is_found_wherever_it_lies() -> None:
@@ -134,7 +134,7 @@ def test_pictures_are_walked_one_by_one_and_the_worst_counts() -> None:
         alone = walk(model, x[i : i + 1], ("a", "s"), ("softmax",))
         assert np.array_equal(together.features[i], alone.features[0])
         assert np.array_equal(together.watched["s"][i], alone.watched["s"][0])
-    assert not np.array_equal(together.watched["s"], half(together.watched["s"]))  # an island's
+    assert not np.array_equal(together.watched["s"], to_fp16(together.watched["s"]))  # an island's
 
 
 def test_an_overflow_of_one_picture_is_not_lost_behind_the_next() -> None:

@@ -94,7 +94,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def taught(master: Path, tmp_path: Path) -> Path:
+def enrolled(master: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(master, tmp_path / "tiny.anoco"))
 
 
@@ -180,18 +180,18 @@ views = st.tuples(positive, st.just(0.0), finite, st.just(0.0), st.just(1e3), fi
     ),
 )
 def test_every_product_that_python_writes_is_read_alike(
-    read: Read, taught: Path, name: str, fields: dict[str, Any]
+    read: Read, enrolled: Path, name: str, fields: dict[str, Any]
 ) -> None:
     given_fields = {"generation": 1, "changed": "", "change": "", "name": name, **fields}
     product = Product.model_validate(given_fields)
-    shutil.rmtree(taught / "products")
-    folder = taught / "products" / name
+    shutil.rmtree(enrolled / "products")
+    folder = enrolled / "products" / name
     folder.mkdir(parents=True)
     (folder / "product.json").write_bytes(sealed_document(product))
-    assert json.loads(read("bundle", taught)) == contents(taught)
+    assert json.loads(read("bundle", enrolled)) == contents(enrolled)
     # Without the defaults written out it says the same.
     (folder / "product.json").write_bytes(seal(given_fields))
-    assert json.loads(read("bundle", taught)) == contents(taught)
+    assert json.loads(read("bundle", enrolled)) == contents(enrolled)
 
 
 documents = st.recursive(
@@ -353,50 +353,50 @@ def write(path: Path, data: bytes) -> Path:
 # ---- damage
 
 
-def test_any_changed_byte_is_found_and_the_file_named(read: Read, taught: Path) -> None:
-    read("bundle", taught)
+def test_any_changed_byte_is_found_and_the_file_named(read: Read, enrolled: Path) -> None:
+    read("bundle", enrolled)
     used = [
         *(Path(name) for name in ("manifest.json", "backbone.onnx", "selftest.safetensors")),
         *(PRODUCT / name for name in ("product.json", "bank-1.safetensors")),
-        *(p.relative_to(taught) for p in (taught / PRODUCT).glob("mask-*.png")),
-        *(p.relative_to(taught) for p in (taught / PRODUCT).glob("baseline-*")),
+        *(p.relative_to(enrolled) for p in (enrolled / PRODUCT).glob("mask-*.png")),
+        *(p.relative_to(enrolled) for p in (enrolled / PRODUCT).glob("baseline-*")),
     ]
     assert len(used) == 7
 
     @quick
     @given(st.sampled_from(used), st.floats(0, 1, exclude_max=True), st.integers(1, 255))
     def flip(name: Path, where: float, bits: int) -> None:
-        right = (taught / name).read_bytes()
+        right = (enrolled / name).read_bytes()
         wrong = bytearray(right)
         wrong[int(where * len(right))] ^= bits
-        (taught / name).write_bytes(wrong)
+        (enrolled / name).write_bytes(wrong)
         try:
-            refusal(read, taught, taught / name)
+            refusal(read, enrolled, enrolled / name)
         finally:
-            (taught / name).write_bytes(right)
+            (enrolled / name).write_bytes(right)
 
     flip()
-    read("bundle", taught)
+    read("bundle", enrolled)
 
 
-def test_files_cut_short_or_missing_are_found(read: Read, taught: Path) -> None:
-    for name in files_with_content(taught):
+def test_files_cut_short_or_missing_are_found(read: Read, enrolled: Path) -> None:
+    for name in files_with_content(enrolled):
         unused = (name.parent.name in ("history", "calibration"), name.name == "product.json")
         if any(unused):
             continue  # a product without its product.json is none, see below
-        right = (taught / name).read_bytes()
+        right = (enrolled / name).read_bytes()
         for kept in (0, len(right) // 2, len(right) - 1):
-            (taught / name).write_bytes(right[:kept])
-            refusal(read, taught, taught / name)
-        (taught / name).unlink()
-        text = refusal(read, taught, name.name)
+            (enrolled / name).write_bytes(right[:kept])
+            refusal(read, enrolled, enrolled / name)
+        (enrolled / name).unlink()
+        text = refusal(read, enrolled, name.name)
         assert "is missing" in text or "has no manifest.json" in text
-        (taught / name).write_bytes(right)
-    document = taught / PRODUCT / "product.json"
+        (enrolled / name).write_bytes(right)
+    document = enrolled / PRODUCT / "product.json"
     document.write_bytes(document.read_bytes()[:-1])
-    refusal(read, taught, document)
+    refusal(read, enrolled, document)
     document.unlink()
-    assert json.loads(read("bundle", taught))["products"] == {}
+    assert json.loads(read("bundle", enrolled))["products"] == {}
 
 
 def test_where_there_is_no_bundle(read: Read, tmp_path: Path) -> None:
@@ -407,32 +407,32 @@ def test_where_there_is_no_bundle(read: Read, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "outside", ["../x", "LICENSES/../../x", "/etc/hostname", "a\\..\\x", "", "a\0b"]
 )
-def test_a_path_that_leaves_the_bundle_is_refused(read: Read, taught: Path, outside: str) -> None:
-    (taught.parent / "x").write_bytes(b"")
-    edit_document(taught / PRODUCT / "product.json", lambda d: d["bank"].update(path=outside))
-    text = refusal(read, taught, "product.json is invalid at bank.path")
+def test_a_path_that_leaves_the_bundle_is_refused(read: Read, enrolled: Path, outside: str) -> None:
+    (enrolled.parent / "x").write_bytes(b"")
+    edit_document(enrolled / PRODUCT / "product.json", lambda d: d["bank"].update(path=outside))
+    text = refusal(read, enrolled, "product.json is invalid at bank.path")
     assert "points outside the bundle" in text
-    edit_document(taught / "manifest.json", lambda d: d["files"][0].update(path=outside))
-    text = refusal(read, taught, "manifest.json is invalid at files.0.path")
+    edit_document(enrolled / "manifest.json", lambda d: d["files"][0].update(path=outside))
+    text = refusal(read, enrolled, "manifest.json is invalid at files.0.path")
     assert "points outside the bundle" in text
 
 
 @pytest.mark.parametrize(
     "name", ["backbone.onnx", "LICENSES", BANK.with_name("bank-1.safetensors")]
 )
-def test_a_link_to_the_outside_is_refused(read: Read, taught: Path, name: Path) -> None:
-    elsewhere = taught.parent / "elsewhere"
-    (taught / name).rename(elsewhere)
-    (taught / name).symlink_to(elsewhere)
-    assert "is a link; a bundle contains no links: copy" in refusal(read, taught, taught / name)
-    (taught / name).unlink()
-    (taught / name).symlink_to(Path(name).name)
-    assert "is a link" in refusal(read, taught, taught / name)
+def test_a_link_to_the_outside_is_refused(read: Read, enrolled: Path, name: Path) -> None:
+    elsewhere = enrolled.parent / "elsewhere"
+    (enrolled / name).rename(elsewhere)
+    (enrolled / name).symlink_to(elsewhere)
+    assert "is a link; a bundle contains no links: copy" in refusal(read, enrolled, enrolled / name)
+    (enrolled / name).unlink()
+    (enrolled / name).symlink_to(Path(name).name)
+    assert "is a link" in refusal(read, enrolled, enrolled / name)
 
 
-def test_a_bundle_behind_a_link_is_fine(read: Read, taught: Path) -> None:
-    link = taught.parent / "link"
-    link.symlink_to(taught)
+def test_a_bundle_behind_a_link_is_fine(read: Read, enrolled: Path) -> None:
+    link = enrolled.parent / "link"
+    link.symlink_to(enrolled)
     assert json.loads(read("bundle", link)) == contents(link)
 
 
@@ -440,9 +440,9 @@ DOCUMENTS = ["manifest.json", "products/part/product.json"]
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_newer_schema_says_update(read: Read, taught: Path, name: str) -> None:
-    edit_document(taught / name, lambda d: d.update(schema_version=2, invented="later"))
-    text = refusal(read, taught, taught / name)
+def test_a_newer_schema_says_update(read: Read, enrolled: Path, name: str) -> None:
+    edit_document(enrolled / name, lambda d: d.update(schema_version=2, invented="later"))
+    text = refusal(read, enrolled, enrolled / name)
     assert text.endswith("has schema version 2, this program knows 1; update anoco-edge")
 
 
@@ -456,10 +456,10 @@ def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | i
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_what_python_does_not_accept_anywhere_in_a_document_is_refused(
-    read: Read, taught: Path, name: str
+    read: Read, enrolled: Path, name: str
 ) -> None:
     """Whatever stands in whatever place: the library refuses it exactly where Python does."""
-    file = taught / name
+    file = enrolled / name
     right = file.read_bytes()
     free = ("evidence", "parity", "history")  # may say anything
     places = [p for p in paths_in(json.loads(right))[1:] if not set(p) & set(free)]
@@ -482,11 +482,11 @@ def test_what_python_does_not_accept_anywhere_in_a_document_is_refused(
             owner[place[-1]] = value
         file.write_bytes(seal(document))
         try:
-            expected = contents(taught)
+            expected = contents(enrolled)
         except BundleError:
-            refusal(read, taught, taught)
+            refusal(read, enrolled, enrolled)
             return
-        assert json.loads(read("bundle", taught)) == expected
+        assert json.loads(read("bundle", enrolled)) == expected
 
     change()
 
@@ -510,34 +510,34 @@ def test_what_python_does_not_accept_anywhere_in_a_document_is_refused(
     ],
 )
 def test_a_value_out_of_its_range_is_refused_with_its_place(
-    read: Read, taught: Path, fields: dict[str, Any], where: str
+    read: Read, enrolled: Path, fields: dict[str, Any], where: str
 ) -> None:
-    edit_document(taught / PRODUCT / "product.json", lambda d: d.update(fields))
-    refusal(read, taught, f"product.json is invalid at {where}: ")
+    edit_document(enrolled / PRODUCT / "product.json", lambda d: d.update(fields))
+    refusal(read, enrolled, f"product.json is invalid at {where}: ")
     with pytest.raises(BundleError, match=f"is invalid at {where}"):
-        Bundle.open(taught).product()
+        Bundle.open(enrolled).product()
 
 
 @pytest.mark.parametrize("content", [b"[]", b"null", b"\xff\xfe\x00", b"{", b"3", b"", b"{}"])
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_what_is_no_document_is_refused(
-    read: Read, taught: Path, name: str, content: bytes
+    read: Read, enrolled: Path, name: str, content: bytes
 ) -> None:
-    (taught / name).write_bytes(content)
-    refusal(read, taught, taught / name)
+    (enrolled / name).write_bytes(content)
+    refusal(read, enrolled, enrolled / name)
 
 
-def test_a_document_without_a_right_checksum_is_refused(read: Read, taught: Path) -> None:
-    path = taught / PRODUCT / "product.json"
+def test_a_document_without_a_right_checksum_is_refused(read: Read, enrolled: Path) -> None:
+    path = enrolled / PRODUCT / "product.json"
     document = json.loads(path.read_bytes())
     document["threshold"]["value"] *= 2
     path.write_text(json.dumps(document, indent=1) + "\n")
-    assert "product.json is not what was written" in refusal(read, taught, path)
+    assert "product.json is not what was written" in refusal(read, enrolled, path)
 
 
-def test_a_product_in_the_folder_of_another_is_refused(read: Read, taught: Path) -> None:
-    (taught / PRODUCT).rename(taught / "products/other")
-    assert "belongs to product 'part'" in refusal(read, taught, "products/other/product.json")
+def test_a_product_in_the_folder_of_another_is_refused(read: Read, enrolled: Path) -> None:
+    (enrolled / PRODUCT).rename(enrolled / "products/other")
+    assert "belongs to product 'part'" in refusal(read, enrolled, "products/other/product.json")
 
 
 # ---- tensors that must not score, though every hash is right
@@ -554,12 +554,12 @@ def cut(tensors: Tensors, end: int = 0) -> None:
 
 
 @pytest.fixture
-def second_generation(taught: Path) -> Path:
+def second_generation(enrolled: Path) -> Path:
     """rewrite_bank changes the bank of generation 2."""
-    folder = taught / PRODUCT
+    folder = enrolled / PRODUCT
     (folder / "bank-1.safetensors").rename(folder / BANK.name)
     edit_document(folder / "product.json", lambda d: d["bank"].update(path=BANK.name))
-    return taught
+    return enrolled
 
 
 @pytest.mark.parametrize(
@@ -628,16 +628,16 @@ grid = np.ones((4, 4), np.float32)
     ],
 )
 def test_a_baseline_that_could_hide_a_defect_is_refused(
-    read: Read, taught: Path, tensors: Tensors
+    read: Read, enrolled: Path, tensors: Tensors
 ) -> None:
-    folder = taught / PRODUCT
+    folder = enrolled / PRODUCT
     path = next(folder.glob("baseline-*"))
     for values, good in (({"mean": grid, "spread": grid}, True), (tensors, False)):
         new = write_and_record(path, save({k: np.ascontiguousarray(v) for k, v in values.items()}))
         edit_document(folder / "product.json", lambda d, new=new: d["baseline"].update(file=new))
         if good:
-            assert json.loads(read("bundle", taught)) == contents(taught)
-    assert "does not fit the product; calibrate again" in refusal(read, taught, path)
+            assert json.loads(read("bundle", enrolled)) == contents(enrolled)
+    assert "does not fit the product; calibrate again" in refusal(read, enrolled, path)
 
 
 @pytest.mark.parametrize(
@@ -653,11 +653,11 @@ def test_a_baseline_that_could_hide_a_defect_is_refused(
     ],
 )
 def test_a_selftest_that_would_always_pass_is_refused(
-    read: Read, taught: Path, change: Callable[[Tensors], Any], says: str
+    read: Read, enrolled: Path, change: Callable[[Tensors], Any], says: str
 ) -> None:
     from safetensors.numpy import load
 
-    path = taught / "selftest.safetensors"
+    path = enrolled / "selftest.safetensors"
     tensors = load(path.read_bytes())
     change(tensors)
     new = write_and_record(path, save({k: np.ascontiguousarray(v) for k, v in tensors.items()}))
@@ -665,15 +665,15 @@ def test_a_selftest_that_would_always_pass_is_refused(
     def put_record(document: dict[str, Any]) -> None:
         document["files"] = [new if f["path"] == path.name else f for f in document["files"]]
 
-    edit_document(taught / "manifest.json", put_record)
-    assert says in refusal(read, taught, path)
+    edit_document(enrolled / "manifest.json", put_record)
+    assert says in refusal(read, enrolled, path)
 
 
-def test_tiles_that_leave_a_gap_are_refused(read: Read, taught: Path) -> None:
+def test_tiles_that_leave_a_gap_are_refused(read: Read, enrolled: Path) -> None:
     tiles = {"width": 160, "height": 64, "columns": [0, 96], "rows": [0]}
-    edit_document(taught / PRODUCT / "product.json", lambda d: d.update(tiles=tiles))
+    edit_document(enrolled / PRODUCT / "product.json", lambda d: d.update(tiles=tiles))
     with pytest.raises(Refused, match="tiles at 0, 96 do not cover 160 pixels"):
-        read("bundle", taught)
+        read("bundle", enrolled)
 
 
 # ---- through the C interface

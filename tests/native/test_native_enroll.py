@@ -347,8 +347,8 @@ def test_what_only_python_can_do_is_refused(
     }.items():
         teacher.enroll(new_pictures(frames(1, 2)), name, settings)
     teacher.calibrate([], "calibrated", accept_fewer=True)
-    held_out = new_pictures(frames(*range(20, 24)))
-    teacher.calibrate(held_out, "lost", accept_fewer=True, keep=False)
+    calibration_parts = new_pictures(frames(*range(20, 24)))
+    teacher.calibrate(calibration_parts, "lost", accept_fewer=True, keep=False)
     teacher.enroll(new_pictures(frames(3), ["third"]), "lost")
     before = snapshot(tiny_bundle.path)
     c = controller(tiny_bundle.path)

@@ -167,7 +167,7 @@ child = partial(run_apart, _PRELUDE)
 
 
 @pytest.fixture
-def taught(tiny_bundle: Bundle, controller: Open) -> Path:
+def enrolled(tiny_bundle: Bundle, controller: Open) -> Path:
     """Generation 1 of `part`: two references."""
     controller(tiny_bundle.path).enroll(frames(1, 2), ["frame1", "frame2"])
     return tiny_bundle.path
@@ -183,9 +183,9 @@ def assert_whole(path: Path) -> list[str]:
     return [r.name for r in product.references]
 
 
-def test_a_file_size_limit_changes_nothing(taught: Path) -> None:
+def test_a_file_size_limit_changes_nothing(enrolled: Path) -> None:
     """It stands for a full disk: the write itself fails, at the first byte or within a file."""
-    before = snapshot(taught)
+    before = snapshot(enrolled)
     body = """
     import resource
     c = Controller(path)
@@ -196,37 +196,37 @@ def test_a_file_size_limit_changes_nothing(taught: Path) -> None:
         except AnocoError as error:
             print(f"{type(error).__name__}: {error}")
     """
-    code, out, err = finish(child(body, taught))
+    code, out, err = finish(child(body, enrolled))
     assert code == 0, err
     lines = out.splitlines()
     assert len(lines) == 3
     for line in lines:
         assert line.startswith("StorageError: cannot write ") and "File too large" in line
         assert "nothing was changed" in line
-    after = snapshot(taught)
+    after = snapshot(enrolled)
     assert {name: after[name] for name in before if "product.json" not in name} == {
         name: data for name, data in before.items() if "product.json" not in name
     }
-    assert Bundle.open(taught).product("part").generation == 2
-    assert Bundle.open(taught).strangers() == []
-    assert len(assert_whole(taught)) == 4
+    assert Bundle.open(enrolled).product("part").generation == 2
+    assert Bundle.open(enrolled).strangers() == []
+    assert len(assert_whole(enrolled)) == 4
 
 
-def test_a_read_only_bundle_is_not_taught(taught: Path, powerless: tuple[str, ...]) -> None:
-    before = snapshot(taught)
-    subprocess.run(["chmod", "-R", "a-w", str(taught)], check=True)
+def test_a_read_only_bundle_is_not_taught(enrolled: Path, powerless: tuple[str, ...]) -> None:
+    before = snapshot(enrolled)
+    subprocess.run(["chmod", "-R", "a-w", str(enrolled)], check=True)
     try:
         for product in ("part", "new"):
             body = f"Controller(path).enroll(frames(7), product={product!r})"
-            code, _, err = finish(child(body, taught, wrapper=powerless))
+            code, _, err = finish(child(body, enrolled, wrapper=powerless))
             assert code == 1 and err.count("\n") == 1, err
             assert err.startswith("StorageError: cannot write ") and "no permission" in err
     finally:
-        subprocess.run(["chmod", "-R", "u+w", str(taught)], check=True)
-    assert snapshot(taught) == before
+        subprocess.run(["chmod", "-R", "u+w", str(enrolled)], check=True)
+    assert snapshot(enrolled) == before
 
 
-def test_kill_at_random_moments_leaves_the_old_or_the_new_state(taught: Path) -> None:
+def test_kill_at_random_moments_leaves_the_old_or_the_new_state(enrolled: Path) -> None:
     """(That no step of a commit is left out is for runtime/tests/test_commit.cpp to show.)"""
     body = """
     c = Controller(path)
@@ -238,25 +238,25 @@ def test_kill_at_random_moments_leaves_the_old_or_the_new_state(taught: Path) ->
     """
     rng = np.random.default_rng(3)
     for k, moment in enumerate(rng.permutation(np.linspace(0.05, 1.1, 10))):
-        process = child(body.format(first=10_000 * (k + 1)), taught)
+        process = child(body.format(first=10_000 * (k + 1)), enrolled)
         assert process.stdout is not None and process.stdout.readline() == "go\n"
         duration = float(process.stdout.readline())
-        before = Bundle.open(taught).product("part").references
+        before = Bundle.open(enrolled).product("part").references
         assert process.stdout.readline() == "go\n"
         time.sleep(moment * duration)
         process.kill()
         process.communicate(timeout=PATIENCE)
         assert process.returncode == -signal.SIGKILL
-        after = assert_whole(taught)
+        after = assert_whole(enrolled)
         # Two come together: never one of them alone, and none of the others is lost.
         assert after[: len(before)] == [r.name for r in before]
         assert (len(after) - len(before)) % 2 == 0
-    Controller(taught).enroll(frames(5))
-    assert Bundle.open(taught).product("part").references[-1].name == "frame-1.png"
-    assert not list(taught.rglob(".tmp-*")), "the next change sweeps what was left"
+    Controller(enrolled).enroll(frames(5))
+    assert Bundle.open(enrolled).product("part").references[-1].name == "frame-1.png"
+    assert not list(enrolled.rglob(".tmp-*")), "the next change sweeps what was left"
 
 
-def test_c_and_python_teach_at_once_and_nothing_is_lost(taught: Path) -> None:
+def test_c_and_python_teach_at_once_and_nothing_is_lost(enrolled: Path) -> None:
     native = """
     c = Controller(path)
     for seed in range(100, 106):
@@ -267,11 +267,11 @@ def test_c_and_python_teach_at_once_and_nothing_is_lost(taught: Path) -> None:
     for seed in range(200, 206):
         teacher.enroll(new_pictures(frames(seed), ["frame%d" % seed]), "part")
     """
-    for process in [child(body, taught) for body in (native, other)]:
+    for process in [child(body, enrolled) for body in (native, other)]:
         code, _, err = finish(process)
         assert code == 0, err
     expected = {f"frame{s}" for s in (1, 2, *range(100, 106), *range(200, 206))}
-    assert set(assert_whole(taught)) == expected
-    bundle = Bundle.open(taught)
+    assert set(assert_whole(enrolled)) == expected
+    bundle = Bundle.open(enrolled)
     assert [g.generation for g in bundle.generations("part")] == list(range(1, 14))
     assert bundle.strangers() == []

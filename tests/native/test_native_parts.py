@@ -474,7 +474,7 @@ def test_null_is_refused_and_an_old_header_understood(parts: Parts) -> None:
 # Which patches count.
 
 
-def counted(
+def scored_masks(
     parts: Parts,
     c: InputContract,
     sizes: Sequence[tuple[int, int]],
@@ -525,11 +525,11 @@ def test_patches_count_as_python_counts_them(
 ) -> None:
     expected = inspected_patches(c, place(c, *size), region, ignore)
     if expected.any():
-        (got,) = counted(parts, c, [size], region, ignore, [IDENTITY])
+        (got,) = scored_masks(parts, c, [size], region, ignore, [IDENTITY])
         np.testing.assert_array_equal(got, expected)
     else:
         with pytest.raises(LookupError, match="leave no patch to inspect"):
-            counted(parts, c, [size], region, ignore, [IDENTITY])
+            scored_masks(parts, c, [size], region, ignore, [IDENTITY])
 
 
 @pytest.mark.parametrize("size", [(1, 1), (100, 37), (37, 101), (1000, 999), (9, 250)])
@@ -539,7 +539,7 @@ def test_a_mask_of_single_pixels_is_sampled_where_pillow_samples_it(
     """A patch of one pixel shows each of them."""
     c, ignore = contract(41, 29), np.random.default_rng(3).random(size[::-1]) < 0.5
     ignore.flat[0] = False
-    got = counted(parts, c, [size], None, ignore, [IDENTITY])[0]
+    got = scored_masks(parts, c, [size], None, ignore, [IDENTITY])[0]
     np.testing.assert_array_equal(got, inspected_patches(c, place(c, *size), None, ignore))
 
 
@@ -548,7 +548,7 @@ def test_exactly_half_a_patch_is_not_enough(parts: Parts) -> None:
     ignore[:2, :4] = True  # half of the first patch; of the second one pixel less
     ignore[:2, 4:8] = True
     ignore[0, 4] = False
-    got = counted(parts, c, [(12, 4)], None, ignore, [IDENTITY])[0]
+    got = scored_masks(parts, c, [(12, 4)], None, ignore, [IDENTITY])[0]
     assert got.tolist() == [[False, True, True]]
 
 
@@ -558,7 +558,7 @@ def test_a_pixel_whose_centre_lies_on_the_region_s_edge(parts: Parts) -> None:
     for points in (box, box[::-1]):
         region = Region(points=points)
         expected = inspected_patches(c, place(c, 9, 9), region)
-        got = counted(parts, c, [(9, 9)], region, None, [IDENTITY])[0]
+        got = scored_masks(parts, c, [(9, 9)], region, None, [IDENTITY])[0]
         assert got.tolist() == expected.tolist() == [[True, False], [False, False]]
 
 
@@ -569,7 +569,9 @@ def test_a_share_of_fill_that_pillow_rounds_away_does_not_count(parts: Parts) ->
         view: Affine = (1, 0, shift, 0, 1, 0)
         expected = visible_patches(c, view, *pixels)
         assert expected.tolist() == [[False, seen, False]]
-        np.testing.assert_array_equal(counted(parts, c, [size], None, None, [view])[0], expected)
+        np.testing.assert_array_equal(
+            scored_masks(parts, c, [size], None, None, [view])[0], expected
+        )
 
 
 def some_views(seed: int, c: InputContract) -> list[Affine]:
@@ -596,7 +598,7 @@ def test_patches_of_a_view_count_as_python_counts_them(
     views = [v for v in some_views(seed, c)[1:] for _ in sizes] * 2
     asked = [*sizes * (len(views) // len(sizes))]
     for got, view, size in zip(
-        counted(parts, c, asked, roi, mask, views), views, asked, strict=True
+        scored_masks(parts, c, asked, roi, mask, views), views, asked, strict=True
     ):
         pixels = inspected_pixels(c, place(c, *size), roi, mask)
         np.testing.assert_array_equal(got, visible_patches(c, view, *pixels))
@@ -611,7 +613,7 @@ def test_the_views_of_the_paper_count_as_python_counts_them(
     views = paired_views(0, c.width, c.height)
     pixels = inspected_pixels(c, place(c, *size), region, None)
     for got, view in zip(
-        counted(parts, c, [size] * len(views), region, None, views), views, strict=True
+        scored_masks(parts, c, [size] * len(views), region, None, views), views, strict=True
     ):
         expected = visible_patches(c, view, *pixels)
         np.testing.assert_array_equal(got, expected)

@@ -37,7 +37,7 @@ INK = (slice(20, 40), slice(48, 72))  # patch 1, 2 of a picture of 96 x 80
 
 
 @pytest.fixture(scope="module")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def enrolled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six references of 96 x 80. Only read."""
     folder = tmp_path_factory.mktemp("taught")
     path = make_tiny_bundle(folder / "tiny.anoco").path
@@ -47,8 +47,8 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def detector(taught: Path) -> Detector:
-    return Detector.open(taught)
+def detector(enrolled: Path) -> Detector:
+    return Detector.open(enrolled)
 
 
 def defective(seed: int) -> np.ndarray:
@@ -297,9 +297,9 @@ class _Faulty:
 
 @pytest.mark.parametrize(("value", "says"), [(0.0, "zero norm"), (np.nan, "NaN or infinity")])
 def test_features_that_cannot_be_scored_concern_their_picture_only(
-    taught: Path, value: float, says: str
+    enrolled: Path, value: float, says: str
 ) -> None:
-    detector = Detector.open(taught)
+    detector = Detector.open(enrolled)
     detector._pipeline.energies._engine = _Faulty(detector.bundle, value)
     black = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     results = list(detector.inspect_many([textured_picture(1), black, textured_picture(2)]))
@@ -312,10 +312,10 @@ def test_features_that_cannot_be_scored_concern_their_picture_only(
 # ---- choices
 
 
-def test_a_threshold_given_at_opening_overrides(taught: Path) -> None:
-    score = Detector.open(taught).inspect(defective(31)).score
-    strict = Detector.open(taught, threshold=score / 2).inspect(defective(31))
-    lenient = Detector.open(taught, threshold=score * 2).inspect(defective(31))
+def test_a_threshold_given_at_opening_overrides(enrolled: Path) -> None:
+    score = Detector.open(enrolled).inspect(defective(31)).score
+    strict = Detector.open(enrolled, threshold=score / 2).inspect(defective(31))
+    lenient = Detector.open(enrolled, threshold=score * 2).inspect(defective(31))
     assert (strict.verdict, strict.threshold_kind, strict.provisional) == (
         "anomalous",
         "manual",
@@ -325,7 +325,7 @@ def test_a_threshold_given_at_opening_overrides(taught: Path) -> None:
     assert lenient.verdict == "good" and lenient.regions == () and lenient.outline is None
     for wrong in (0, -1.0, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="threshold is"):
-            Detector.open(taught, threshold=wrong)
+            Detector.open(enrolled, threshold=wrong)
 
 
 def test_a_defect_smaller_than_the_least_area_is_no_verdict(tiny_bundle: Bundle) -> None:
@@ -338,34 +338,34 @@ def test_a_defect_smaller_than_the_least_area_is_no_verdict(tiny_bundle: Bundle)
     assert result.verdict == "good" and result.ratio is not None and result.ratio > 1
 
 
-def test_unknown_names_are_usage_errors_never_a_fallback(taught: Path) -> None:
+def test_unknown_names_are_usage_errors_never_a_fallback(enrolled: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown engine 'warp'; use auto or one of onnxruntime"):
-        Detector.open(taught, engine="warp")
+        Detector.open(enrolled, engine="warp")
     with pytest.raises(UsageError, match="unknown scorer 'guess'"):
-        Detector.open(taught, scorer="guess")
+        Detector.open(enrolled, scorer="guess")
     with pytest.raises(UsageError, match="no product 'nut'"):
-        Detector.open(taught, "nut")
-    detector = Detector.open(taught, "default", "onnxruntime", "reference")
+        Detector.open(enrolled, "nut")
+    detector = Detector.open(enrolled, "default", "onnxruntime", "reference")
     assert detector.choices["engine"] == ("onnxruntime", "asked for")
     assert detector.choices["scorer"] == ("reference", "asked for")
     assert detector._pipeline.energies._scorer.name == "reference"
 
 
-def test_threads_and_memory_settings_do_not_change_results(taught: Path) -> None:
-    one = Detector.open(taught, settings=EngineSettings(threads=1, arena=False))
-    two = Detector.open(taught, settings=EngineSettings(threads=2))
+def test_threads_and_memory_settings_do_not_change_results(enrolled: Path) -> None:
+    one = Detector.open(enrolled, settings=EngineSettings(threads=1, arena=False))
+    two = Detector.open(enrolled, settings=EngineSettings(threads=2))
     assert_same(one.inspect(defective(31)), two.inspect(defective(31)))
 
 
-def test_threads_share_a_detector(taught: Path) -> None:
-    detector = Detector.open(taught)
+def test_threads_share_a_detector(enrolled: Path) -> None:
+    detector = Detector.open(enrolled)
     # Many sizes, so that what the detector remembers of each size is written concurrently too.
     pictures = [
         textured_picture(k, 96 + 6 * (k % 5), 80 + 5 * (k % 5)) if k % 3 else defective(k)
         for k in range(40)
     ]
     alone = [detector.inspect(p) for p in pictures]
-    shared = Detector.open(taught)
+    shared = Detector.open(enrolled)
     with ThreadPoolExecutor(2) as pool:
         together = list(pool.map(shared.inspect, pictures))
     for one, other in zip(alone, together, strict=True):
@@ -375,8 +375,8 @@ def test_threads_share_a_detector(taught: Path) -> None:
 # ---- random weights and the self-test
 
 
-def test_random_weights_are_refused_unless_allowed(taught: Path, tmp_path: Path) -> None:
-    bundle = Bundle.open(taught)
+def test_random_weights_are_refused_unless_allowed(enrolled: Path, tmp_path: Path) -> None:
+    bundle = Bundle.open(enrolled)
     weights = bundle.manifest.backbone.weights.model_copy(update={"random": True})
     backbone = bundle.manifest.backbone.model_copy(update={"weights": weights})
     path = remake(bundle, tmp_path / "random.anoco", {}, backbone=backbone)

@@ -54,7 +54,7 @@ def frames(*seeds: int) -> list[NewPicture]:
 
 
 @pytest.fixture
-def taught(tiny_bundle: Bundle) -> Path:
+def enrolled(tiny_bundle: Bundle) -> Path:
     """Generation 1 of `part`: two references."""
     Teacher.open(tiny_bundle.path).enroll(frames(1, 2), "part")
     return tiny_bundle.path
@@ -75,18 +75,18 @@ def assert_whole(path: Path) -> list[str]:
 # ---- two at once
 
 
-def test_two_processes_enrol_at_once_and_nothing_is_lost(taught: Path) -> None:
+def test_two_processes_enrol_at_once_and_nothing_is_lost(enrolled: Path) -> None:
     body = """
     for seed in range({first}, {first} + 6):
         enroll(path, seed)
     """
-    both = [child(body.format(first=first), taught) for first in (100, 200)]
+    both = [child(body.format(first=first), enrolled) for first in (100, 200)]
     for process in both:
         code, _, err = finish(process)
         assert code == 0, err
     expected = {f"frame{s}" for s in (1, 2, *range(100, 106), *range(200, 206))}
-    assert set(assert_whole(taught)) == expected
-    bundle = Bundle.open(taught)
+    assert set(assert_whole(enrolled)) == expected
+    bundle = Bundle.open(enrolled)
     history = bundle.generations("part")
     assert [g.generation for g in history] == list(range(1, 14))
     assert [g.parent for g in history] == [None, *range(1, 13)]
@@ -101,49 +101,49 @@ def _pairs(history: list[Product]) -> list[tuple[list[str], list[str]]]:
     return list(itertools.pairwise(references))
 
 
-def test_the_same_picture_from_two_processes_is_there_once(taught: Path) -> None:
-    both = [child("enroll(path, 50)", taught) for _ in range(2)]
+def test_the_same_picture_from_two_processes_is_there_once(enrolled: Path) -> None:
+    both = [child("enroll(path, 50)", enrolled) for _ in range(2)]
     outcomes = sorted(finish(process) for process in both)
     assert [code for code, _, _ in outcomes] == [0, 1]
     assert "PictureError: nothing new: frame50 (same as frame50)" in outcomes[1][2]
-    assert assert_whole(taught) == ["frame1", "frame2", "frame50"]
+    assert assert_whole(enrolled) == ["frame1", "frame2", "frame50"]
 
 
-def test_a_lock_that_does_not_come_free_is_an_error_after_the_wait(taught: Path) -> None:
+def test_a_lock_that_does_not_come_free_is_an_error_after_the_wait(enrolled: Path) -> None:
     told: list[str] = []
-    folder = Bundle.open(taught).product_folder("part")
-    before = snapshot(taught)
+    folder = Bundle.open(enrolled).product_folder("part")
+    before = snapshot(enrolled)
     with locked(folder, 1, told.append):
         start = time.monotonic()
         with pytest.raises(StorageError, match="another process is changing") as caught:
-            Teacher.open(taught, wait=0.3, on_wait=told.append).enroll(frames(3), "part")
+            Teacher.open(enrolled, wait=0.3, on_wait=told.append).enroll(frames(3), "part")
         assert 0.3 <= time.monotonic() - start < 5
     assert caught.value.hint == "try again when it is done"
     assert told == ["waiting for another process that is changing part"]
-    assert snapshot(taught) == before
+    assert snapshot(enrolled) == before
     # Free again, and another product was never locked.
-    Teacher.open(taught, wait=0).enroll(frames(3), "part")
+    Teacher.open(enrolled, wait=0).enroll(frames(3), "part")
 
 
 def test_a_file_system_without_locks_is_one_clear_error(
-    taught: Path, monkeypatch: pytest.MonkeyPatch
+    enrolled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_locks(*_: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    teacher = Teacher.open(taught)
+    teacher = Teacher.open(enrolled)
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with pytest.raises(StorageError, match=r"cannot lock .*No locks available; copy the bundle"):
         teacher.enroll(frames(3), "part")
 
 
-def test_other_products_are_not_locked(taught: Path) -> None:
-    with locked(Bundle.open(taught).product_folder("part"), 1, print):
-        assert Teacher.open(taught, wait=0).enroll(frames(3), "nut").product.generation == 1
-        Detector.open(taught, "part").inspect(textured_picture(1))
+def test_other_products_are_not_locked(enrolled: Path) -> None:
+    with locked(Bundle.open(enrolled).product_folder("part"), 1, print):
+        assert Teacher.open(enrolled, wait=0).enroll(frames(3), "nut").product.generation == 1
+        Detector.open(enrolled, "part").inspect(textured_picture(1))
 
 
-def test_a_lock_falls_with_the_process_that_held_it(taught: Path) -> None:
+def test_a_lock_falls_with_the_process_that_held_it(enrolled: Path) -> None:
     holder = child(
         """
         from pathlib import Path
@@ -152,20 +152,20 @@ def test_a_lock_falls_with_the_process_that_held_it(taught: Path) -> None:
             print("held", flush=True)
             time.sleep(60)
         """,
-        taught,
+        enrolled,
     )
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     try:
         with (
             pytest.raises(StorageError, match="another process"),
-            locked(taught / "products/part", 0, lambda _: None),
+            locked(enrolled / "products/part", 0, lambda _: None),
         ):
             pass
     finally:
         holder.kill()
         holder.communicate()
-    with locked(taught / "products/part", 0, print):
-        handle = os.open(taught / "products/part" / LOCK, os.O_RDWR)
+    with locked(enrolled / "products/part", 0, print):
+        handle = os.open(enrolled / "products/part" / LOCK, os.O_RDWR)
         with pytest.raises(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(handle)
@@ -185,14 +185,14 @@ for seed in range({first}, {first} + 1000, 2):
 """
 
 
-def test_kill_at_ten_random_moments_leaves_the_old_or_the_new_state(taught: Path) -> None:
+def test_kill_at_ten_random_moments_leaves_the_old_or_the_new_state(enrolled: Path) -> None:
     """The moments are spread over the time that this very process just took to enrol. (That no
     step of a commit is left out is for the next test to show.)"""
     rng = np.random.default_rng(3)
     states = []
     for k, moment in enumerate(rng.permutation((np.arange(10) + rng.uniform(size=10)) / 8)):
-        before = assert_whole(taught)
-        process = child(_ENROL_FOR_EVER.format(first=10_000 * (k + 1)), taught)
+        before = assert_whole(enrolled)
+        process = child(_ENROL_FOR_EVER.format(first=10_000 * (k + 1)), enrolled)
         assert process.stdout is not None and process.stdout.readline() == "go\n"
         duration = float(process.stdout.readline())
         assert process.stdout.readline() == "go\n"
@@ -200,25 +200,25 @@ def test_kill_at_ten_random_moments_leaves_the_old_or_the_new_state(taught: Path
         process.kill()
         process.communicate(timeout=PATIENCE)
         assert process.returncode == -signal.SIGKILL
-        after = assert_whole(taught)
+        after = assert_whole(enrolled)
         # Two come and go together: never one of them alone, and none of the others is lost.
         assert after[: len(before)] == before
         added = len(after) - len(before)
         assert added in (0, 2)
         states.append(f"{moment:.2f} of {duration * 1000:.0f} ms: {added} added")
-        Teacher.open(taught).enroll(frames(100 + k), "part")
-        assert assert_whole(taught) == [*after, f"frame{100 + k}"]
+        Teacher.open(enrolled).enroll(frames(100 + k), "part")
+        assert assert_whole(enrolled) == [*after, f"frame{100 + k}"]
     print("\n".join(sorted(states)))
 
 
 def test_a_kill_at_every_step_of_a_commit_leaves_a_whole_bundle(
-    taught: Path, tmp_path: Path
+    enrolled: Path, tmp_path: Path
 ) -> None:
     """Not random: die before each rename and after each, so that no step is left out."""
-    after = Path(shutil.copytree(taught, tmp_path / "after.anoco"))
+    after = Path(shutil.copytree(enrolled, tmp_path / "after.anoco"))
     product = Teacher.open(after).enroll(frames(7, 8), "part").product
     records = [
-        r for r in product_files(product) if not (taught / "products/part" / r.path).exists()
+        r for r in product_files(product) if not (enrolled / "products/part" / r.path).exists()
     ]
     files = {r.path: (after / "products/part" / r.path).read_bytes() for r in records}
     assert [Path(name).parent.name or name for name in files] == [
@@ -229,7 +229,7 @@ def test_a_kill_at_every_step_of_a_commit_leaves_a_whole_bundle(
     outcomes = []
     for step in range(6):
         for when in ("before", "after"):
-            copy = Path(shutil.copytree(taught, tmp_path / f"{step}-{when}.anoco"))
+            copy = Path(shutil.copytree(enrolled, tmp_path / f"{step}-{when}.anoco"))
             status = commit_and_die(Bundle.open(copy), product, files, step, when)
             names = assert_whole(copy)
             assert names in (["frame1", "frame2"], ["frame1", "frame2", "frame7", "frame8"])
@@ -328,23 +328,23 @@ def file_limit(size: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
-def test_a_file_size_limit_at_any_point_changes_nothing(taught: Path) -> None:
-    before = snapshot(taught)
-    product = Bundle.open(taught).product("part")
+def test_a_file_size_limit_at_any_point_changes_nothing(enrolled: Path) -> None:
+    before = snapshot(enrolled)
+    product = Bundle.open(enrolled).product("part")
     assert product.bank is not None
     bank, picture = product.bank.size, product.references[0].file.size
     # At the first byte, within a picture, and within product.json, which comes last.
     document = len(before["products/part/product.json"])
     assert document < bank * 2 < picture
     for limit in (0, 1, 512, document, picture // 2, picture - 2000):
-        code, out, err = finish(child("enroll(path, 7, 8)", taught, before=file_limit(limit)))
+        code, out, err = finish(child("enroll(path, 7, 8)", enrolled, before=file_limit(limit)))
         assert code == 1 and out == ""
         assert err.startswith("StorageError: cannot write ") and err.count("\n") == 1
         assert "File too large" in err and "nothing was changed" in err
-        assert snapshot(taught) == before, limit
-    code, _, err = finish(child("enroll(path, 7, 8)", taught, before=file_limit(1 << 20)))
+        assert snapshot(enrolled) == before, limit
+    code, _, err = finish(child("enroll(path, 7, 8)", enrolled, before=file_limit(1 << 20)))
     assert code == 0, err
-    assert len(assert_whole(taught)) == 4
+    assert len(assert_whole(enrolled)) == 4
 
 
 def test_a_first_enrolment_that_fails_leaves_no_product(tiny_bundle: Bundle) -> None:
@@ -419,35 +419,35 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
 
 
 def test_a_disk_that_fails_after_the_rename_loses_nothing(
-    taught: Path, monkeypatch: pytest.MonkeyPatch
+    enrolled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the rename on, the new state counts: its files must not be cleared away."""
-    teacher = Teacher.open(taught)
+    teacher = Teacher.open(enrolled)
     real = os.fsync
 
     def broken(handle: int) -> None:
-        if Bundle.open(taught).product("part").generation == 2:
+        if Bundle.open(enrolled).product("part").generation == 2:
             raise OSError(5, "Input/output error")
         real(handle)
 
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(StorageError, match="Input/output error; the change is committed but may"):
         teacher.enroll(frames(7), "part")
-    assert assert_whole(taught) == ["frame1", "frame2", "frame7"]
+    assert assert_whole(enrolled) == ["frame1", "frame2", "frame7"]
 
 
 # ---- a read-only place
 
 
 def test_a_read_only_bundle_inspects_and_refuses_to_be_taught(
-    taught: Path, powerless: tuple[str, ...]
+    enrolled: Path, powerless: tuple[str, ...]
 ) -> None:
-    score = Detector.open(taught).inspect(textured_picture(40)).score
-    before = snapshot(taught)
-    subprocess.run(["chmod", "-R", "a-w", str(taught)], check=True)
+    score = Detector.open(enrolled).inspect(textured_picture(40)).score
+    before = snapshot(enrolled)
+    subprocess.run(["chmod", "-R", "a-w", str(enrolled)], check=True)
     try:
         inspecting = "print(repr(Detector.open(path).inspect(textured_picture(40)).score))"
-        code, out, err = finish(child(inspecting, taught, wrapper=powerless))
+        code, out, err = finish(child(inspecting, enrolled, wrapper=powerless))
         assert (code, float(out)) == (0, score), err
         for body in (
             "enroll(path, 7)",
@@ -455,15 +455,17 @@ def test_a_read_only_bundle_inspects_and_refuses_to_be_taught(
             "Teacher.open(path).configure(Settings({'metric': 'l2'}))",
             "Teacher.open(path).enroll([NewPicture.from_array('a', textured_picture(3))], 'new')",
         ):
-            code, _, err = finish(child(body, taught, wrapper=powerless))
+            code, _, err = finish(child(body, enrolled, wrapper=powerless))
             assert code == 1 and err.count("\n") == 1, err
             assert err.startswith("StorageError: cannot write ") and "no permission" in err
     finally:
-        subprocess.run(["chmod", "-R", "u+w", str(taught)], check=True)
-    assert snapshot(taught) == before
+        subprocess.run(["chmod", "-R", "u+w", str(enrolled)], check=True)
+    assert snapshot(enrolled) == before
 
 
-def test_a_file_that_may_not_be_read_is_one_line(taught: Path, powerless: tuple[str, ...]) -> None:
+def test_a_file_that_may_not_be_read_is_one_line(
+    enrolled: Path, powerless: tuple[str, ...]
+) -> None:
     secret = {
         "backbone.onnx": "Detector.open(path)",
         "products/part/bank-1.safetensors": "Detector.open(path)",
@@ -472,22 +474,22 @@ def test_a_file_that_may_not_be_read_is_one_line(taught: Path, powerless: tuple[
         "LICENSES/NOTICE": "from anoco_edge.bundle import Bundle; list(Bundle.open(path).verify())",
     }
     for name, body in secret.items():
-        (taught / name).chmod(0)
-        code, _, err = finish(child(body, taught, wrapper=powerless))
-        (taught / name).chmod(0o644)
+        (enrolled / name).chmod(0)
+        code, _, err = finish(child(body, enrolled, wrapper=powerless))
+        (enrolled / name).chmod(0o644)
         assert code == 4 and err.count("\n") == 1, err
         assert name in err and "Permission denied" in err
 
 
-def test_settings_survive_a_failed_change(taught: Path) -> None:
+def test_settings_survive_a_failed_change(enrolled: Path) -> None:
     """A change that fails halfway can simply be tried again."""
     body = "Teacher.open(path).configure(Settings({'bank_dtype': 'float32'}), 'part')"
-    bank = Bundle.open(taught).product("part").bank
+    bank = Bundle.open(enrolled).product("part").bank
     assert bank is not None
-    code, _, err = finish(child(body, taught, before=file_limit(bank.size)))
+    code, _, err = finish(child(body, enrolled, before=file_limit(bank.size)))
     assert code == 1 and err.startswith("StorageError")
-    assert Bundle.open(taught).product("part").generation == 1
-    product = Teacher.open(taught).configure(Settings({"bank_dtype": "float32"}), "part").product
+    assert Bundle.open(enrolled).product("part").generation == 1
+    product = Teacher.open(enrolled).configure(Settings({"bank_dtype": "float32"}), "part").product
     assert (product.generation, product.bank_dtype) == (2, "float32")
 
 

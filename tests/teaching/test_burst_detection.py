@@ -68,10 +68,10 @@ def test_independent_parts_are_neither_copies_nor_a_burst(material: str, referen
     for draw in range(6):
         order = np.random.default_rng(draw).permutation(34)
         matcher = matcher_of([parts[k] for k in order[:references]])
-        held_out = thumbnails([parts[k] for k in order[references : references + 30]])
-        assert matcher.copies(held_out) == {}
-        assert len(set(matcher.parts(held_out))) == 30
-        spread = matcher.spread(held_out)
+        calibration_parts = thumbnails([parts[k] for k in order[references : references + 30]])
+        assert matcher.copies(calibration_parts) == {}
+        assert len(set(matcher.parts(calibration_parts))) == 30
+        spread = matcher.spread(calibration_parts)
         assert spread is not None and spread > NARROW
         assert not matcher.references_are_one_part()
 

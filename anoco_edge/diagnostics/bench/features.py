@@ -75,7 +75,7 @@ def isotropic(size: Size) -> tuple[Features, Features]:
     return _noise(rng, size.queries, size.dim), _noise(rng, size.references, size.dim)
 
 
-def crowd(size: Size) -> tuple[Features, Features]:
+def all_neighbors(size: Size) -> tuple[Features, Features]:
     """References in one direction, queries far from it: every reference is a neighbor of each."""
     query, references = isotropic(size)
     return query + np.float32(_QUERY_SHIFT), references + np.float32(_REFERENCE_SHIFT)
@@ -84,7 +84,7 @@ def crowd(size: Size) -> tuple[Features, Features]:
 SYNTHETIC: dict[str, FeatureSource] = {
     "clustered": clustered,
     "isotropic": isotropic,
-    "crowd": crowd,
+    "crowd": all_neighbors,
 }
 
 

@@ -4,7 +4,7 @@ A report is one JSON file, and the same as Markdown, made to be sent in; `table`
 devices that the README shows out of several reports.
 """
 
-from anoco_edge.diagnostics.device_report.measuring import ReportRequest, measure_device
+from anoco_edge.diagnostics.device_report.measurements import ReportRequest, measure_device
 from anoco_edge.diagnostics.device_report.report import (
     DeviceReport,
     read_device_report,

@@ -207,9 +207,9 @@ def _pair(category: str, pictures: Sequence[PictureScore], drawn: Sequence[str])
         chart = line_chart(
             series, x_label=x_label, y_label=y_label, title=title, width=CHART, height=CHART
         )
-        said = f"{title} of {category}, {_taught(shots, seed)}: {', '.join(both)}"
+        said = f"{title} of {category}, {_draw_name(shots, seed)}: {', '.join(both)}"
         charts.append(replace(chart, title=said).svg())
-    return f"<figure><figcaption>{_taught(shots, seed)}</figcaption>{''.join(charts)}</figure>"
+    return f"<figure><figcaption>{_draw_name(shots, seed)}</figcaption>{''.join(charts)}</figure>"
 
 
 def _thin(curve: Curve) -> list[list[float]]:
@@ -224,10 +224,10 @@ def _thin(curve: Curve) -> list[list[float]]:
     return kept
 
 
-def _taught(shots: Shots, seed: int) -> str:
+def _draw_name(shots: Shots, seed: int) -> str:
     """Describe a draw of references in words.
 
-    >>> _taught(1, 0), _taught("full", 0)
+    >>> _draw_name(1, 0), _draw_name("full", 0)
     ('1 shot, seed 0', 'full')
     """
     if shots == "full":
@@ -238,7 +238,7 @@ def _taught(shots: Shots, seed: int) -> str:
 def _worst(worst: CategoryGallery | None) -> str:
     if worst is None:
         return '<p class="quiet">No pictures: the largest number of shots was not taught.</p>\n'
-    who = f"{html_text(worst.scorer)}, {_taught(worst.shots, worst.seed)}"
+    who = f"{html_text(worst.scorer)}, {_draw_name(worst.shots, worst.seed)}"
     html = ""
     for what, shown, of in (
         ("misses: defective parts with the lowest scores", worst.misses, worst.defects),
