@@ -49,10 +49,9 @@ def create_bundle(
         tools=dict(tools),
         backbone=backbone,
         input=contract,
-        # A plain mapping may hold tuples, which JSON has no word for.
-        parity=parity.to_json()
-        if isinstance(parity, ParityReport)
-        else to_jsonable_python(dict(parity)),
+        parity=to_jsonable_python(  # reports hold tuples, which JSON has no word for
+            parity.to_json() if isinstance(parity, ParityReport) else dict(parity)
+        ),
         files=tuple(_record(name, data) for name, data in sorted(files.items())),
         plans=tuple(plans),
     )

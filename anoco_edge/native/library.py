@@ -98,13 +98,16 @@ def last_error(library: ctypes.CDLL) -> str:
 
 
 def error_of(status: int, text: str) -> AnocoError:
-    """A failed call as one of our errors.
+    """Turn a failed call into one of our errors; what to do follows the text's last semicolon.
 
-    >>> error_of(interface.BAD_PICTURE, "the picture is 3x3")
-    PictureError('the picture is 3x3')
+    >>> error = error_of(interface.BAD_PICTURE, "the picture is 3x3; give one of 16x16 or more")
+    >>> error.what, error.hint
+    ('the picture is 3x3', 'give one of 16x16 or more')
     """
-    hint = "see anoco-edge doctor" if status == interface.ENGINE else ""
-    return _ERRORS.get(status, AnocoError)(text, hint=hint)
+    what, semicolon, hint = text.rpartition("; ")
+    if not semicolon:
+        what, hint = text, "see anoco-edge doctor" if status == interface.ENGINE else ""
+    return _ERRORS.get(status, AnocoError)(what, hint=hint)
 
 
 def check(library: ctypes.CDLL, status: int) -> None:

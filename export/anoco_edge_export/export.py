@@ -168,7 +168,7 @@ def _int8_rules(
     if calibration is None or not calibration.pictures:
         raise UsageError(
             "INT8 takes its ranges from pictures of good parts, and none were given",
-            hint="pass `calibration=SET`",
+            hint="pass pictures of good parts as `calibration`",
         )
     return recipe.int8
 

@@ -282,7 +282,8 @@ void a_mask_that_is_no_png_says_what_to_do() {
     return refused([&] { decode_mask(file, "mask.png"); });
   };
   CHECK(error("GIF89a") ==
-        "mask.png is not a PNG file; set the mask again with: anoco-edge product set --mask");
+        "mask.png is not a PNG file; set the mask of the product again: anoco-edge product set "
+        "--mask");
   CHECK(contains(error("\x89PNG\r\n\x1a\n"), "damaged or incomplete"));
 }
 

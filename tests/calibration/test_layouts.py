@@ -239,7 +239,7 @@ def test_unknown_layouts_and_folders_are_told_what_there_is(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="unknown layout 'coco'; use mvtec, mpdd, btad, visa"):
         open_dataset(tmp_path, layout="coco")
     with pytest.raises(
-        UsageError, match=r"is not a data set: .*for mpdd, btad, visa, .* pass layout=NAME"
+        UsageError, match=r"is not a data set: .*for mpdd, btad, visa, .* pass `layout=NAME`"
     ):
         open_dataset(tmp_path)
     with pytest.raises(UsageError, match=r"there is no data set at .*; expected is realiad_jsons"):

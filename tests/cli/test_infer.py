@@ -239,9 +239,9 @@ def test_the_one_bundle_here_is_found(here: Path) -> None:
 def test_engine_settings_arrive(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def listening(name: str, bundle: Any, settings: Any) -> Any:
-        asked.append((name, settings.threads, settings.arena))
-        return open_engine(name, bundle, settings)
+    def listening(choice: Any, bundle: Any, settings: Any) -> Any:
+        asked.append((choice.name, settings.threads, settings.arena))
+        return open_engine(choice, bundle, settings)
 
     monkeypatch.setattr("anoco_edge.pipeline.python.open_engine", listening)
     ok("infer", "parts", "--threads", "1", "--no-arena", "--engine", "onnxruntime")

@@ -97,6 +97,6 @@ def test_a_command_that_says_itself_that_it_was_stopped_says_it_once(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Detector, "inspect_many", stopped)
+    monkeypatch.setattr(Detector, "inspect_frames", stopped)
     ran = run_cli("infer", "line.anoco", "parts")
     assert ran.code == 130 and ran.err.splitlines()[-1] == "stopped before the end"

@@ -90,9 +90,9 @@ def _check_rotation(graph: Any, types: dict[str, int]) -> None:
 def test_turing_has_no_fp32_products_and_the_way_out_works(tmp_path: Path) -> None:
     from anoco_edge.errors import AnocoError
 
-    with pytest.raises(AnocoError, match=r"no FP32 matrix products for sm75.*--islands") as error:
+    with pytest.raises(AnocoError, match=r"no FP32 matrix products for sm75.*`islands=") as error:
         export_case("dinov3-s", tmp_path, "fp16", targets=("sm75",))
-    islands = error.value.hint.split("--islands ")[1].split(",")
+    islands = error.value.hint.split("`islands='")[1].split("'")[0].split(",")
     exported = export_case("dinov3-s", tmp_path, "fp16", targets=("sm75",), islands=islands)
     assert exported.bundle.manifest.plans[0].target == "sm75"
 

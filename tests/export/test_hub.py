@@ -204,7 +204,7 @@ def _assert_helpful(line: str, home: Path, says: str) -> None:
     assert line.startswith("EnvironmentMissingError 3 ")
     assert says in line
     place = home / "cache" / "anoco-edge" / "weights" / "part.safetensors"
-    assert f"put it at {place}, or pass it with weights=FILE" in line
+    assert f"put it at {place}, or pass it with `weights=FILE`" in line
 
 
 def test_a_file_put_where_the_message_says_is_found(

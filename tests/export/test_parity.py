@@ -132,7 +132,7 @@ def test_drift_that_only_rounding_shows_is_named(tmp_path: Path) -> None:
         check_parity(Gate(expected, pixels, limits, ["a", "b"], 4), graph, path, "fp16")
     assert "differs from torch (every tensor rounded to FP16): min cosine is" in caught.value.what
     assert caught.value.what.endswith("; the first layer that drifts is back")
-    assert "keep more in FP32 with islands=NAMES" in caught.value.hint
+    assert "keep more in FP32 with `islands=NAMES`" in caught.value.hint
 
 
 def _overflowing(walk: Any) -> Any:

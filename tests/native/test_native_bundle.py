@@ -335,13 +335,13 @@ def test_a_mask_that_cannot_be_read_says_what_to_do(
 ) -> None:
     picture = Image.fromarray(textured_picture(1, 61, 33)).convert("L")
     (tmp_path / "mask.png").write_bytes(change(png(picture)))
-    hint = "set the mask again with: anoco-edge product set --mask"
+    hint = "set the mask of the product again: anoco-edge product set"
     with pytest.raises(Refused, match=says) as caught:
         read("mask", tmp_path / "mask.png")
     assert hint in str(caught.value)
     with pytest.raises(BundleError, match=says) as ours:
         decode_mask((tmp_path / "mask.png").read_bytes(), "mask.png")
-    assert ours.value.hint == hint
+    assert ours.value.hint.replace("`", "") == hint
     check_mask(read, tmp_path, with_chunk(png(picture), b"tEXt", b"Title\0x"))
 
 
@@ -643,10 +643,10 @@ def test_a_baseline_that_could_hide_a_defect_is_refused(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (put("features", 3, 0.0), "mean nothing"),
-        (put("features", (3, 1), np.nan), "mean nothing"),
-        (put("energies", 0, np.nan), "mean nothing"),
-        (put("energies", slice(None), 0.0), "mean nothing"),
+        (put("features", 3, 0.0), "are zero, NaN or infinite"),
+        (put("features", (3, 1), np.nan), "are zero, NaN or infinite"),
+        (put("energies", 0, np.nan), "are zero, NaN or infinite"),
+        (put("energies", slice(None), 0.0), "are zero, NaN or infinite"),
         (lambda t: t.pop("pixels"), "holds no pixels of type U8 and shape 1 x 64 x 64 x 3"),
         (lambda t: t.update(energies=t["energies"][1:]), "holds no energies"),
         (lambda t: t.update(features=t["features"].astype(np.float16)), "holds no features"),

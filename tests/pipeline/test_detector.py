@@ -426,11 +426,11 @@ def test_a_backbone_that_computes_something_else_refuses_to_serve(
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"features": np.zeros((16, 8), np.float32)}, "mean nothing"),
-        ({"features": np.full((16, 8), np.nan, np.float32)}, "mean nothing"),
-        ({"features": np.full((16, 8), np.inf, np.float32)}, "mean nothing"),
-        ({"energies": np.zeros(8, np.float32)}, "mean nothing"),
-        ({"energies": np.full(8, np.nan, np.float32)}, "mean nothing"),
+        ({"features": np.zeros((16, 8), np.float32)}, "are zero, NaN or infinite"),
+        ({"features": np.full((16, 8), np.nan, np.float32)}, "are zero, NaN or infinite"),
+        ({"features": np.full((16, 8), np.inf, np.float32)}, "are zero, NaN or infinite"),
+        ({"energies": np.zeros(8, np.float32)}, "are zero, NaN or infinite"),
+        ({"energies": np.full(8, np.nan, np.float32)}, "are zero, NaN or infinite"),
         (
             {"features": np.ones((15, 8), np.float32)},
             r"features of type float32 and shape \(16, 8\)",

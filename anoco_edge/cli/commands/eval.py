@@ -19,6 +19,7 @@ from anoco_edge.cli.options import (
     ThreadsOption,
 )
 from anoco_edge.cli.requests import evaluation as ask
+from anoco_edge.cli.requests.calibration import check_calibration_package
 from anoco_edge.cli.settings import (
     FloorOption,
     LambdaOption,
@@ -29,7 +30,7 @@ from anoco_edge.cli.settings import (
 )
 from anoco_edge.cli.views.eval_results import fail_on_problems, report_evaluation
 from anoco_edge.cli.views.paper import show_paper
-from anoco_edge.errors import EnvironmentMissingError, UsageError
+from anoco_edge.errors import UsageError
 
 if TYPE_CHECKING:
     from anoco_edge_calibration.evaluation.bundle_evaluation import EvaluationOutcome
@@ -80,12 +81,9 @@ def eval_(
     its product hold (region, mask, tiles, lambda, ...), its references do not. Pictures that cannot
     be measured are named and left out, and the command then ends with exit code 1.
     """
-    try:
-        from anoco_edge_calibration.evaluation.fleet_evaluation import FleetEvaluation
-        from anoco_edge_calibration.evaluation.paper import published_rows
-    except ImportError:
-        what = "anoco_edge_calibration, a part of anoco-edge, is missing"
-        raise EnvironmentMissingError(what, hint="reinstall anoco-edge") from None
+    check_calibration_package()
+    from anoco_edge_calibration.evaluation.fleet_evaluation import FleetEvaluation
+    from anoco_edge_calibration.evaluation.paper import published_rows
 
     if paper_only:
         show_paper(dataset, json_=json_)

@@ -113,8 +113,9 @@ def read_groups(paths: Sequence[str], group: str | None) -> list[str] | None:
 
 
 def check_calibration_package() -> None:
-    """Refuse to go on where the package that makes charts and the report is missing."""
+    """Refuse to go on where the package that measures and makes reports is missing."""
     try:
+        import anoco_edge_calibration.evaluation
         import anoco_edge_calibration.thresholds.calibration_report  # noqa: F401
     except ImportError:
         what = "anoco_edge_calibration, a part of anoco-edge, is missing"

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "api/boundary.hpp"
+#include "scorer/layout.hpp"
 
 namespace anoco {
 
@@ -30,9 +31,8 @@ Settings read_settings(const anoco_scorer_options* given, int64_t memory) {
   if (options.metric > ANOCO_METRIC_COSINE)
     fail(ANOCO_INVALID_ARGUMENT, "metric is " + std::to_string(options.metric),
          "use ANOCO_METRIC_PRODUCT, ANOCO_METRIC_L2 or ANOCO_METRIC_COSINE");
-  if (!(options.lambda >= 1e-24 && options.lambda <= 1e24))
-    fail(ANOCO_INVALID_ARGUMENT, "lambda is " + std::to_string(options.lambda) +
-                                     ": it must be a number from 1e-24 to 1e24");
+  if (!is_valid_lambda(options.lambda))
+    fail(ANOCO_INVALID_ARGUMENT, "lambda is " + std::to_string(options.lambda), kLambdaRule);
   if (!(options.floor >= 0 && options.floor < 1))
     fail(ANOCO_INVALID_ARGUMENT,
          "floor is " + std::to_string(options.floor) + ": it must lie in [0, 1)");

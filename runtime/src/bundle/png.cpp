@@ -46,7 +46,7 @@ class Decoder {
  private:
   [[noreturn]] void refuse(const std::string& why) const {
     fail(ANOCO_BAD_BUNDLE,
-         name_ + " " + why + "; set the mask again with: anoco-edge product set --mask");
+         name_ + " " + why + "; set the mask of the product again: anoco-edge product set --mask");
   }
 
   void chunks(std::string_view rest) {

@@ -192,7 +192,7 @@ SelfTest read_selftest(std::string_view bytes, const InputContract& input,
   }
   if (!means_something)
     fail(ANOCO_BAD_BUNDLE,
-         file + " expects features or energies that mean nothing; export it again");
+         file + " expects features or energies that are zero, NaN or infinite; export it again");
   return test;
 }
 

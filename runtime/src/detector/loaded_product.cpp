@@ -2,6 +2,7 @@
 
 #include "failure.hpp"
 #include "picture/augmentation.hpp"
+#include "scorer/layout.hpp"
 
 namespace anoco {
 namespace {
@@ -42,10 +43,11 @@ LoadedProduct::LoadedProduct(const Bundle& bundle, const std::string& name, doub
       threshold_(threshold > 0 ? threshold : product_.threshold),
       threshold_kind_(threshold > 0 ? ThresholdKind::manual : product_.threshold_kind) {
   bundle.check_references(product_);
-  if (!(product_.lambda >= 1e-24 && product_.lambda <= 1e24))
-    fail(ANOCO_BAD_BUNDLE, "product " + product_.name + ": lambda is " +
-                               std::to_string(product_.lambda) +
-                               ", it must be a number from 1e-24 to 1e24; set it again");
+  if (!is_valid_lambda(product_.lambda))
+    fail(ANOCO_BAD_BUNDLE,
+         "product " + product_.name + ": lambda is " + std::to_string(product_.lambda) + ", " +
+             kLambdaRule,
+         "set it again");
   for (const Reference& reference : product_.references)
     reference_files_.push_back("products/" + product_.name + "/" + reference.file.path);
 }

@@ -11,6 +11,10 @@ namespace anoco {
 // Bytes that a scorer on the CPU takes where nobody says how many.
 constexpr int64_t kDefaultMemory = 48'000'000;
 
+// The product of lambda and a feature must fit in a float.
+inline bool is_valid_lambda(double lambda) { return lambda >= 1e-24 && lambda <= 1e24; }
+constexpr const char* kLambdaRule = "it must be a number from 1e-24 to 1e24";
+
 // Converts millions of bytes as callers give them; 0 stands for the default.
 inline int64_t memory_of(uint32_t megabytes, int64_t otherwise) {
   return megabytes != 0 ? 1'000'000 * int64_t{megabytes} : otherwise;

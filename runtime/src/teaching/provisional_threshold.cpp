@@ -19,9 +19,8 @@ constexpr int64_t kMostCalibrationReferences =
     32;  // the cost is their number times the size of the bank
 
 Scorer make_scorer(const Product& product, const BankBuilder& patches) {
-  if (product.lambda < 1e-24 || product.lambda > 1e24)
-    fail(ANOCO_INVALID_ARGUMENT,
-         "lambda is " + repr(product.lambda) + "; it must be a number from 1e-24 to 1e24");
+  if (!is_valid_lambda(product.lambda))
+    fail(ANOCO_INVALID_ARGUMENT, "lambda is " + repr(product.lambda), kLambdaRule);
   Settings settings;
   settings.metric = product.metric;
   settings.lambda = product.lambda;
