@@ -190,7 +190,8 @@ def _decode(file: IO[bytes], name: str) -> RGB:
             data = file.read()
             check_jpeg(data)
             image = _identify(io.BytesIO(data), name)
-            assert image is not None
+            if image is None:
+                raise PictureError(f"{name} changed while it was read", hint="read it again")
         elif image.format == "TIFF":
             check_strips(image, file)
         with image:

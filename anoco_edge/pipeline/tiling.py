@@ -80,17 +80,16 @@ def plan_tiles(
     >>> t.width, t.height, t.columns, t.rows
     (128, 64, (0, 64), (0,))
     """
-    if (grid is None) == (size is None):
-        raise UsageError("tiles are given by their number or by their size", hint="give one")
     if overlap is not None and overlap < 0:
         raise UsageError(f"an overlap of {overlap} pixels", hint="give 0 or more")
-    if grid is not None:
+    if grid is not None and size is None:
         width, columns = _by_number(picture[0], grid[0], window.width, window.stride, overlap)
         height, rows = _by_number(picture[1], grid[1], window.height, window.stride, overlap)
-    else:
-        assert size is not None
+    elif size is not None and grid is None:
         width, columns = _by_size(picture[0], size[0], window.width, window.stride, overlap)
         height, rows = _by_size(picture[1], size[1], window.height, window.stride, overlap)
+    else:
+        raise UsageError("tiles are given by their number or by their size", hint="give one")
     fewer = "take fewer or larger ones"
     if columns * rows > MOST_TILES:
         raise UsageError(f"{columns} x {rows} tiles are more than {MOST_TILES}", hint=fewer)

@@ -183,7 +183,8 @@ def _remove(folder: Path) -> None:
 
 def _complete(folder: Path) -> None:
     found = _NAME.fullmatch(folder.name)
-    assert found is not None
+    if found is None:  # not a staging folder
+        return
     target = folder.parent / found[1]
     new = folder / target.name
     if (folder / _REPLACED).is_dir() and new.is_dir() and not target.exists():
