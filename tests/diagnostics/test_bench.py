@@ -25,8 +25,8 @@ from anoco_edge.diagnostics.bench.baselines import RIVALS, parse_rivals
 from anoco_edge.diagnostics.bench.features import (
     SYNTHETIC,
     Size,
+    all_neighbors,
     clustered,
-    crowd,
     isotropic,
     parse_features,
     parse_sizes,
@@ -234,7 +234,7 @@ def test_clustered_features_have_aliens() -> None:
 
 
 def test_in_a_crowd_every_reference_is_a_neighbour() -> None:
-    query, references = crowd(Size(20, 300, 256))
+    query, references = all_neighbors(Size(20, 300, 256))
     assert (score_patches(query, references, scorer="reference").neighbors == 300).all()
 
 

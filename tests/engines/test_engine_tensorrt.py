@@ -182,7 +182,7 @@ def test_without_a_plan_it_says_which_command_to_run(
         BundleError, match=r"no plan of .*tiny.anoco for TensorRT 10.3.0 on Orin"
     ) as e:
         open_tensorrt(tiny_bundle)
-    assert e.value.hint == f"run: anoco-edge build {tiny_bundle.path} `engine='tensorrt'`"
+    assert e.value.hint == f"run: anoco-edge build {tiny_bundle.path}, with `engine='tensorrt'`"
     assert why_not("tensorrt") == "" and why_not("tensorrt", tiny_bundle) == str(e.value)
     build_bundle_plan(tiny_bundle, "tensorrt")
     assert why_not("tensorrt", tiny_bundle) == ""

@@ -288,8 +288,14 @@ def test_a_worker_without_the_package_is_one_line(
     [
         (["many", "--on", "spark", "--out", "out"], "use ray, or ray://HOST:PORT"),
         (["many", "--on", "ray"], "needs --out"),
-        (["--camera", "0", "--on", "ray", "--out", "out"], "a camera is watched"),
-        (["many", "--teach", "2", "--on", "ray", "--out", "out"], "a camera is watched"),
+        (
+            ["--camera", "0", "--on", "ray", "--out", "out"],
+            "on the machine that it is plugged in to",
+        ),
+        (
+            ["many", "--teach", "2", "--on", "ray", "--out", "out"],
+            "on the machine that it is plugged in to",
+        ),
         (["clip.mp4", "--on", "ray", "--out", "out"], "leave --on out"),
     ],
 )

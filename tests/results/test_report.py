@@ -211,7 +211,7 @@ def test_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyP
     plain = tmp_path / "plain"
     plain.touch()
     assert page.stat().st_mode == plain.stat().st_mode, "whoever may read the folder may read it"
-    with pytest.raises(StorageError, match="choose another folder"):
+    with pytest.raises(StorageError, match="choose another `folder`"):
         written(tmp_path / "missing", [])
 
 

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scorer_cases import EVERY_METRIC, Features, HardCases, line_of_parts
 
-from anoco_edge.diagnostics.bench.features import Size, clustered, crowd, isotropic
+from anoco_edge.diagnostics.bench.features import Size, all_neighbors, clustered, isotropic
 from anoco_edge.diagnostics.bench.scoring import bench_scoring
 from anoco_edge.errors import EnvironmentMissingError, ScoringError, UsageError
 from anoco_edge.native import library
@@ -92,7 +92,7 @@ def test_a_crowd_may_be_found_among_few_references_that_are_left() -> None:
         assert_agrees(got, expected, query, metric="product", max_undecided=0.2)
 
 
-# Every road: few neighbours, whole crowds, references left out early.
+# Every code path: few neighbors, rows with very many, references left out early.
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -331,7 +331,7 @@ def test_the_bench_lists_it_beside_the_others() -> None:
 
 
 def test_made_up_features_of_the_bench_agree() -> None:
-    for source in (clustered, isotropic, crowd):
+    for source in (clustered, isotropic, all_neighbors):
         query, features = source(Size(100, 2304, 512))
         bank, _ = References.of(features)
         got, expected = (open_scorer(name, bank).score(query) for name in ("native", "reference"))
