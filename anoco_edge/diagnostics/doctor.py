@@ -29,6 +29,7 @@ from anoco_edge.machine import cache_folder, cores, cpu_model, package_version, 
 from anoco_edge.plugins import Registry
 from anoco_edge.scoring import SCORERS, ScorerSpec, score_patches
 from anoco_edge.scoring.onnx_session import load_onnxruntime
+from anoco_edge.sinks import SINKS, SinkSpec
 from anoco_edge.sources import SOURCES, SourceSpec, cameras, open_source
 from anoco_edge.sources.av_reader import load_av
 from anoco_edge.sources.cv2_reader import load_cv2
@@ -105,7 +106,7 @@ def examine(*, cameras: bool = True) -> list[Finding]:
     findings = [*machine_findings(), *package_findings()]
     findings += [*engine_findings(), *builder_findings(), *provider_findings()]
     findings += [*scorer_findings(), *runtime_findings()]
-    findings += [*source_findings(), *video_findings()]
+    findings += [*source_findings(), *sink_findings(), *video_findings()]
     return [*findings, *camera_findings(try_them=cameras)]
 
 
@@ -230,6 +231,19 @@ def _describe_source(spec: SourceSpec) -> str:
     if package := spec.missing_package():
         raise spec.missing_error(package)
     return f"reads {spec.accepts or 'what it is made for'}"
+
+
+def sink_findings() -> Iterator[Finding]:
+    """Look whether the packages that each sink of the table needs are installed."""
+    for spec in SINKS:
+        yield _try("sinks", spec.name, partial(_describe_sink, spec))
+    yield from _broken_entries(SINKS, "sinks")
+
+
+def _describe_sink(spec: SinkSpec) -> str:
+    if package := spec.missing_package():
+        raise spec.missing_error(package)
+    return f"asked for as {spec.usage}"
 
 
 def video_findings() -> Iterator[Finding]:

@@ -72,14 +72,7 @@ class SinkRequest:
         """Open the sink for a run; `report` hears of it when it fails later."""
         from anoco_edge.sinks.guarded import GuardedSink
 
-        try:
-            module = self.spec.load()
-        except ImportError as error:
-            extra = self.spec.extra
-            raise EnvironmentMissingError(
-                f"the sink {self.spec.name!r} needs {self.spec.needs or error.name}: {error}",
-                hint=f"install it with: pip install 'anoco-edge[{extra}]'" if extra else "",
-            ) from None
+        module = self.spec.load()
         try:
             sink: Sink = module.open_sink(self.target, run)
         except AnocoError:

@@ -170,6 +170,14 @@ def test_a_sink_that_fails_is_reported_and_the_run_goes_on(here: Path, outside: 
     ]
 
 
+def test_doctor_lists_sinks_and_names_the_broken_entry(outside: Path) -> None:
+    rows = json.loads(run_process("doctor", "--no-camera", "--json").out)
+    found = {row["name"]: row for row in rows if row["group"] == "sinks"}
+    assert found["outside"]["state"] == found["folder"]["state"] == "ok"
+    assert found["outside"]["detail"] == "asked for as outside=FILE"
+    assert found["broken-entry"]["state"] == "broken"
+
+
 # --- parts ----------------------------------------------------------------------------------------
 
 
