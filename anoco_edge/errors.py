@@ -1,8 +1,10 @@
-"""One exception tree. Every error says what is wrong and what to do, and knows its exit code.
+"""All exceptions of the package.
 
-The reader of an error may have called a Python function or typed a command. A hint that tells them
-to pass something therefore names the Python parameter, in backticks and perhaps with a value, such
-as `product` or `threshold=0`. The command line shows the name of its own option in its place (see
+Every error says what is wrong and what to do, and has the exit code of the command line.
+
+The reader of an error may have called a Python function or typed a command. A hint to pass a value
+therefore names the Python parameter in backticks, perhaps with a value, such as `product` or
+`threshold=0`. The command line replaces it by the name of its own option (see
 `anoco_edge.cli.flags`). No module outside of `anoco_edge.cli` names an option itself.
 """
 
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 
 class AnocoError(Exception):
-    """Base of every error a user can meet.
+    """The base class of every error that the package raises for a user.
 
     >>> str(AnocoError("picture a.png is empty", hint="take it again"))
     'picture a.png is empty; take it again'
@@ -25,7 +27,7 @@ class AnocoError(Exception):
 
 
 def _one_line(text: str) -> str:
-    # Here and not above: sources imports this module. Libraries put addresses into their errors.
+    # Libraries put the addresses of streams into their errors, and an address can hold a password.
     from anoco_edge.text.address import mask_addresses_in
 
     return mask_addresses_in(" ".join(text.split()))
@@ -36,7 +38,7 @@ class PictureError(AnocoError):
 
 
 class ScoringError(AnocoError, ValueError):
-    """Features that must not be turned into a score (NaN, zero norm, no references)."""
+    """Features that cannot be scored (NaN, zero norm, no references)."""
 
 
 class EngineError(AnocoError):
@@ -48,41 +50,41 @@ class SourceError(AnocoError):
 
 
 class StorageError(AnocoError):
-    """Writing failed: disk full, read-only place, someone else holds the lock."""
+    """A write that failed: the disk is full or read-only, or another process holds the lock."""
 
 
 class UsageError(AnocoError, ValueError):
-    """The call itself is wrong: an unknown name, a value out of range."""
+    """A call with a wrong argument, such as an unknown name or a value out of range."""
 
     exit_code = 2
 
 
 class EnvironmentMissingError(AnocoError):
-    """Something is not installed or not plugged in."""
+    """A package or a device that is needed and is not installed or not connected."""
 
     exit_code = 3
 
 
 class BundleError(AnocoError):
-    """The bundle is broken, incomplete or made for something else."""
+    """A bundle that is damaged, incomplete or made for another purpose."""
 
     exit_code = 4
 
 
 class ParityError(AnocoError):
-    """A graph does not compute what torch (or the self-test) says it should."""
+    """A graph whose output differs from that of torch, or from what the self-test expects."""
 
     exit_code = 5
 
 
 class BudgetMissedError(AnocoError):
-    """A benchmark ran, and was slower than allowed."""
+    """A benchmark that ran and was slower than allowed."""
 
     exit_code = 6
 
 
 def missing(package: str, extra: str, why: str) -> EnvironmentMissingError:
-    """The message for an optional package that is not there.
+    """Return the error for an optional package that is not installed.
 
     >>> missing("cv2", "camera", "to read a camera").hint
     "install it with: pip install 'anoco-edge[camera]'"

@@ -1,4 +1,4 @@
-"""The machine a figure was measured on, and this process's memory, as Linux tells them."""
+"""Read from Linux what machine this is and how much memory this process uses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 def cpu_model() -> str:
-    """The processor's name; on ARM, where /proc/cpuinfo has none, the board's.
+    """Return the name of the processor, or of the board on ARM, where /proc/cpuinfo has none.
 
     >>> cpu_model() != ""
     True
@@ -32,7 +32,10 @@ def cpu_model() -> str:
 
 
 def cores() -> int:
-    """Processor cores this process may use, which a container may limit.
+    """Return the number of processor cores that this process may use.
+
+    A container may limit it.
+
 
     >>> cores() >= 1
     True
@@ -41,7 +44,7 @@ def cores() -> int:
 
 
 def total_memory_mb() -> float:
-    """The machine's memory.
+    """Return the size of the machine's memory in MB (10^6 bytes).
 
     >>> total_memory_mb() > 16
     True
@@ -50,7 +53,10 @@ def total_memory_mb() -> float:
 
 
 def available_memory_mb() -> float:
-    """Memory that can be had without swapping; all of it where the kernel does not say.
+    """Return how many MB can be allocated without swapping.
+
+    This is the whole memory of the machine if the kernel does not report it.
+
 
     >>> available_memory_mb() > 1
     True
@@ -62,7 +68,10 @@ def available_memory_mb() -> float:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Versions of what is installed, found without importing it.
+    """Return the versions of this package, of Python and of those `packages` that are installed.
+
+    The versions are found without importing the packages.
+
 
     >>> sorted(versions(["numpy", "no-such-package"]))
     ['anoco-edge', 'numpy', 'python']
@@ -76,7 +85,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 
 
 def package_version(package: str) -> str | None:
-    """The version a package's metadata states, or None when it is not installed.
+    """Return the version in a package's metadata, or None when it is not installed.
 
     >>> package_version("no-such-package") is None
     True
@@ -88,7 +97,7 @@ def package_version(package: str) -> str | None:
 
 
 class MachineFacts(TypedDict):
-    """What figures depend on of the machine that they were measured on."""
+    """The facts about a machine that its measured figures depend on."""
 
     cpu: str
     machine: str
@@ -97,7 +106,7 @@ class MachineFacts(TypedDict):
 
 
 def machine() -> MachineFacts:
-    """Processor, cores and memory, for the settings of a report.
+    """Return processor, cores and memory, for the settings of a report.
 
     >>> sorted(machine())
     ['cores', 'cpu', 'machine', 'memory_mb']
@@ -111,7 +120,7 @@ def machine() -> MachineFacts:
 
 
 def resident_mb() -> float:
-    """Memory of this process that is in use now.
+    """Return the resident memory of this process in MB.
 
     >>> 1 < resident_mb() < total_memory_mb()
     True
@@ -121,7 +130,7 @@ def resident_mb() -> float:
 
 
 def peak_mb() -> float:
-    """The most memory this process held, since its start or since `reset_peak`.
+    """Return the most MB that this process held since its start or since `reset_peak`.
 
     >>> peak_mb() > 1
     True
@@ -131,7 +140,7 @@ def peak_mb() -> float:
 
 
 def reset_peak() -> bool:
-    """Start the high-water mark afresh; False where the kernel does not let us.
+    """Reset the peak that `peak_mb` returns; return False if the kernel does not allow it.
 
     >>> isinstance(reset_peak(), bool)
     True
@@ -144,14 +153,17 @@ def reset_peak() -> bool:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system: what a measured call reuses would not be counted."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl has not
+    """Give freed memory back to the system before a measurement.
+
+    Otherwise, a measured call could reuse that memory, and it would not be counted.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does not
     if trim is not None:
         trim(0)
 
 
 def cache_folder() -> Path:
-    """Where machine-bound results live.
+    """Return the folder for files that are valid on this machine only, such as TensorRT plans.
 
     >>> cache_folder().name
     'anoco-edge'
@@ -163,7 +175,7 @@ def cache_folder() -> Path:
 def _status_mb(field: str) -> float | None:
     for line in _lines(_STATUS):
         if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024 / 1e6  # the kernel's kB are 1024 bytes
+            return int(line.split()[1]) * 1024 / 1e6  # a kB of the kernel is 1024 bytes
     return None
 
 

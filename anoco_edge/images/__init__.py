@@ -1,1 +1,1 @@
-"""From the bytes of a picture to the pixels that a model takes: decoding, checks, preprocessing."""
+"""Turn the bytes of a picture into the pixels that a model takes: decode, check, preprocess."""

@@ -1,7 +1,7 @@
-"""What a backbone takes and gives: the size of its input, and the grid of patches it yields.
+"""The contract of a backbone: the size of its input and the grid of patches that it returns.
 
-A picture is brought to the input as it is, or to a larger canvas of which the model sees one tile
-after the other; `InputContract.tiled` describes that canvas as if it were one large input.
+A picture is resized either to the input of the model or to a larger canvas, which the model sees
+one tile after the other. `InputContract.tiled` describes that canvas as if it were one large input.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from anoco_edge.errors import BundleError
 
-MOST_LENGTH = 2**20  # pixels, patches or feature channels along one axis
-MOST_PIXELS = 100_000_000  # of the input and of all tiles together, as of a picture
-MOST_TILES = 1024  # far more than the 100 to 200 of the largest sensors at 224 px
-MOST_PATCHES = 2**15  # along one axis: the bank numbers rows and columns in 16 bits
+MOST_LENGTH = 2**20  # the most pixels, patches or feature channels along one axis
+MOST_PIXELS = 100_000_000  # limits the input and the canvas, as it limits a picture
+MOST_TILES = 1024  # the largest sensors need only 100 to 200 tiles of 224 pixels
+MOST_PATCHES = 2**15  # along one axis: the bank stores row and column in 16 bits
 
 Length = Annotated[int, Field(ge=1, le=MOST_LENGTH)]
 Color = Annotated[int, Field(ge=0, le=255)]
@@ -28,22 +28,25 @@ class _Model(BaseModel):
 
 
 class Tiles(_Model):
-    """The canvas, in pixels, that pictures are brought to, and where the model looks at it.
+    """The size in pixels of the canvas that pictures are resized to, and where its tiles start.
 
-    A window of the model's input size starts at every pair of `columns` and `rows`; together they
-    cover the canvas, and all start on the patch grid.
+    A tile of the model's input size starts at every pair of `columns` and `rows`. Together the
+    tiles cover the canvas, and each of them starts on the patch grid.
     """
 
     width: Length
     height: Length
     columns: tuple[int, ...] = Field(min_length=1)
     rows: tuple[int, ...] = Field(min_length=1)
-    fit: Fit | None = None  # how pictures are brought to the canvas; None: as to the input
+    fit: Fit | None = None  # how pictures fit the canvas; None means as they fit the input
 
 
 class InputContract(_Model):
-    """The model takes uint8 NHWC RGB of this size, and gives `rows x cols` patches of `dim` numbers
-    each."""
+    """The size of the input and of the output of a backbone.
+
+    The model takes uint8 NHWC RGB of `width` x `height` pixels and returns `rows` x `cols` patches
+    of `dim` numbers each.
+    """
 
     width: Length
     height: Length
@@ -63,7 +66,10 @@ class InputContract(_Model):
         return self
 
     def tiled(self, tiles: Tiles | None) -> InputContract:
-        """XX"""
+        """Return the contract of the whole canvas, or this contract when there are no tiles.
+
+        Tiles that are too many, too large or do not cover the canvas raise a BundleError.
+        """
         if tiles is None:
             return self
         _check_tiles(tiles, self.stride)
@@ -83,7 +89,7 @@ class InputContract(_Model):
 
 
 def _check_tiles(tiles: Tiles, stride: int) -> None:
-    """Refuse tiles that are too many or too large before any memory is taken for them."""
+    """Refuse tiles that are too many or too large before any memory is allocated for them."""
     across, down = len(tiles.columns), len(tiles.rows)
     size = f"tiles of {tiles.width}x{tiles.height} pixels"
     if across * down > MOST_TILES:

@@ -1,9 +1,10 @@
-"""Reading one picture: from a file, bytes or an array to HxWx3 uint8 RGB, the same way everywhere.
+"""Read one picture from a file, from bytes or from an array as HxWx3 uint8 RGB.
 
-Pillow decides what the pixels are. The orientation in the EXIF data is applied, grey becomes RGB,
-alpha is dropped, and 16-bit pictures lose their low byte: they are never stretched per picture,
-because a part that gets darker must look darker. A picture that was not received whole is refused,
-also where a decoder would fill in what is missing.
+The same picture gives the same pixels, whichever way it comes in.
+Pillow defines what the pixels are. The orientation in the EXIF data is applied, grey becomes RGB,
+alpha is dropped, and 16-bit pictures lose their low byte. Their contrast is never stretched per
+picture, because a part that gets darker must look darker. An incomplete picture is refused, even
+where a decoder would fill in the missing part.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ PICTURE_SUFFIXES = frozenset(
     | {".ppm", ".pgm", ".pbm", ".pnm"}
 )
 MIN_SIDE = 16
-# Checked before memory is taken. Reading one of this size takes at most about 1.1 GB, of which
-# 300 MB are the array; the native library has the same limit.
+# This limit is checked before memory is allocated. Reading a picture of this size takes at most
+# about 1.1 GB, of which 300 MB are the array. The native library has the same limit.
 MAX_PIXELS = 100_000_000
 MAX_BYTES = 1_000_000_000  # 100 million pixels of 16 bits with alpha are 800 MB
 MAX_SIDE = 32_768
 
-# Only these: Pillow knows many more, some of which start other programs (EPS runs Ghostscript).
+# Only these formats are read. Pillow knows many more, some of which start other programs (EPS runs
+# Ghostscript).
 # Importing the plugins registers their readers in Image.OPEN.
 _FORMATS = tuple(
     plugin.format
@@ -67,7 +69,8 @@ _FORMATS = tuple(
 _KNOWN = "JPEG, PNG, TIFF, BMP, WebP, GIF, PNM"
 
 _ORIENTATION_TAG = 0x0112
-# As Image.Transpose would, on an array and without a copy.
+# These views turn an array as Image.Transpose turns a picture, without a copy. The keys are the
+# values of the EXIF orientation tag.
 _UPRIGHT: dict[int, Callable[[RGB], RGB]] = {
     2: lambda rgb: rgb[:, ::-1],
     3: lambda rgb: rgb[::-1, ::-1],
@@ -77,10 +80,12 @@ _UPRIGHT: dict[int, Callable[[RGB], RGB]] = {
     7: lambda rgb: rgb.swapaxes(0, 1)[::-1, ::-1],
     8: lambda rgb: rgb.swapaxes(0, 1)[::-1],
 }
-# Pillow's pictures are converted in bands of so many pixels: each step of it makes a copy.
+# Pictures are converted in bands of this many pixels to save memory, because each step of a
+# conversion in Pillow makes a copy.
 _BAND_PIXELS = 4_000_000
 
-# What Pillow's readers raise on damaged files (collected by cutting and mutating real ones).
+# These are the exceptions that Pillow's readers raise on damaged files. They were collected by
+# truncating and mutating real files.
 _NOT_THIS_FORMAT = (SyntaxError, IndexError, TypeError, struct.error)
 _DAMAGED = (
     OSError,
@@ -97,7 +102,7 @@ _DAMAGED = (
 
 
 def read_picture(path: str | Path) -> RGB:
-    """The picture in a file as an HxWx3 uint8 RGB array, upright.
+    """Return the picture in a file as an upright HxWx3 uint8 RGB array.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +134,7 @@ def read_picture(path: str | Path) -> RGB:
 
 
 def decode_picture(data: bytes, name: str) -> RGB:
-    """The picture in encoded bytes; `name` is what an error calls it.
+    """Return the picture that encoded bytes hold; error messages call it `name`.
 
     >>> decode_picture(b"good morning", "a.png")
     Traceback (most recent call last):
@@ -139,7 +144,10 @@ def decode_picture(data: bytes, name: str) -> RGB:
 
 
 def as_rgb(image: Image.Image, name: str) -> RGB:
-    """A Pillow picture as an array: the one conversion that everything else is compared to.
+    """Return a Pillow picture as an upright HxWx3 uint8 RGB array.
+
+    This conversion is the reference that all other readers are compared with.
+
 
     >>> as_rgb(Image.new("I;16", (20, 16), 0x12FF), "deep.tif")[0, 0].tolist()
     [18, 18, 18]
@@ -151,7 +159,7 @@ def as_rgb(image: Image.Image, name: str) -> RGB:
 
 
 def check_rgb(array: Any, name: str) -> RGB:
-    """An array handed in by a caller, made C-contiguous; refused unless HxWx3 uint8.
+    """Return an array of a caller as C-contiguous; raise unless it is HxWx3 uint8.
 
     >>> check_rgb(np.zeros((48, 64)), "frame")
     Traceback (most recent call last):
@@ -185,7 +193,8 @@ def _decode(file: IO[bytes], name: str) -> RGB:
             )
         check_size(*image.size, name)
         if image.format in ("JPEG", "MPO"):
-            # Checked and decoded from the same bytes: a camera may be writing the next picture.
+            # The check and the decoder use the same bytes, because a camera may overwrite the file
+            # with its next picture in between.
             file.seek(0)
             data = file.read()
             check_jpeg(data)
@@ -200,7 +209,7 @@ def _decode(file: IO[bytes], name: str) -> RGB:
 
 @contextmanager
 def _damage_reported(image: Image.Image | None, name: str) -> Iterator[None]:
-    """What decoders raise, as one line."""
+    """Turn the exceptions of decoders into a PictureError with a message of one line."""
     try:
         yield
     except MemoryError:
@@ -228,9 +237,9 @@ _was_filling_in = False
 
 @contextmanager
 def _nothing_filled_in() -> Iterator[None]:
-    """Pillow refuses truncated pictures, also in an application that told it not to.
+    """Make Pillow refuse truncated pictures, even if the application has set it to accept them.
 
-    The switch is a global of the process. It is put back when the last reader is done.
+    The switch is a global of the process. It is restored when the last reader is done.
     """
     global _readers, _was_filling_in
     with _filling_in_lock:
@@ -249,23 +258,24 @@ def _nothing_filled_in() -> Iterator[None]:
 
 
 def _identify(file: IO[bytes], name: str) -> ImageFile.ImageFile | None:
-    """Read the header: Image.open without its limit on pixels, which is a global of the process.
+    """Read the header as Image.open does, without its limit on pixels; None for unknown formats.
 
-    Pillow warns above 89 and refuses above 179 million pixels, by a module variable that belongs to
-    the application we are embedded in. Calling the registered readers directly leaves it alone and
-    is safe with threads; our own limit is checked in as_rgb, before any pixel is decoded.
+    Pillow warns above 89 and refuses above 179 million pixels. That limit is a module variable,
+    which belongs to the application that imports this package. Calling the registered readers
+    directly does not change it and is safe with threads. `check_size` applies the limit of this
+    package before any pixel is decoded.
     """
     file.seek(0)
     prefix = file.read(32)
     for kind in _FORMATS:
         reader, accepts = Image.OPEN[kind]
         try:
-            # A reader that was compiled out of Pillow answers with a text instead of True.
+            # A reader that was compiled out of Pillow returns a text instead of True.
             if accepts is not None and accepts(prefix) is not True:
                 continue
             if kind == "TIFF":
                 check_tags(file)
-            elif kind == "WEBP":  # its reader takes the memory for the pixels at once
+            elif kind == "WEBP":  # its reader allocates the pixels immediately
                 check_size(*_webp_size(prefix), name)
             file.seek(0)
             return reader(file, "")
@@ -275,7 +285,10 @@ def _identify(file: IO[bytes], name: str) -> ImageFile.ImageFile | None:
 
 
 def check_size(width: int, height: int, name: str) -> None:
-    """Raise unless a picture of this size is inspected, here and by the native library.
+    """Raise a PictureError unless a picture of this size can be inspected.
+
+    The native library has the same limits.
+
 
     >>> check_size(8, 640, "a.png")
     Traceback (most recent call last):
@@ -299,7 +312,7 @@ def check_size(width: int, height: int, name: str) -> None:
 
 
 def _webp_size(prefix: bytes) -> tuple[int, int]:
-    """Width and height in the first 32 bytes of a WebP, of whichever of its three kinds."""
+    """Return width and height from the first 32 bytes of a WebP file of any of its three kinds."""
     kind = prefix[12:16]
     if kind == b"VP8X":
         canvas = int.from_bytes(prefix[24:30], "little")
@@ -312,7 +325,10 @@ def _webp_size(prefix: bytes) -> tuple[int, int]:
 
 
 def _to_array(image: Image.Image, name: str) -> RGB:
-    """Band by band, which is the same as at once: no conversion looks at a neighbouring pixel."""
+    """Convert a picture to an array of RGB, band by band to save memory.
+
+    The result is the same as for the whole picture, because no conversion uses neighboring pixels.
+    """
     rows = max(1, _BAND_PIXELS // image.width)
     if image.height <= rows:
         return np.array(_eight_bits(image, name), order="C")
@@ -325,7 +341,10 @@ def _to_array(image: Image.Image, name: str) -> RGB:
 
 
 def _eight_bits(image: Image.Image, name: str) -> Image.Image:
-    """RGB of 8 bits. Deep greys lose their low byte (deep RGB loses it in Pillow itself)."""
+    """Return a picture as 8-bit RGB; 16-bit grey loses its low byte.
+
+    Pillow itself drops the low byte of 16-bit RGB.
+    """
     if image.mode == "RGB":
         return image
     if image.mode == "I" or image.mode.startswith("I;16"):
@@ -336,10 +355,10 @@ def _eight_bits(image: Image.Image, name: str) -> Image.Image:
         return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         raise _unsupported(name, "floating-point values")
-    if image.mode == "LAB":  # Pillow converts it through colour profiles only
+    if image.mode == "LAB":  # Pillow converts Lab only with color profiles
         raise _unsupported(name, "Lab colours")
     if image.mode == "P" and "transparency" in image.info:
-        # Alpha is dropped anyway; without this Pillow warns about every such picture.
+        # Alpha is dropped anyway, and Pillow would warn about every such picture.
         image = image.copy()
         del image.info["transparency"]
     return image.convert("RGB")
@@ -363,7 +382,7 @@ def _orientation(image: Image.Image) -> int:
             check_tags(io.BytesIO(exif.removeprefix(b"Exif\0\0")))
         value = image.getexif().get(_ORIENTATION_TAG, 1)
     except _DAMAGED:
-        return 1  # a damaged EXIF block says nothing; the pixels are still good
+        return 1  # the pixels are good even if the EXIF block is damaged
     return value if isinstance(value, int) else 1
 
 

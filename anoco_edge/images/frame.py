@@ -1,4 +1,4 @@
-"""One picture on its way from a source to a result."""
+"""The type of a picture that a source delivers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from anoco_edge.errors import AnocoError, PictureError
 class Frame:
     """A picture and its name; `rgb` is None exactly when `error` says why it could not be read.
 
-    `source` is the path as it was given, "clip.mp4#3" or "camera:0#17", and empty for a picture
-    without a name. `index` counts what the source delivered, from 0; gaps in the indices of a live
-    source are frames that nobody took. `captured` is time.monotonic() when the frame arrived or its
-    decoding began.
+    `source` is the path as it was given, or a name such as "clip.mp4#3" or "camera:0#17"; it is
+    empty for a picture without a name. `index` counts the frames of the source from 0; a gap in the
+    indices of a live source means that frames were dropped because they were not taken in time.
+    `captured` is the value of time.monotonic() when the frame arrived or its decoding began.
 
     >>> Frame("a.png", 0, np.zeros((16, 16, 3), np.uint8)).shape
     (16, 16, 3)
@@ -32,12 +32,12 @@ class Frame:
 
     @property
     def pixels(self) -> NDArray[np.uint8]:
-        """The picture; its error is raised for a frame that could not be read."""
+        """Return the picture, or raise the error of a frame that could not be read."""
         if self.rgb is None:
             raise self.error or PictureError(f"{self.source} could not be read")
         return self.rgb
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Height, width and 3, or None for a frame that could not be read."""
+        """Return height, width and 3, or None for a frame that could not be read."""
         return None if self.rgb is None else self.rgb.shape

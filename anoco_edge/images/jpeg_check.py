@@ -1,11 +1,15 @@
-"""Whether a JPEG is whole. libjpeg fills in what is missing and warns; Pillow drops the warnings.
+"""Check that a JPEG is complete.
 
-The check has two parts. The markers are walked, because a progressive JPEG without its last scans
-is decoded without a warning. Then libjpeg-turbo decodes at one eighth of the size, where each of
-its warnings is an error: all entropy-coded data are read, and few pixels are computed.
+Pillow does not: libjpeg fills in the missing part and warns, and Pillow drops the warnings.
 
-JPEG has no checksums, so a change that leaves a valid stream of the right length is not seen. That
-is about every second flipped bit, and a loss in the last scans of a progressive JPEG, which refine.
+The check has two parts. The first part walks through the markers, because a progressive JPEG
+without its last scans is decoded without a warning. In the second part, libjpeg-turbo decodes the
+picture at one eighth of its size and treats each warning as an error. This reads all
+entropy-coded data and computes few pixels.
+
+JPEG has no checksums, so the check misses damage that leaves a valid stream of the right length.
+That is about every second flipped bit, and a loss inside the last scans of a progressive JPEG,
+which refine the picture.
 """
 
 from __future__ import annotations
@@ -15,24 +19,30 @@ from dataclasses import dataclass, field
 
 import simplejpeg
 
-MAX_SCANS = 100  # encoders write about ten; thousands of empty ones keep a decoder busy for hours
+MAX_SCANS = 100  # encoders write about ten; thousands of empty ones take hours to decode
 
 _SOI, _EOI, _SOS = 0xD8, 0xD9, 0xDA
 _ALONE = frozenset({0x01, _SOI, *range(0xD0, 0xD8)})  # markers without a segment
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
-# In entropy-coded data FF is followed by 00, or by the number of a restart marker.
+# In entropy-coded data, FF is followed by 00 or by the second byte of a restart marker.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _COEFFICIENTS = 64
 
 
 class UncheckableError(ValueError):
-    """The picture may be whole, but nobody could tell: what is missing would be filled in."""
+    """A picture whose completeness cannot be checked.
+
+    A decoder would fill in a missing part of it without an error.
+    """
 
 
 @dataclass
 class _Scans:
-    """How far each coefficient of each component was sent; 0 is to its last bit."""
+    """The scans found so far, and the low bits that each coefficient of each component lacks.
+
+    A coefficient with 0 missing bits is complete.
+    """
 
     progressive: bool
     missing_bits: dict[int, list[int]]
@@ -57,11 +67,12 @@ class _Scans:
 
 
 def check_jpeg(data: bytes) -> None:
-    """Raise ValueError when a JPEG is incomplete or its decoder would fill in or guess.
+    """Raise ValueError when a JPEG is incomplete or its decoder would fill in or guess pixels.
 
-    It is an UncheckableError for subsampling that libjpeg-turbo's strict interface does not know,
-    such as that of CMYK pictures with fewer chroma samples; cameras do not use it. Bytes after the
-    end marker are allowed: cameras pad their files, and some append a second picture.
+    The error is an UncheckableError for subsampling that libjpeg-turbo's strict interface does not
+    support, such as that of CMYK pictures with fewer chroma samples. Cameras do not use it. Bytes
+    after the end marker are allowed, because cameras pad their files and some append a second
+    picture.
 
     >>> check_jpeg(b"\\xff\\xd8\\xff\\xd9")
     Traceback (most recent call last):
@@ -69,7 +80,7 @@ def check_jpeg(data: bytes) -> None:
     """
     _check_scans(data)
     try:
-        # At 1/8 a block is one pixel; grey leaves out the conversion of colours.
+        # At 1/8 of the size a block becomes one pixel, and grey needs no conversion of colors.
         simplejpeg.decode_jpeg(
             data, colorspace="GRAY", min_height=1, min_width=1, min_factor=8, strict=True
         )

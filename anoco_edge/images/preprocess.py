@@ -1,6 +1,6 @@
-"""From a picture to the model's input, and where each pixel and patch went.
+"""Resize a picture to the model's input, and map pixels and patches back to the picture.
 
-The oracle is Pillow's 8-bit antialiased BILINEAR resize; other runtimes are compared with it.
+Pillow's 8-bit antialiased BILINEAR resize is the reference that other runtimes are compared with.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Placement:
     height: int
 
     def to_picture(self, box: Box) -> Box:
-        """A box `x0, y0, x1, y1` of the input, in pixels of the picture, clipped to it."""
+        """Convert a box `x0, y0, x1, y1` from input to picture pixels, clipped to the picture."""
         sx, sy = self.picture_width / self.width, self.picture_height / self.height
         x0, x1 = (min(max((x - self.left) * sx, 0), self.picture_width) for x in box[::2])
         y0, y1 = (min(max((y - self.top) * sy, 0), self.picture_height) for y in box[1::2])
@@ -38,12 +38,12 @@ class Placement:
 
     @property
     def area_scale(self) -> float:
-        """Picture pixels to one input pixel."""
+        """Return how many pixels of the picture one pixel of the input covers."""
         return self.picture_width * self.picture_height / (self.width * self.height)
 
 
 def place(contract: InputContract, width: int, height: int) -> Placement:
-    """Where a picture of this size goes.
+    """Return where a picture of this width and height lies in the model's input.
 
     >>> c = InputContract(width=64, height=64, fit="letterbox", stride=16, rows=4, cols=4, dim=8)
     >>> p = place(c, 200, 100)
@@ -60,7 +60,7 @@ def place(contract: InputContract, width: int, height: int) -> Placement:
 
 
 def prepare(rgb: Pixels, contract: InputContract) -> tuple[Pixels, Placement]:
-    """Resize a picture to the model's input; letterbox fills what is left with `fill`."""
+    """Resize a picture to the model's input; a letterbox fills the borders with `fill`."""
     placement = place(contract, rgb.shape[1], rgb.shape[0])
     size = (placement.width, placement.height)
     scaled = np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling.BILINEAR))
@@ -74,7 +74,7 @@ def prepare(rgb: Pixels, contract: InputContract) -> tuple[Pixels, Placement]:
 
 
 def patch_box(contract: InputContract, row: int, col: int) -> Box:
-    """A patch in input pixels.
+    """Return the box `x0, y0, x1, y1` of a patch, in pixels of the input.
 
     >>> c = InputContract(width=64, height=64, stride=16, rows=4, cols=4, dim=8)
     >>> patch_box(c, 1, 2)

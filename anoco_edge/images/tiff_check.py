@@ -1,8 +1,8 @@
-"""What has to be known of a TIFF before and after Pillow reads it, and of an EXIF block.
+"""Check the tags of a TIFF file or an EXIF block, and the strips of a TIFF file.
 
-Pillow copies the value of each tag, so that a small file whose tags all point at the same megabytes
-takes any amount of memory. libtiff prints a line about damaged JPEG and fax strips, fills them in
-and reports success.
+The tags are checked before Pillow reads them: it copies the value of each tag, so a small file
+whose tags all point at the same megabytes would take any amount of memory. The strips are checked
+because libtiff prints a line about damaged JPEG and fax strips, fills them in and reports success.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from PIL import ImageFile
 from anoco_edge.images.jpeg_check import UncheckableError, check_jpeg
 
 _BYTES_OF_TYPE = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)
-_STRIPS, _TILES = (273, 279), (324, 325)  # the tags of their places and lengths
+_STRIPS, _TILES = (273, 279), (324, 325)  # the tags that hold offsets and lengths
 _JPEG_TABLES = 347
 _UNCHECKED = {
     **dict.fromkeys(("tiff_ccitt", "group3", "group4"), "fax compression"),
@@ -40,7 +40,10 @@ def check_tags(file: IO[bytes]) -> None:
 
 
 def check_strips(image: ImageFile.ImageFile, file: IO[bytes]) -> None:
-    """Raise ValueError for a compression whose damage would go unnoticed, and for damaged JPEG."""
+    """Raise ValueError for damaged JPEG strips.
+
+    A compression whose damage cannot be detected raises UncheckableError, also a ValueError.
+    """
     compression = image.info.get("compression")
     if compression in _UNCHECKED:
         raise UncheckableError(f"has {_UNCHECKED[compression]}")
@@ -51,12 +54,16 @@ def check_strips(image: ImageFile.ImageFile, file: IO[bytes]) -> None:
         for place, length in zip(tags[places], tags[lengths], strict=True):
             file.seek(place)
             strip = file.read(length)
-            # Tables are a JPEG of their own: its end and the start of the strip go.
+            # The tables are a JPEG of their own. The end marker of the tables and the start marker
+            # of the strip are removed, which makes one JPEG of both.
             check_jpeg(tables[:-2] + strip[2:] if tables else strip)
 
 
 def _tag_sizes(file: IO[bytes]) -> Iterator[int]:
-    """Bytes that the values of the tags take outside their entries; nothing where there is none."""
+    """Yield the number of bytes that the value of each tag takes outside its directory entry.
+
+    A value that fits into its entry takes 0 bytes.
+    """
     file.seek(0)
     header = file.read(16)
     order = "<" if header[:2] == b"II" else ">"

@@ -1,1 +1,1 @@
-"""Files and folders on a disk: opened without following links, replaced by one rename."""
+"""Open files and folders without following links, and replace them by one rename."""

@@ -1,4 +1,4 @@
-"""Writing files so that a kill or a full disk leaves the old content or the new, whole."""
+"""Write files so that a kill or a full disk leaves either the old content or all of the new."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HINTS = {
 
 @contextlib.contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Turn an operating-system error while writing `what` into one clear line."""
+    """Turn an OSError while writing `what` into a StorageError with a message of one line."""
     try:
         yield
     except OSError as error:
@@ -36,7 +36,10 @@ def writing(what: str) -> Iterator[None]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """The file is there whole, and on the disk, or not at all."""
+    """Write a file completely and sync it to the disk, or leave the old one as it was.
+
+    If only the sync after the rename fails, the new file is in place and NotDurableError is raised.
+    """
     sweep_temporaries(path.parent, path.name)
     with Directory.open(path.parent) as folder:
         folder.put(path.name, data)
@@ -45,6 +48,6 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable."""
+    """Sync `folder`, so that renames inside it survive a power cut."""
     with Directory.open(folder) as opened:
         opened.sync()

@@ -1,8 +1,8 @@
-"""Files below one directory, reached without following a link.
+"""Open files below one directory without following a link.
 
 Each component of a path is opened relative to the directory before it, with O_NOFOLLOW. That is
-what openat2 calls RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, and it works on every kernel. What is
-not a regular file (a FIFO, a device, a socket) is refused before anything waits for it.
+what openat2 calls RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, and it works on every kernel. A special
+file (a FIFO, a device, a socket) is refused before it is opened, because opening it can block.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KINDS = {
 class Directory:
     """An open directory. Names are relative to it, with `/` between their components.
 
-    Links and special files are a BundleError; everything else that fails is an OSError.
+    Links and special files raise a BundleError; every other failure raises an OSError.
     """
 
     def __init__(self, path: Path, handle: int) -> None:
@@ -55,7 +55,7 @@ class Directory:
         return cls(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def close(self) -> None:
-        """Give the handle back."""
+        """Close the handle of the directory."""
         os.close(self._handle)
 
     def __enter__(self) -> Directory:
@@ -72,7 +72,7 @@ class Directory:
     # ---- folders
 
     def folder(self, name: str, *, create: bool = False) -> Directory:
-        """Open a directory below this one; with `create` it is made where it is missing."""
+        """Open a directory below this one; `create` makes the directories that are missing."""
         current = self
         for part in self._components(name):
             try:
@@ -84,15 +84,18 @@ class Directory:
         return current
 
     def names(self) -> list[str]:
-        """Everything in this directory, sorted by name."""
+        """Return the names of all entries of this directory, sorted."""
         with os.scandir(self._handle) as entries:
             return sorted(entry.name for entry in entries)
 
     def files(self) -> list[str]:
-        """Every file in this directory and below it; a link or a special file is refused."""
+        """Return the paths of all files in and below this folder; refuse links and special files.
+
+        The paths are relative to this folder.
+        """
         found: list[str] = []
         for name in self.names():
-            with suppress(FileNotFoundError):  # another process may delete one of its own
+            with suppress(FileNotFoundError):  # another process may delete its temporary files
                 if stat.S_ISDIR(self._status(name).st_mode):
                     with self.folder(name) as below:
                         found += [f"{name}/{file}" for file in below.files()]
@@ -110,14 +113,17 @@ class Directory:
             below.sync()
 
     def identity(self) -> tuple[int, int]:
-        """The numbers of its disk and inode: two handles with the same are one directory."""
+        """Return the numbers of the device and the inode.
+
+        Two handles with the same numbers refer to the same directory.
+        """
         status = os.fstat(self._handle)
         return status.st_dev, status.st_ino
 
     # ---- files
 
     def exists(self, name: str) -> bool:
-        """Whether a regular file is there; anything else of that name is refused."""
+        """Return whether a regular file has this name; refuse anything else of that name."""
         try:
             with self._parent(name) as (folder, last):
                 folder._check(last)
@@ -126,7 +132,7 @@ class Directory:
         return True
 
     def holds_folder(self, name: str) -> bool:
-        """Whether a directory of that name is there; a link is refused."""
+        """Return whether a directory has this name; refuse a link."""
         try:
             return stat.S_ISDIR(self._status(name).st_mode)
         except FileNotFoundError:
@@ -138,7 +144,7 @@ class Directory:
             return os.fdopen(folder._open(last, _READ), "rb")
 
     def read(self, name: str, most: int | None = None) -> bytes:
-        """The content of a regular file; one of more than `most` bytes is refused."""
+        """Return the content of a regular file; refuse one of more than `most` bytes."""
         with self.open_file(name) as stream:
             size = os.fstat(stream.fileno()).st_size
             if most is not None and size > most:
@@ -149,24 +155,24 @@ class Directory:
             return stream.read()
 
     def open_lock(self, name: str) -> int:
-        """Open a file to lock, made where it is missing; the caller closes the handle."""
+        """Open a lock file, which is created if it is missing; the caller closes the handle."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         return self._open(name, flags, missing_ok=True)
 
     def put(self, name: str, data: bytes, *, mode: int = 0o666) -> None:
-        """Write a file and its content to the disk, then give it its name by one rename.
+        """Write a temporary file, sync its content to the disk, and rename it to `name`.
 
-        The rename is durable after `sync` of its folder. Folders on the way are made.
+        The rename is durable after `sync` of its folder. Missing folders of the path are created.
         """
         with self._parent(name, create=True) as (folder, last):
             folder._put(last, data, mode)
 
     def remove(self, name: str) -> None:
-        """Delete a file; one that is gone already is no error."""
+        """Delete a file; a file that does not exist is not an error."""
         with suppress(FileNotFoundError), self._parent(name) as (folder, last):
             os.unlink(last, dir_fd=folder._handle)
 
-    # ---- one component
+    # ---- one component of a path
 
     def _components(self, name: str) -> list[str]:
         parts = name.split("/")
@@ -189,7 +195,7 @@ class Directory:
         except FileNotFoundError:
             if not create:
                 raise
-            with suppress(FileExistsError):  # another process may have made it just now
+            with suppress(FileExistsError):  # another process may have just created it
                 os.mkdir(part, dir_fd=self._handle)
             self.sync()
             return self._enter(part, create=False)
@@ -200,7 +206,7 @@ class Directory:
         return Directory(self.path / part, handle)
 
     def _status(self, part: str) -> os.stat_result:
-        """What is there, a link refused."""
+        """Return the status of an entry of this directory; refuse a link."""
         status = os.stat(part, dir_fd=self._handle, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             raise BundleError(
@@ -221,7 +227,7 @@ class Directory:
             )
 
     def _open(self, part: str, flags: int, *, missing_ok: bool = False) -> int:
-        try:  # before it is opened: opening a device can do things
+        try:  # The check comes before the open, because opening a device can have effects.
             self._check(part)
         except FileNotFoundError:
             if not missing_ok:
@@ -236,7 +242,7 @@ class Directory:
 
     def _put(self, last: str, data: bytes, mode: int) -> None:
         temporary = temporary_name(last)
-        with suppress(FileNotFoundError):  # left by a process of the same number
+        with suppress(FileNotFoundError):  # left by an earlier process with the same process id
             os.unlink(temporary, dir_fd=self._handle)
         try:
             handle = os.open(temporary, _NEW, mode, dir_fd=self._handle)
@@ -252,7 +258,7 @@ class Directory:
 
 
 def read_below(root: Path, path: Path, most: int | None = None) -> bytes:
-    """The content of `path`, a regular file below the directory `root`.
+    """Return the content of `path`, a regular file below the directory `root`.
 
     >>> read_below(Path("/proc"), Path("/proc/version"))[:5]
     b'Linux'
@@ -262,7 +268,7 @@ def read_below(root: Path, path: Path, most: int | None = None) -> bytes:
 
 
 def temporary_name(name: str) -> str:
-    """What a file is called while this process writes it.
+    """Return the name that a file has while this process writes it.
 
     >>> temporary_name("a.json").startswith(".tmp-a.json-")
     True
@@ -271,7 +277,7 @@ def temporary_name(name: str) -> str:
 
 
 def sweep_temporaries(folder: Path, name: str) -> None:
-    """Remove what processes that are no more left half-written of one file.
+    """Remove the temporary files that ended processes left while they wrote the file `name`.
 
     >>> sweep_temporaries(Path("/proc"), "a.json")
     """

@@ -1,4 +1,4 @@
-"""A change that was made, but of which the disk did not say that it has it."""
+"""Report a change that was made although the disk did not confirm that it stored it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ NOT_DURABLE = "the change is committed but may not survive a power cut: run sync
 
 
 class NotDurableError(OSError):
-    """The rename that commits a change was made, and the sync after it failed."""
+    """The rename that commits a change succeeded, but the sync after it failed."""
 
 
 @contextmanager
 def committed() -> Iterator[None]:
-    """From here on the change counts: what fails now does not undo it.
+    """Turn an OSError inside the block into a NotDurableError.
+
+    The block follows the rename that commits a change, so a failure inside it does not undo the
+    change.
+
 
     >>> with committed():
     ...     raise OSError(5, "Input/output error")

@@ -1,4 +1,4 @@
-"""Two names of a folder change places by one rename."""
+"""Exchange two paths by one rename."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)  # to the kernel, or to the file system
+_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)  # kernel or file system lacks it
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Let two paths of one disk change places; False where kernel or file system cannot.
+    """Exchange two paths of one disk; return False if the kernel or file system cannot do it.
 
     >>> exchange(Path("/proc/version"), Path("/proc/uptime"))
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""SHA-256 of bytes, of files and of open streams."""
+"""Compute the SHA-256 of bytes, of files and of open streams."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 
 def sha256_bytes(data: bytes) -> str:
-    """Hex digest of `data`.
+    """Return the SHA-256 of `data` as hex digits.
 
     >>> sha256_bytes(b"")[:8]
     'e3b0c442'
@@ -17,13 +17,13 @@ def sha256_bytes(data: bytes) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """Hex digest of a file, read in pieces."""
+    """Return the SHA-256 of a file as hex digits; the file is read in pieces to save memory."""
     with path.open("rb") as stream:
         return sha256_stream(stream)
 
 
 def sha256_stream(stream: BinaryIO) -> str:
-    """Hex digest of the rest of an open file.
+    """Return the SHA-256, as hex digits, of an open file from its position to its end.
 
     >>> import io
     >>> sha256_stream(io.BytesIO(b""))[:8]

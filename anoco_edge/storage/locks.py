@@ -19,10 +19,10 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: float, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of a product's folder, `BUNDLE/products/NAME`, which is made if need be.
+    """Hold the lock of a product's folder, `BUNDLE/products/NAME`, which is created if missing.
 
-    While another process holds it, this waits for up to `wait` seconds. The lock belongs to the
-    open file, so it is released when the process ends, however it ends.
+    While another process holds the lock, this function waits for up to `wait` seconds. The lock
+    belongs to the open file, so it is released when the process ends, however it ends.
     """
     root = folder.parent.parent
     with (

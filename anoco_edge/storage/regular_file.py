@@ -1,4 +1,4 @@
-"""Opening a file by a path from outside without ever waiting for a pipe, a device or a socket."""
+"""Open a file by an untrusted path without ever waiting for a pipe, a device or a socket."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ class NotRegularFileError(OSError):
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file for reading bytes; links are followed.
 
-    Anything else raises `NotRegularFileError`, which is an OSError. The check is repeated on what
-    was opened, so that a file exchanged for a pipe in between does not hang the program.
+    Anything else raises `NotRegularFileError`, which is an OSError. The check is repeated on the
+    open file, so that a file exchanged for a pipe in between does not block the program.
 
     >>> open_regular("/dev/null")
     Traceback (most recent call last):
     anoco_edge.storage.regular_file.NotRegularFileError: [Errno 22] not a regular file: '/dev/null'
     """
-    # Looked at first: opening alone already disturbs who writes to a pipe, and some devices.
+    # The check comes before the open, because opening a pipe already affects the process that
+    # writes to it, and opening some devices has effects as well.
     _check(os.stat(path).st_mode, path)  # noqa: PTH116 - as os.open below takes it
-    # Without O_NONBLOCK, opening a pipe waits until somebody writes to it.
+    # Without O_NONBLOCK, opening a pipe waits until a process writes to it.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         _check(os.fstat(handle).st_mode, path)
@@ -36,7 +37,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_regular(path: str | Path) -> bytes:
-    """All bytes of a regular file.
+    """Return all bytes of a regular file.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file:

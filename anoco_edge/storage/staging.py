@@ -1,15 +1,15 @@
-"""A folder that is built beside its place and takes that place by one rename.
+"""Build a folder beside its target and move it to the target by one rename.
 
-A `Staging` is a folder `.tmp-NAME-PID` beside the target. What will become the target is built
-inside it, under the target's own name. Its owner holds a lock on a file in it as long as it lives:
-a staging folder whose lock is free was left by a process that was killed, whatever its number, and
-`sweep_stagings` removes it.
+A `Staging` is a folder `.tmp-NAME-PID-N` beside the target. The new folder is built inside it,
+under the name of the target. The process that owns the staging folder holds a lock on a file in it
+until it ends. A staging folder whose lock is free was therefore left by a process that was killed,
+and `sweep_stagings` removes it. The process id in its name does not matter, because ids are reused.
 
-Where the kernel or the file system cannot exchange two names (before Linux 3.15; some network and
-FUSE file systems), the old folder is moved into the staging folder as `replaced`, then the new one
-is moved out: a kill between these two renames leaves no folder at the target. The new one is whole
-by then, and `complete_replacement` moves it out: it is called wherever a bundle is opened and not
-found, and by every sweep.
+Some systems cannot exchange two names: Linux before 3.15, and some network and FUSE file systems.
+There, the old folder is first moved into the staging folder as `replaced`, then the new folder is
+moved to the target. A kill between these two renames leaves no folder at the target. The new folder
+is complete at that time, so `complete_replacement` moves it to the target. It is called when a
+bundle that is opened is not found; every sweep does the same.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from anoco_edge.storage.exchange import exchange
 _LOCK = ".lock"
 _REPLACED = "replaced"
 _NAME = re.compile(rf"{re.escape(TEMPORARY)}(.+)-[0-9]+-[0-9]+")
-_WINDOW = 1.0  # seconds to wait for a live process that is between its two renames
+_WINDOW = 1.0  # seconds to wait for a running process that is between its two renames
 
 
 class Staging:
-    """A folder of one process beside the target."""
+    """A temporary folder beside the target, in which one process builds the new folder."""
 
     def __init__(self, folder: Path, target: Path) -> None:
         self.folder = folder
@@ -45,17 +45,17 @@ class Staging:
 
     @property
     def building(self) -> Path:
-        """Where the new folder is built; it has the target's name."""
+        """Return the path at which the new folder is built; it ends with the target's name."""
         return self.folder / self.target.name
 
     def publish(self, *, replace: bool = True) -> None:
-        """Put the new folder, whole and on the disk, in the target's place.
+        """Sync the new folder to the disk and move it to the target.
 
-        Without `replace`, a folder that is there with something in it is a FileExistsError.
+        Without `replace`, a target that exists and is not empty raises a FileExistsError.
         """
         _sync_folders(self.building)
-        # Until the disk has the new name, the old folder is all that a power cut would leave: who
-        # is stopped from here on leaves both folders to the next sweep.
+        # Until the new name is on the disk, a power cut would leave only the old folder. A process
+        # that is stopped from here on therefore keeps both folders, and the next sweep removes one.
         self._keep = True
         try:
             self._take_place(replace)
@@ -78,18 +78,23 @@ class Staging:
             self._replace_in_two_steps()
 
     def _replace_in_two_steps(self) -> None:
-        _sync(self.folder)  # where the old folder goes must be on the disk before it goes there
+        # The staging folder must be on the disk before the old folder is moved into it.
+        _sync(self.folder)
         _sync(self.folder.parent)
         self.target.rename(self.folder / _REPLACED)
         try:
             self.building.rename(self.target)
         except OSError:
-            with committed():  # where the way back fails too, the next command goes on from here
+            # If moving the old folder back fails too, the next command completes the replacement.
+            with committed():
                 (self.folder / _REPLACED).rename(self.target)
             raise
 
     def remove(self) -> None:
-        """Delete it, with whatever was replaced."""
+        """Delete the staging folder with the old folder, if one was replaced.
+
+        It stays if `publish` was stopped halfway, because it may hold the only complete folder.
+        """
         if not self._keep:
             with suppress(OSError):
                 _remove(self.folder)
@@ -97,10 +102,10 @@ class Staging:
 
 @contextmanager
 def staging(target: Path, *, follow_link: bool = True) -> Iterator[Staging]:
-    """A staging folder for `target`, removed at the end whatever happens.
+    """Make a staging folder for `target`, and remove it at the end of the block.
 
-    A target that is a link stands for the folder that it names, which is replaced; without
-    `follow_link` it is the link that is replaced.
+    If the target is a link, the folder that it points to is replaced; without `follow_link`, the
+    link itself is replaced.
     """
     place = Path(os.path.realpath(target)) if follow_link and target.is_symlink() else target
     absent = [parent for parent in (place.parent, *place.parent.parents) if not parent.exists()]
@@ -117,24 +122,27 @@ def staging(target: Path, *, follow_link: bool = True) -> Iterator[Staging]:
             finally:
                 stage.remove()
     finally:
-        for parent in absent:  # the innermost first; the one with the target is not empty
+        for parent in absent:  # innermost first; the one that holds the target is not empty
             with suppress(OSError):
                 parent.rmdir()
 
 
 def sweep_stagings(parent: Path) -> None:
-    """Remove the staging folders in `parent` of processes that are no more.
+    """Remove the staging folders in `parent` whose processes have ended.
 
     >>> sweep_stagings(Path("/proc"))
     """
     with suppress(OSError):
         for folder in sorted(parent.glob(f"{TEMPORARY}*")):
-            with suppress(OSError, BundleError):  # one whose lock is a link is not ours
+            with suppress(OSError, BundleError):  # a link in place of its lock is refused
                 _sweep(folder)
 
 
 def complete_replacement(target: Path) -> bool:
-    """Finish what a process was killed in, between its two renames; whether the target is there.
+    """Finish the replacement of a process that was killed between its two renames.
+
+    Return whether the target exists afterwards.
+
 
     >>> complete_replacement(Path("/proc/no such folder"))
     False
@@ -161,17 +169,24 @@ def _sweep(folder: Path) -> None:
     if _NAME.fullmatch(folder.name) is None or folder.is_symlink():
         return
     if not (folder / _LOCK).exists():
-        folder.rmdir()  # killed before it had a lock: it is empty, or it is not ours
+        # The process was killed before it made the lock, so its folder is empty. A folder that is
+        # not empty is not a staging folder, and rmdir leaves it alone.
+        folder.rmdir()
         return
     with _lock_of_the_dead(folder) as dead:
         if dead:
             _complete(folder)
-            _sync(folder.parent)  # it may hold the old folder, whose successor must be on the disk
+            # The staging folder may hold the old folder, which is deleted only after the new one is
+            # on the disk.
+            _sync(folder.parent)
             _remove(folder)
 
 
 def _remove(folder: Path) -> None:
-    """The lock goes last: without one, only an empty folder is swept."""
+    """Delete a staging folder, its lock last.
+
+    A sweep removes a folder without a lock only if it is empty.
+    """
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -194,13 +209,16 @@ def _complete(folder: Path) -> None:
 
 @contextmanager
 def _lock_of_the_dead(folder: Path) -> Iterator[bool]:
-    """Whether the lock came free, held for the block; a live owner keeps it."""
+    """Try to lock a staging folder for the block, and yield whether its owner has ended.
+
+    A process that still runs keeps its lock, so this yields False for its folder.
+    """
     with Directory.open(folder) as opened:
         handle = opened.open_lock(_LOCK)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held; or no locks here, and then nobody knows
+        except OSError:  # the lock is held, or the file system has no locks
             yield False
         else:
             yield os.fstat(handle).st_nlink > 0
@@ -217,12 +235,12 @@ def _locked_folder(target: Path) -> Iterator[Path]:
             with Directory.open(folder) as opened:
                 handle = opened.open_lock(_LOCK)
         except FileExistsError:
-            continue  # this process has one already, or a dead one of the same number left it
+            continue  # it belongs to this process or to an ended one with the same id
         except FileNotFoundError:
-            continue  # swept in the moment before it had a lock
+            continue  # another process swept it before it had a lock
         try:
             if _is_ours(handle):
-                _sync(folder)  # without its lock, a power cut would leave it to nobody
+                _sync(folder)  # after a power cut, a sweep needs the lock to remove it
                 yield folder
                 return
         finally:
@@ -231,13 +249,13 @@ def _locked_folder(target: Path) -> Iterator[Path]:
 
 
 def _is_ours(handle: int) -> bool:
-    """Lock it; False when it was swept in the moment before."""
+    """Lock a new staging folder; return False if another process swept it just before."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass  # no locks here: then nobody sweeps either
+        pass  # without locks on this file system, no process sweeps either
     return os.fstat(handle).st_nlink > 0
 
 
@@ -247,7 +265,7 @@ def _sync(folder: Path) -> None:
 
 
 def _sync_folders(folder: Path) -> None:
-    """Every folder below, the innermost first."""
+    """Sync a folder and all folders below it, the innermost first."""
     for path in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
         _sync(path)
     _sync(folder)

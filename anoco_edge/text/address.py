@@ -1,8 +1,8 @@
-"""Masking passwords in everything that is stored or shown: names of sources, errors, reports.
+"""Mask passwords in everything that is stored or shown: names of sources, errors, reports.
 
-Cameras take passwords in many places: before the host, in the query, in the path, as a property of
-a GStreamer pipeline. Whatever looks like a password is masked, because masking a harmless value by
-mistake does no harm.
+Cameras take passwords in many places: before the host, in the query, in the path, or as a property
+of a GStreamer pipeline. Everything that looks like a password is masked, because masking a harmless
+value by mistake does no harm.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import re
 
 MASK = "***"
 
-# user:password@host, where the password may hold any character up to the query, also / and @ and :.
+# This matches user:password@host. The password may hold any character, even / and @ and :, but it
+# ends before the query.
 _USER_INFO = re.compile(
     r"(?P<before>://[^/@:\s\"']*?)(?::|%3A)"
     r"(?P<secret>(?:(?!\?[\w.-]+=)[^\s\"'])*)@",
     re.IGNORECASE,
 )
-# cam:8080/live@2 has a port and an @ in its path and no password. Where the text after the @ looks
-# like a host, it is a password all the same.
+# An address such as cam:8080/live@2 has a port, an @ in its path and no password. If the text after
+# the @ looks like a host, the text before it is a password nevertheless.
 _PORT_AND_PATH = re.compile(r"\d{1,5}/")
 _HOST = re.compile(r"[\w-]+[.:][\w.:-]*(?:[/?]|$)|\[")
-# rtsp://cam:554/0/admin:secret/main
+# This matches a password in the path, as in rtsp://cam:554/0/admin:secret/main.
 _PATH_SEGMENT = re.compile(r"(?P<before>://[^\s\"'?]*?/[\w.-]+):(?P<secret>[^/\s\"'?&#]+)")
 _SECRET_NAMES = (
     r"[\w.-]*(?:passwor[dt]|passwd|passphrase|passcode|pwd|pass|psw)"
@@ -29,7 +30,7 @@ _SECRET_NAMES = (
     r"|[\w.-]*(?:token|secret|credentials?)"
     r"|[\w.-]*auth(?:orization|basic|info|key|token)?"
 )
-# The value ends where another one begins: &next=, _next= (in paths), a space, a frame number.
+# The value ends before the next one (&next=, or _next= in paths), a space or a frame number.
 _FIELD = re.compile(
     rf"(?P<name>(?<![\w.-])(?:{_SECRET_NAMES}))(?P<equals>\s*(?:=|%3D)\s*(?:\([a-z]+\)\s*)?)"
     r"(?P<value>\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?"
@@ -54,7 +55,7 @@ def mask_address(text: str) -> str:
 
 
 def mask_addresses_in(message: str) -> str:
-    """Mask the passwords in an error message; one without an address stays as it is.
+    """Mask the passwords in an error message; a message without an address stays as it is.
 
     >>> mask_addresses_in("/parts/pass=1/a.png is empty")
     '/parts/pass=1/a.png is empty'
