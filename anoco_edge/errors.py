@@ -10,6 +10,8 @@ therefore names the Python parameter in backticks, perhaps with a value, such as
 
 from __future__ import annotations
 
+from anoco_edge.text.address import mask_addresses_in
+
 
 class AnocoError(Exception):
     """The base class of every error that the package raises for a user.
@@ -28,8 +30,6 @@ class AnocoError(Exception):
 
 def _one_line(text: str) -> str:
     # Libraries put the addresses of streams into their errors, and an address can hold a password.
-    from anoco_edge.text.address import mask_addresses_in
-
     return mask_addresses_in(" ".join(text.split()))
 
 
