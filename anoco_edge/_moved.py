@@ -1,8 +1,8 @@
-"""Old import paths keep working for one version; each use warns and names the new path.
+"""Keeps old import paths working for one version; each use warns and names the new path.
 
-`MODULES` lists modules that moved, `NAMES` what was renamed inside a module (moved or not). One
-finder on sys.meta_path serves both tables, so nothing else in the package knows of old names.
-Remove an entry together with the version after the one in which it was added.
+`MODULES` lists modules that moved. `NAMES` lists what was renamed inside a module, whether the
+module moved or not. One finder on sys.meta_path serves both tables, so nothing else in the package
+knows of old names. Remove an entry in the version after the one in which it was added.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # it takes 9 ms to import, half of what `import anoco_edge` may take
+if TYPE_CHECKING:  # importing it takes 9 ms, half of what `import anoco_edge` may take
     from importlib.abc import Loader
 
-# Since 0.2. A package's entry also covers what lies inside it.
+# These moved in 0.2. The entry of a package also covers the modules inside it.
 MODULES = {
     "anoco_edge.bench": "anoco_edge.diagnostics.bench",
     "anoco_edge.bench.rivals": "anoco_edge.diagnostics.bench.baselines",
@@ -93,7 +93,7 @@ MODULES = {
     "anoco_edge_export.rounding": "anoco_edge_export.fp16_emulation",
     "anoco_edge_export.state_file": "anoco_edge_export.checkpoint",
 }
-# By the module as it was called then: the old name, and where it is now.
+# The keys are the old names of modules; each table maps an old name to where it is now.
 NAMES = {
     "anoco_edge.bench": {
         "Summary": "anoco_edge.diagnostics.bench.statistics:LatencySummary",
@@ -250,7 +250,7 @@ NAMES = {
 
 
 def new_path(module: str) -> str | None:
-    """Find where a module lies now, or None for one that did not move.
+    """Return the present path of a module that moved, or None for one that did not move.
 
     >>> new_path("anoco_edge.bench.scoring"), new_path("anoco_edge.bundle")
     ('anoco_edge.diagnostics.bench.scoring', None)
@@ -263,7 +263,7 @@ def new_path(module: str) -> str | None:
 
 
 def install() -> None:
-    """Let the import system know of the tables; importing `anoco_edge` calls this."""
+    """Register the finder with the import system; importing `anoco_edge` calls this."""
     if not any(isinstance(finder, _MovedFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _MovedFinder())
 
@@ -297,7 +297,7 @@ class _Alias:
         self._new = new
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave making the module to Python."""
+        """Return None, so that Python makes an ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
         target = import_module(self._new)
@@ -312,7 +312,7 @@ class _Alias:
 
 
 class _WithOldNames:
-    """Loads a module as ever, and gives it its old names besides."""
+    """Loads a module with its real loader, and then adds its old names."""
 
     def __init__(self, real: Loader) -> None:
         self._real = real
@@ -326,11 +326,12 @@ class _WithOldNames:
         if renamed is not None:
             module.__getattr__ = lambda name: renamed(name, None)  # type: ignore[method-assign]
 
-    def __getattr__(self, name: str) -> Any:  # resources, source code: as the real loader
+    def __getattr__(self, name: str) -> Any:  # the real loader gives resources and source code
         return getattr(self._real, name)
 
 
 def _old_names(module: str) -> Callable[[str, ModuleType | None], Any] | None:
+    """Return a function that looks up the old names of a module, or None if it has none."""
     table = NAMES.get(module)
     if table is None:
         return None

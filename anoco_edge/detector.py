@@ -1,4 +1,4 @@
-"""The detector: one product of a bundle, one runtime. Picture in, inspection out."""
+"""The detector, which inspects pictures for one product of a bundle with one runtime."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Picture: TypeAlias = "Pixels | str | os.PathLike[str]"
 
 
 class Detector:
-    """Inspects pictures for one product of a bundle. Immutable: share it between threads.
+    """Inspects pictures for one product of a bundle. It is immutable, so threads may share it.
 
     >>> Detector.open("missing.anoco")
     Traceback (most recent call last):
@@ -51,7 +51,8 @@ class Detector:
         self._snapshot = snapshot
         folder = bundle.product_folder(self.product.name)
         self._references = {r.name: r for r in self.product.references}
-        for reference in self._references.values():  # missing evidence shows now, not at a reject
+        # A missing reference picture raises its error now, not when a rejected part needs it.
+        for reference in self._references.values():
             bundle.locate(reference.file, folder)
         self._read_reference = lru_cache(maxsize=4)(self._load_reference)
         self._pipeline = open_pipeline(
@@ -73,10 +74,10 @@ class Detector:
         threshold: float | None = None,
         allow_random: bool = False,
     ) -> Detector:
-        """Open a bundle, by its path unless it is open already. A threshold given here overrides
-        the product's own.
+        """Open a detector for a product of a bundle, which is given by its path or already open.
 
-        `runtime="native"` inspects wholly in libanoco_edge, with OpenVINO and its own scorer.
+        A threshold given here overrides that of the product. `runtime="native"` inspects entirely
+        in libanoco_edge, with OpenVINO or TensorRT and the library's own scorer.
         """
         bundle = path if isinstance(path, Bundle) else Bundle.open(path)
         if bundle.manifest.backbone.weights.random and not allow_random:
@@ -90,12 +91,15 @@ class Detector:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What runs slower than it could, and why; some of it is known after the first picture."""
+        """What runs slower than it could, and why.
+
+        Some remarks are known only after the first picture.
+        """
         return self._pipeline.remarks
 
     @property
     def bank(self) -> Bank:
-        """The reference bank; the native runtime holds its own, so it is read on first use."""
+        """The reference bank, read on first use because the native runtime has its own copy."""
         return self._snapshot.bank
 
     def inspect(self, image: Picture) -> Inspection:
@@ -118,7 +122,7 @@ class Detector:
     def inspect_many(
         self, images: Iterable[Picture], batch: int = 4
     ) -> Iterator[Inspection | AnocoError]:
-        """Inspect in batches; a picture that cannot be inspected gives its error instead."""
+        """Inspect pictures in batches; one that cannot be inspected gives its error instead."""
         if batch < 1:
             raise UsageError(f"batch is {batch}", hint="it must be 1 or more")
         waiting = iter(images)
@@ -141,11 +145,11 @@ class Detector:
         except AnocoError as error:
             if len(frames) == 1:
                 return [error]
-            # One frame can make the run of its whole batch fail: each gets a run of its own.
+            # One frame can make the run of its whole batch fail, so each gets a run of its own.
             return [self._inspect_readable([frame])[0] for frame in frames]
 
     def _check(self, frame: Frame) -> Frame:
-        """Give a frame that cannot be inspected its error."""
+        """Check the pixels and the shape of a frame, and return it with the error if it has one."""
         if frame.rgb is None:
             return frame
         name = frame.source or "the picture"
@@ -159,8 +163,8 @@ class Detector:
     def probe_engine(self) -> None:
         """Inspect a reference picture, which the engine has processed before.
 
-        Where that fails too, an EngineError says that the fault is the engine's and not a
-        picture's.
+        If the engine fails on that too, the error says that the fault lies with the engine and
+        not with a picture.
         """
         try:
             self.inspect(self._read_reference(self.product.references[0].name))
@@ -176,7 +180,7 @@ class Detector:
         return decode_picture(self.bundle.read(self._references[name].file, folder), name)
 
     def reference_picture(self, evidence: Evidence) -> Pixels:
-        """The reference picture that a piece of evidence points at."""
+        """Return the reference picture that a piece of evidence points at."""
         return self._read_reference(evidence.reference)
 
 

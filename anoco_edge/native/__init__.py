@@ -1,1 +1,1 @@
-"""libanoco_edge, the native runtime, through ctypes (which releases the GIL while it runs)."""
+"""Calls libanoco_edge, the native runtime, through ctypes, which releases the GIL meanwhile."""

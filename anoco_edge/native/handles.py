@@ -1,4 +1,4 @@
-"""Objects of the native library that Python owns; each lives as long as the one that holds it."""
+"""Objects of the native library that Python owns and destroys when they are no longer used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anoco_edge.native.library import check, destroy_with
 
 
 class WarningLog:
-    """Keeps the warnings that the library logs; it must live as long as what logs to it."""
+    """Keeps the warnings that the library logs; it must outlive the detector that logs to it."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -24,7 +24,7 @@ class WarningLog:
 
 
 class Handle:
-    """A pointer that the library made, given back when Python drops the last reference to it."""
+    """A pointer that the library made, destroyed when Python drops the last reference to it."""
 
     def __init__(
         self,
@@ -34,11 +34,12 @@ class Handle:
         *arguments: Any,
         keep: object = None,
     ) -> None:
-        """Call `create`; `keep` lives as long as what it made."""
+        """Call `create`, and keep `keep` alive as long as the pointer that it returns."""
         self.value = ctypes.c_void_p()
         self._keep = keep
         check(library, create(*arguments, self.value))
-        # Not at the interpreter's exit: a thread stopped there may be in the middle of a picture.
+        # It is not destroyed when the interpreter exits, because a thread that was stopped then
+        # may be in the middle of a picture.
         destroy_with(self, destroy, self.value).atexit = False
 
 
@@ -59,6 +60,6 @@ def open_detector(
 def create_context(
     library: ctypes.CDLL, detector: Handle, options: interface.ContextOptions
 ) -> Handle:
-    """Create what one thread inspects pictures with."""
+    """Create a context, with which one thread at a time inspects pictures."""
     create, destroy = library.anoco_context_create, library.anoco_context_destroy
     return Handle(library, create, destroy, detector.value, options)

@@ -1,4 +1,4 @@
-"""anoco_edge.h and anoco_cuda.h in ctypes: their structs and functions, in the headers' order."""
+"""Declares the structs and functions of anoco_edge.h and anoco_cuda.h in the headers' order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ HOST, DEVICE = 0, 1
 
 
 class Struct(ctypes.Structure):
-    """Begins with its size, as every struct of the interface does; what is not given is 0.
+    """A struct of the interface, which begins with its own size.
+
+    Fields that are not given are 0.
 
     >>> Region(x0=2.5).struct_size == ctypes.sizeof(Region)
     True
@@ -293,9 +295,10 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
 
 
 def declare(library: ctypes.CDLL) -> None:
-    """Tell ctypes what the functions take and give."""
+    """Declare the arguments and results of the library's functions to ctypes."""
     for name, result, arguments in _FUNCTIONS:
-        # An older library of this interface lacks what was appended later; calling it says so.
+        # An older library with the same interface number lacks functions that were added later. It
+        # still loads; calling a missing function raises an error that names it.
         if hasattr(library, name):
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments

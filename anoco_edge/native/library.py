@@ -1,4 +1,4 @@
-"""Finding and loading libanoco_edge, and its statuses as our errors."""
+"""Finds and loads libanoco_edge, and turns its status codes into our errors."""
 
 from __future__ import annotations
 
@@ -43,17 +43,18 @@ _ERRORS: dict[int, type[AnocoError]] = {
 
 
 def find_library() -> Path | None:
-    """The library that would be loaded, found without loading it; None where there is none."""
+    """Find the library that `load_library` loads, without loading it; None if there is none."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
-    # The soname is what a wheel carries; the name without a number is a link in an install tree.
+    # A wheel contains the file by its soname. In an install tree, the name without a number is a
+    # link to that file.
     found = sorted(_FOLDER.glob("libanoco_edge.so*"))
     return found[0] if found else None
 
 
 def why_not() -> str | None:
-    """Why the library cannot be used here, or None where it can."""
+    """Return why the library cannot be used here, or None if it can."""
     try:
         load_library()
     except EnvironmentMissingError as error:
@@ -62,7 +63,10 @@ def why_not() -> str | None:
 
 
 def load_library() -> ctypes.CDLL:
-    """The library with its functions declared; `EnvironmentMissingError` where it cannot be had."""
+    """Load the library and declare its functions.
+
+    It raises `EnvironmentMissingError` where the library is missing or cannot be loaded.
+    """
     path = find_library()
     if path is None:
         raise EnvironmentMissingError(
@@ -92,13 +96,15 @@ def _load(path: Path) -> ctypes.CDLL:
 
 
 def last_error(library: ctypes.CDLL) -> str:
-    """What the library said about this thread's last failed call."""
+    """Return the library's message about the last failed call of this thread."""
     text: bytes = library.anoco_last_error()
     return text.decode(errors="replace")
 
 
 def error_of(status: int, text: str) -> AnocoError:
-    """Turn a failed call into one of our errors; what to do follows the text's last semicolon.
+    """Turn the status and message of a failed call into one of our errors.
+
+    What follows the last semicolon of the message becomes the hint.
 
     >>> error = error_of(interface.BAD_PICTURE, "the picture is 3x3; give one of 16x16 or more")
     >>> error.what, error.hint
@@ -111,7 +117,7 @@ def error_of(status: int, text: str) -> AnocoError:
 
 
 def check(library: ctypes.CDLL, status: int) -> None:
-    """Raise what a call reports."""
+    """Raise an error if the status of a call says that it failed."""
     if status != interface.OK:
         raise error_of(status, last_error(library))
 
@@ -119,10 +125,10 @@ def check(library: ctypes.CDLL, status: int) -> None:
 def destroy_with(
     owner: object, destroy: Callable[..., object], *arguments: object
 ) -> weakref.finalize[[], object]:
-    """Call `destroy` when `owner` is collected, in the process that made it and in no other.
+    """Call `destroy` when `owner` is collected, but only in the process that called this function.
 
-    A forked process inherits the object but not the library's threads: waiting for them to end
-    would never end.
+    A forked process inherits the object but not the library's threads, so it would wait forever
+    for them to end.
 
     >>> class Owner: pass
     >>> owner = Owner()

@@ -1,4 +1,4 @@
-"""From the grid of patch energies to the anomaly map (DESIGN: bilinear, then Gaussian 7x7)."""
+"""Turns the grid of patch energies into the anomaly map (DESIGN: bilinear, then Gaussian 7x7)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Mask, Placement
 
 Map = NDArray[np.float32]
-KERNEL, SIGMA = 7, 0.8  # the paper's supplement
+KERNEL, SIGMA = 7, 0.8  # as in the paper's supplement
 
 
 class MapMaker:
-    """Upsampling and smoothing are linear and separable, so both are one matrix an axis."""
+    """Upsamples and smooths the energies of one product's pictures.
+
+    Both steps are linear and separable, so one matrix for each axis does the two of them.
+    """
 
     def __init__(self, contract: InputContract) -> None:
         self._stride = contract.stride
@@ -22,9 +25,9 @@ class MapMaker:
         self._across = axis_matrix(contract.cols, contract.width)
 
     def __call__(self, energy: Map, scored: Mask) -> Map:
-        """The map at the model's input size; zero on patches that do not count.
+        """Return the map at the model's input size, with zeros on patches that are not scored.
 
-        A patch that does not count has no energy: its neighbours are averaged without it.
+        A patch that is not scored has no energy, so its neighbours are averaged without it.
         """
         if scored.all():
             return self._apply(energy)
@@ -40,9 +43,9 @@ class MapMaker:
 
 
 def axis_matrix(patches: int, pixels: int) -> Map:
-    """Smoothing after interpolation along one axis, as a pixels x patches matrix.
+    """Return the matrix, pixels x patches, that interpolates and then smooths along one axis.
 
-    Rows sum to one, so a flat grid gives a flat map:
+    Its rows sum to one, so a flat grid gives a flat map:
 
     >>> bool(np.allclose(axis_matrix(4, 64).sum(axis=1), 1))
     True
@@ -56,7 +59,7 @@ def axis_matrix(patches: int, pixels: int) -> Map:
 
 
 def _bilinear(patches: int, pixels: int) -> NDArray[np.float64]:
-    """Half-pixel centres, edges clamped."""
+    """Return the matrix of bilinear interpolation, with half-pixel centres and clamped edges."""
     centre = (np.arange(pixels) + 0.5) * patches / pixels - 0.5
     centre = centre.clip(0, patches - 1)
     low = np.floor(centre).astype(int).clip(0, max(patches - 2, 0))
@@ -69,7 +72,9 @@ def _bilinear(patches: int, pixels: int) -> NDArray[np.float64]:
 
 
 def _reflected(pixels: int, offset: int) -> NDArray[np.intp]:
-    """The pixel at `offset` from each; at the border the edge pixel is not repeated (dcb|abcd|cba).
+    """Return for each pixel the index of the pixel at `offset` from it, reflected at the borders.
+
+    The reflection does not repeat the edge pixel (dcb|abcd|cba).
 
     >>> _reflected(4, 2).tolist()
     [2, 3, 2, 1]
@@ -80,7 +85,7 @@ def _reflected(pixels: int, offset: int) -> NDArray[np.intp]:
 
 
 def enlarge(input_map: Map, placement: Placement) -> Map:
-    """The map at the picture's own size."""
+    """Return the map at the size of the picture itself, without the fill around it."""
     p = placement
     inner = input_map[p.top : p.top + p.height, p.left : p.left + p.width]
     size = (p.picture_width, p.picture_height)

@@ -1,7 +1,10 @@
-"""Views of a picture for test-time augmentation (the paper's supplement S1): how they are drawn
-and warped, which of their patches count, and how their energies become one grid again.
+"""Views of a picture for test-time augmentation (the paper's supplement S1).
 
-A view is an `Affine`: where each of its pixels comes from, continuous, pixel centres at 0.5.
+This module draws views at random, warps pictures into them, decides which of their patches are
+scored, and averages the energies of all views into one grid.
+
+A view is an `Affine`, which maps a position in the view to the position in the picture that it
+comes from. Positions are continuous, and the centre of the first pixel is at 0.5.
 """
 
 from __future__ import annotations
@@ -21,15 +24,16 @@ from anoco_edge.images.preprocess import Box, Mask, Pixels
 from anoco_edge.pipeline.anomaly_map import Map
 
 IDENTITY: Affine = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
-PAIRED, OWN = 25, 5  # views shared by the query and all references; further ones of a reference
-TEMPERATURE = 0.1  # of the entropy weights; ours, the paper gives none
+# The number of views that the query and all references share, and of further views of a reference.
+PAIRED, OWN = 25, 5
+TEMPERATURE = 0.1  # of the entropy weights; the paper gives no value, so this one is ours
 
 
 def draw_view(rng: np.random.Generator, width: int, height: int) -> Affine:
-    """A random view: flips, then shears, scale and rotation about the centre, then a shift.
+    """Draw a random view: flips, then shears, scale and rotation about the centre, then a shift.
 
-    Every view takes eight numbers from the generator, and plain `random()` ones: other
-    distributions may change between versions of NumPy.
+    Every view takes eight numbers from the generator. All of them come from plain `random()`,
+    because other distributions may change between versions of NumPy.
 
     >>> a, b, c, d, e, f = draw_view(np.random.default_rng(0), 768, 768)
     >>> 0.95**2 <= 1 / abs(a * e - b * d) <= 1.05**2
@@ -51,7 +55,7 @@ def draw_view(rng: np.random.Generator, width: int, height: int) -> Affine:
 
 
 def paired_views(seed: int, width: int, height: int) -> tuple[Affine, ...]:
-    """The views that the query and all references share; the identity is not among them.
+    """Return the views that the query and all references share, without the identity.
 
     >>> len(paired_views(0, 768, 768))
     25
@@ -61,8 +65,9 @@ def paired_views(seed: int, width: int, height: int) -> tuple[Affine, ...]:
 
 
 def own_views(seed: int, digest: str, width: int, height: int) -> tuple[Affine, ...]:
-    """The further views of one reference, which follow from its sha256: other references,
-    added or removed, never change them.
+    """Return the further views of one reference.
+
+    They follow from its sha256, so adding or removing other references never changes them.
 
     >>> len(own_views(0, "c0ffee" * 10 + "cafe", 768, 768))
     5
@@ -72,7 +77,9 @@ def own_views(seed: int, digest: str, width: int, height: int) -> tuple[Affine, 
 
 
 def warp(pixels: Pixels, view: Affine, fill: tuple[int, int, int]) -> Pixels:
-    """The view's pixels, bilinear; `fill` where their centres lie beyond the picture.
+    """Return the pixels of a view, sampled bilinearly.
+
+    A pixel whose centre lies beyond the picture has the color `fill`.
 
     >>> row = np.arange(9, dtype=np.uint8).reshape(1, 3, 3)
     >>> warp(row, (-1, 0, 3, 0, 1, 0), (0, 0, 0)).tolist()
@@ -82,11 +89,12 @@ def warp(pixels: Pixels, view: Affine, fill: tuple[int, int, int]) -> Pixels:
 
 
 def visible_patches(contract: InputContract, view: Affine, inside: Mask, wanted: Mask) -> Mask:
-    """Which patches of a view count: those that take nothing from fill or beyond the canvas, and
-    more than half from wanted pixels.
+    """Return which patches of a view are scored.
 
-    `inside` (picture, not fill) and `wanted` (in the region of interest, not under the mask) are
-    the source's, at the size of its canvas.
+    A patch is scored if it takes nothing from fill or from beyond the input, and more than half
+    from wanted pixels. Both masks describe the source at the size of the model's input (of all
+    tiles together): `inside` marks picture, not fill, and `wanted` marks what lies in the region
+    of interest and not under the ignore mask.
 
     >>> c = InputContract(width=6, height=2, stride=2, rows=1, cols=3, dim=8)
     >>> everything = np.ones((2, 6), np.bool_)
@@ -100,7 +108,9 @@ def visible_patches(contract: InputContract, view: Affine, inside: Mask, wanted:
 
 
 def box_in_source(view: Affine, box: Box) -> Box:
-    """The smallest box around a view's box in its source, which it may reach beyond.
+    """Return the smallest box in the source that contains a box of a view.
+
+    The result may reach beyond the source.
 
     >>> box_in_source((-1, 0, 64, 0, 1, 0), (0, 16, 8, 32))
     (56, 16, 64, 32)
@@ -113,10 +123,11 @@ def box_in_source(view: Affine, box: Box) -> Box:
 
 
 def warp_back(contract: InputContract, view: Affine, energy: Map, scored: Mask) -> tuple[Map, Mask]:
-    """A view's grid at the source's patch centres, and which of these the view sees.
+    """Return the energies of a view at the patch centres of its source, and which of these it sees.
 
-    Bilinear between the centres of counted patches; a centre is seen when the patch of the view
-    that it falls into is counted. Zero where it is not.
+    A view sees a centre if the patch of the view that the centre falls into is scored. The
+    energy there is interpolated bilinearly between the centres of scored patches; elsewhere it
+    is zero.
 
     >>> c = InputContract(width=6, height=2, stride=2, rows=1, cols=3, dim=8)
     >>> grid, scored = np.array([[1, 2, 3]], np.float32), np.array([[True, True, False]])
@@ -125,13 +136,13 @@ def warp_back(contract: InputContract, view: Affine, energy: Map, scored: Mask) 
     ([[0.0, 2.0, 1.0]], [[False, True, True]])
     """
     _refuse_nonsense(energy[scored])
-    # A ring of patches that do not count stands for everything beyond the grid.
+    # A ring of patches that are not scored stands for everything beyond the grid.
     weights = np.pad(scored.astype(np.float64), 1)
     values = np.pad(np.where(scored, energy, 0).astype(np.float64), 1)
     a, b, c, d, e, f = _inverse(view)
     x = (np.arange(contract.cols) + 0.5) * contract.stride
     y = (np.arange(contract.rows) + 0.5)[:, None] * contract.stride
-    # In patches of the padded grid, whole numbers at their centres.
+    # u and v are in patches of the padded grid, whose centres are at whole numbers.
     u = ((a * x + b * y + c) / contract.stride + 0.5).clip(0, contract.cols + 1)
     v = ((d * x + e * y + f) / contract.stride + 0.5).clip(0, contract.rows + 1)
     seen = weights[_floor(v + 0.5), _floor(u + 0.5)] > 0
@@ -143,17 +154,18 @@ def warp_back(contract: InputContract, view: Affine, energy: Map, scored: Mask) 
             share = vertical * horizontal * weights[row, col]
             total += share * values[row, col]
             weight += share
-    # The patch that a centre falls into has a quarter of the weight at least: no division by 0.
+    # The patch that a centre falls into has at least a quarter of the weight, so it is never 0.
     back = np.divide(total, weight, out=np.zeros(u.shape), where=seen)
     return back.astype(np.float32), seen
 
 
 def entropy_weight(energy: NDArray[np.floating[Any]]) -> float:
-    """How far to trust a view with these energies: the more concentrated, the more.
+    """Return the weight of a view, which is larger where its energies are more concentrated.
 
-    exp(-H / TEMPERATURE), where H is the entropy of the energies' shares in their sum, divided by
-    the most it can be. Energies that are all zero count as level, H = 1. So does a single one,
-    which is level and a peak at once: a view that hardly sees anything must not outvote others.
+    The weight is exp(-H / TEMPERATURE), where H is the entropy of the energies' shares in their
+    sum, divided by the largest value it can have. Energies that are all zero count as level
+    (H = 1). So does a single energy, which is level and a peak at once, because a view that
+    hardly sees anything must not outvote the others.
 
     >>> [round(entropy_weight(np.array(energy)), 6) for energy in ([0, 7], [1, 6], [7, 7], [7])]
     [1.0, 0.002694, 4.5e-05, 4.5e-05]
@@ -171,10 +183,10 @@ def entropy_weight(energy: NDArray[np.floating[Any]]) -> float:
 def average(
     contract: InputContract, views: Sequence[tuple[Affine, Map, Mask]], scored: Mask
 ) -> Map:
-    """One grid from those of all views, each an affine, its energies and its counted patches.
+    """Average the grids of all views, each given as an affine, its energies and its scored patches.
 
-    Each patch is the mean over the views that see it, by their entropy weights; zero where
-    `counted`, the identity's own mask, is not set.
+    The energy of a patch is the mean over the views that see it, weighted by `entropy_weight`.
+    It is zero where `scored`, the mask of the identity, is not set.
 
     >>> c = InputContract(width=4, height=2, stride=2, rows=1, cols=2, dim=8)
     >>> grid, scored = np.array([[1, 3]], np.float32), np.array([[True, True]])
@@ -196,7 +208,7 @@ def average(
 
 
 def _inverse(view: Affine) -> Affine:
-    """Where a pixel of the source is in the view."""
+    """Return the affine that maps a position in the source to its position in the view."""
     a, b, c, d, e, f = view
     det = a * e - b * d
     return (
@@ -210,17 +222,22 @@ def _inverse(view: Affine) -> Affine:
 
 
 def _transform(image: Image.Image, view: Affine, fill: float | tuple[int, int, int]) -> Image.Image:
-    """Pillow asks where pixel centres (x + 0.5) come from, which is what `Affine` says. Within half
-    a pixel of the canvas's edge it repeats the edge pixels and takes nothing from `fill`."""
+    """Warp an image bilinearly with Pillow.
+
+    Pillow wants to know where pixel centres (x + 0.5) come from, which is what an `Affine` says.
+    Within half a pixel of the image's edge it repeats the edge pixels and takes nothing from
+    `fill`.
+    """
     return image.transform(
         image.size, Image.Transform.AFFINE, view, Image.Resampling.BILINEAR, fillcolor=fill
     )
 
 
 def _shares(contract: InputContract, view: Affine, mask: Mask) -> NDArray[np.float32]:
-    """How much of each pixel of the view comes from `mask`: [rows, stride, cols, stride].
+    """Return how much of each pixel of the view comes from `mask`: [rows, stride, cols, stride].
 
-    Sampled as the pixels are, so 1 says that nothing else has a part in a pixel.
+    The mask is sampled in the same way as the pixels, so a share of 1 means that nothing outside
+    the mask contributes to a pixel.
     """
     shares = np.asarray(_transform(Image.fromarray(mask.astype(np.float32)), view, 0.0))
     return shares.reshape(contract.rows, contract.stride, contract.cols, contract.stride)

@@ -56,41 +56,41 @@ class ProductSnapshot:
 
     @cached_property
     def bank(self) -> Bank:
-        """The bank with its features, read on first use: the native library holds its own."""
+        """The bank with its features, read on first use: the native library has its own copy."""
         return self.bundle.bank(self.product)
 
     @cached_property
     def evidence_lookup(self) -> EvidenceLookup:
-        """Where the patches of the bank come from; the features are not read for it."""
+        """Finds where the patches of the bank come from, without reading their features."""
         bank = self.__dict__.get("bank")
         index = self.bundle.bank_index(self.product) if bank is None else bank.index
         return EvidenceLookup(self.bundle, self.product, index)
 
 
 class PipelineChoices(TypedDict):
-    """The engine and the scorer that a pipeline runs, each with the reason."""
+    """The engine and the scorer that a pipeline runs, each with the reason for its choice."""
 
     engine: EngineChoice
     scorer: ScorerChoice
 
 
 class Pipeline(Protocol):
-    """Turns pictures into inspections. Threads may share one.
+    """Turns pictures into inspections. Threads may share a pipeline.
 
-    `choices` names the engine and the scorer that run, each with the reason; `remarks` lists what
-    runs slower than it could.
+    `choices` names the engine and the scorer that run, each with the reason for its choice.
+    `remarks` lists what runs slower than it could.
     """
 
     choices: PipelineChoices
-    selftest: SelfTest | None  # None: the native library runs its own when it opens
+    selftest: SelfTest | None  # None where the native library runs its own when it opens
 
     @property
     def remarks(self) -> tuple[str, ...]: ...
 
     def inspect(self, frames: Sequence[Frame]) -> list[Inspection | AnocoError]:
-        """Inspect frames that were read, in contiguous memory.
+        """Inspect frames that have been read and whose pixels lie in contiguous memory.
 
-        One that cannot be inspected gives its error in place of an inspection.
+        A frame that cannot be inspected gives its error in place of an inspection.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""From pictures to the energies of their patches: preprocess, engine, scorer, views, baseline.
+"""Turns pictures into patch energies: preprocessing, engine, scorer, views and baseline.
 
 Inspection, calibration and evaluation all score pictures through this module, so a threshold and
 a verdict always rest on the same numbers.
@@ -77,7 +77,8 @@ class EnergyReader:
         self._baseline = baseline
         self._pooling = product.pooling
         self._views = product.views if product.tta == "paper" else ()
-        # Where both can, features stay on the GPU. Tiles are put together on the processor.
+        # Features stay on the GPU if the engine and the scorer both support it. Tiles are joined on
+        # the CPU, so a tiled product always brings its features there.
         self._on_device: tuple[DeviceEngine, DeviceScorer] | None = None
         if isinstance(engine, DeviceEngine) and isinstance(scorer, DeviceScorer):
             self._on_device = (engine, scorer) if self.tiling.windows == 1 else None
@@ -150,7 +151,7 @@ class EnergyReader:
     def _mask_or_error(self, placement: Placement) -> Mask | AnocoError:
         try:
             return self._patch_mask.scored(placement)
-        except AnocoError as error:  # a picture so thin that no patch is left
+        except AnocoError as error:  # the picture is so thin that no patch is left
             return error
 
     def _score_all(
@@ -241,8 +242,10 @@ class EnergyReader:
 
 @dataclass(frozen=True)
 class _ScoringOutcome:
-    """The scores of one prepared picture, or the error that explains why it has none; times in
-    milliseconds."""
+    """The scores of one prepared picture, or the error that explains why it has none.
+
+    `backbone` and `scoring` are times in milliseconds.
+    """
 
     outcome: Scores | AnocoError
     backbone: float

@@ -1,4 +1,4 @@
-"""What a patch was compared with: from a row of the bank to a place in a reference picture."""
+"""Finds what a patch was compared with: the place in a reference picture that a bank row shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of one inspected picture."""
+"""The result of inspecting one picture, and its form as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Timings = dict[str, float]
 
 
 def verdict(threshold: float | None, regions: Sequence[FoundRegion]) -> Verdict:
-    """`uncalibrated` without a threshold; otherwise whether a region is left that counts.
+    """Return `uncalibrated` without a threshold, `anomalous` if there are regions, else `good`.
 
     >>> verdict(None, []), verdict(1.0, [])
     ('uncalibrated', 'good')
@@ -34,7 +34,7 @@ def verdict(threshold: float | None, regions: Sequence[FoundRegion]) -> Verdict:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Which patch of which reference a query patch was compared with."""
+    """The patch of a reference picture that a query patch was compared with."""
 
     reference: str
     file: Path
@@ -93,7 +93,10 @@ class EvidenceSource(Protocol):
 
 @dataclass(frozen=True)
 class Inspection:
-    """Score, verdict, where and why. Grids have one entry a patch, 0 where none was scored."""
+    """The score and the verdict of one picture, where its defects are and the evidence for them.
+
+    Grids have one entry for each patch, which is 0 (in `anchor`, -1) where no patch was scored.
+    """
 
     source: str
     product: str
@@ -118,7 +121,7 @@ class Inspection:
 
     @property
     def ratio(self) -> float | None:
-        """Score over threshold; above 1 is over the threshold."""
+        """The score divided by the threshold, so above 1 where it exceeds the threshold."""
         return None if self.threshold is None else self.score / self.threshold
 
     @property
@@ -140,14 +143,15 @@ class Inspection:
 
     @property
     def peak(self) -> tuple[int, int]:
-        """Row and column of the strongest patch, of those that were inspected."""
-        # All energies are zero where the picture is a reference: the first patch may not count.
+        """The row and column of the strongest patch among those that were inspected."""
+        # All energies of a reference picture are zero. Without the -1, its peak would be the first
+        # patch of the grid, even if that one is not scored.
         inspected = np.where(self.scored, self.energy, -1)
         row, col = np.unravel_index(int(np.argmax(inspected)), inspected.shape)
         return int(row), int(col)
 
     def evidence(self, row: int, col: int) -> Evidence:
-        """The reference patch that patch `row, col` was measured against."""
+        """Return the reference patch that patch `row, col` was compared with."""
         rows, cols = self.scored.shape
         if not (0 <= row < rows and 0 <= col < cols):
             raise UsageError(
@@ -168,7 +172,7 @@ class Inspection:
         return self.evidence(*self.peak) if self.scored[self.peak] else None
 
     def to_row(self) -> InspectionJson:
-        """Return the part of a row of results.jsonl that this inspection knows."""
+        """Return the fields of a row of results.jsonl that follow from this inspection."""
         return {
             "source": self.source,
             "product": self.product,

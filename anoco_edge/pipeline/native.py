@@ -1,4 +1,4 @@
-"""The pipeline inside libanoco_edge: pixels in, everything that an Inspection holds out."""
+"""The pipeline inside libanoco_edge, which takes pixels and fills in a whole Inspection."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def choose_parts(engine: str = "auto", scorer: str = "auto") -> PipelineChoices:
     >>> choose_parts(scorer="cuda")["scorer"]
     ScorerChoice(name='cuda', reason='asked for')
     """
-    # Features are scored where they are, which costs least.
+    # The first choice scores features on the device that computed them, which costs least.
     scorers = ("cuda", "native") if engine == "tensorrt" else ("native", "cuda")
     return {
         "engine": EngineChoice(*_choose("engine", engine, ("openvino", "tensorrt"))),
@@ -66,8 +66,10 @@ def _choose(part: str, asked: str, known: tuple[str, ...]) -> Choice:
 
 
 def find_openvino() -> Path | None:
-    """OpenVINO's C library in its Python package, found without importing that; None leaves it to
-    the native library to look where the environment says, or the system."""
+    """Find OpenVINO's C library in its Python package, without importing that package.
+
+    None lets the native library look where the environment variable points, or in the system.
+    """
     if os.environ.get(OPENVINO_VARIABLE):
         return None
     package = find_spec("openvino")
@@ -78,8 +80,11 @@ def find_openvino() -> Path | None:
 
 
 def find_tensorrt() -> Path | None:
-    """TensorRT's libraries where pip put them; None leaves it to the native library to look where
-    the environment says, or the system, where JetPack has them."""
+    """Find the folder where pip put TensorRT's libraries.
+
+    None lets the native library look where the environment variable points, or in the system,
+    where JetPack installs them.
+    """
     if os.environ.get(TENSORRT_VARIABLE):
         return None
     package = find_spec("tensorrt_libs")
@@ -88,7 +93,7 @@ def find_tensorrt() -> Path | None:
 
 
 def load_runtime() -> ctypes.CDLL:
-    """The library, if it can inspect."""
+    """Load the native library, or raise an error if it is too old to inspect pictures."""
     library = load_library()
     if not hasattr(library, "anoco_inspect"):
         raise EnvironmentMissingError(
@@ -99,7 +104,10 @@ def load_runtime() -> ctypes.CDLL:
 
 
 def load_openvino() -> str:
-    """What the library would run the backbone with; an error where there is nothing."""
+    """Return the version of the OpenVINO that the native library would run the backbone with.
+
+    It raises `EnvironmentMissingError` where OpenVINO's C library cannot be loaded.
+    """
     named = os.environ.get(OPENVINO_VARIABLE, "libopenvino_c.so")
     try:
         engine = ctypes.CDLL(str(find_openvino() or named))
@@ -118,7 +126,10 @@ class _OpenVinoVersion(ctypes.Structure):
 
 
 class NativePipeline:
-    """One native detector, with as many contexts as threads ever inspected at the same time."""
+    """Inspects with one native detector.
+
+    It keeps as many contexts as there have ever been threads that inspected at the same time.
+    """
 
     def __init__(
         self, snapshot: ProductSnapshot, engine: str, scorer: str, settings: EngineSettings
@@ -137,14 +148,15 @@ class NativePipeline:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The library's warnings since it was opened: creating a context prepares the engine.
+        """The warnings that the library has logged since its detector was opened.
 
-        Earlier warnings concern the product, and Python gives those itself.
+        These concern the engine, which is prepared when a context is created. Earlier warnings
+        concern the product, and Python gives those itself.
         """
         return tuple(dict.fromkeys(self._log.warnings[self._warnings_at_open :]))
 
     def inspect(self, frames: Sequence[Frame]) -> list[Inspection | AnocoError]:
-        """Inspect one frame after the other: a batch gains nothing on a CPU."""
+        """Inspect one frame after the other, because a batch gains nothing on a CPU."""
         return [self._outcome(frame) for frame in frames]
 
     def _outcome(self, frame: Frame) -> Inspection | AnocoError:
@@ -199,7 +211,7 @@ def _open_detector(
         device=settings.device.encode() if engine == "openvino" else None,
         library=theirs and os.fsencode(theirs),
         threshold=(snapshot.threshold or 0) if snapshot.threshold_kind == "manual" else 0,
-        allow_random=1,  # Detector.open has refused random weights already, unless allowed
+        allow_random=1,  # Detector.open has already refused random weights, unless they are allowed
         scorer=_SCORERS[scorer],
         log=log.function,
     )
@@ -207,7 +219,7 @@ def _open_detector(
 
 
 class _Context:
-    """What inspects one picture at a time: the native library's context and its buffers."""
+    """A context of the native library and its buffers, which inspects one picture at a time."""
 
     def __init__(
         self, library: ctypes.CDLL, detector: Handle, threads: int, width: int, height: int
@@ -218,7 +230,7 @@ class _Context:
         self._handle = create_context(library, detector, options)
 
     def inspect(self, frame: Frame, snapshot: ProductSnapshot) -> Inspection:
-        """Inspect a frame and copy the result: the next frame overwrites what the context holds."""
+        """Inspect a frame and copy the result, which the next frame overwrites in the context."""
         height, width, _ = frame.pixels.shape
         data = frame.pixels.ctypes.data
         image = interface.Image(format=interface.RGB, data=data, width=width, height=height)

@@ -1,4 +1,4 @@
-"""What a product says about the picture: its shape, region of interest and ignore mask."""
+"""Which patches are scored: the picture's shape, the region of interest and the ignore mask."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from anoco_edge.images.decode import decode_picture
 from anoco_edge.images.preprocess import Mask, Placement, place
 from anoco_edge.pipeline.augmentation import IDENTITY, visible_patches
 
-# A hand-cropped picture is off by a few percent; 4:3 against 3:2 or 16:9 is another camera mode.
+# A picture that was cropped by hand is off by a few percent. A larger difference, such as 4:3
+# against 3:2 or 16:9, means that the camera ran in another mode.
 ASPECT_TOLERANCE = 0.05
 
 
 class PatchMask:
-    """Knows which patches of a picture count, for one generation of a product."""
+    """Decides which patches of a picture are scored, for one generation of a product."""
 
     def __init__(self, contract: InputContract, product: Product, ignore: Mask | None) -> None:
-        """`contract` is that of the canvas."""
+        """Keep the masks of a product; `contract` describes the input of all tiles together."""
         self._contract = contract
         self._product = product
         self._ignore = ignore
@@ -31,7 +32,7 @@ class PatchMask:
 
     @staticmethod
     def of(bundle: Bundle, product: Product) -> PatchMask:
-        """Reads the product's mask from the bundle."""
+        """Make the patch mask of a product, whose ignore mask is read from the bundle."""
         ignore = None
         if product.mask is not None:
             data = bundle.read(product.mask, bundle.product_folder(product.name))
@@ -39,14 +40,14 @@ class PatchMask:
         return PatchMask(bundle.manifest.input.tiled(product.tiles), product, ignore)
 
     def scored(self, placement: Placement, view: Affine = IDENTITY) -> Mask:
-        """Which patches of a picture, or of a view of it, are enrolled and scored.
+        """Return which patches of a picture, or of a view of it, are enrolled and scored.
 
-        None at all is an error; a view may see none.
+        It is an error if no patch of a picture is left. A view may have none.
         """
         known = self._scored.get((placement, view))
         if known is None:
             known = self._count(placement, view)
-            if len(self._scored) > 256:  # a folder of pictures of many sizes
+            if len(self._scored) > 256:  # the pictures have many different sizes
                 self._scored.clear()
             self._scored[placement, view] = known
         return known
@@ -64,8 +65,10 @@ class PatchMask:
         return known
 
     def cells(self, side: int) -> Mask:
-        """Which of `side` x `side` cells of a whole picture lie inside the region and outside the
-        mask."""
+        """Return which of `side` x `side` cells of a whole picture are inspected.
+
+        Those are the cells inside the region of interest and outside the ignore mask.
+        """
         grid = InputContract(width=side, height=side, stride=1, rows=side, cols=side, dim=1)
         _, wanted = inspected_pixels(
             grid, place(grid, side, side), self._product.region, self._ignore
@@ -73,7 +76,10 @@ class PatchMask:
         return wanted
 
     def check_size(self, width: int, height: int, name: str) -> None:
-        """The same camera gives the same shape: another aspect ratio is another scene."""
+        """Raise an error if a picture does not have the aspect ratio of the references.
+
+        The same camera gives pictures of the same shape, so another ratio means another scene.
+        """
         if self._product.any_size or not self._product.references:
             return
         first = self._product.references[0]
@@ -86,8 +92,11 @@ def inspected_pixels(
     region: Region | None = None,
     ignore: Mask | None = None,
 ) -> tuple[Mask, Mask]:
-    """Which pixels of the input are picture and not fill, and which of them are wanted: inside the
-    region of interest and outside the ignore mask (given in the picture's own pixels)."""
+    """Return which pixels of the input are picture, not fill, and which of these are wanted.
+
+    Wanted pixels lie inside the region of interest and outside the ignore mask, which is given in
+    pixels of the picture itself.
+    """
     right, bottom = placement.left + placement.width, placement.top + placement.height
     inside = np.zeros((contract.height, contract.width), np.bool_)
     inside[placement.top : bottom, placement.left : right] = True
@@ -107,7 +116,7 @@ def inspected_patches(
     region: Region | None = None,
     ignore: Mask | None = None,
 ) -> Mask:
-    """Which patches count: those that touch no fill, and of which more than half is wanted."""
+    """Return the scored patches: those that touch no fill and of which more than half is wanted."""
     inside, wanted = inspected_pixels(contract, placement, region, ignore)
     whole = _by_patch(inside, contract).all(axis=(1, 3))
     share = _by_patch(wanted, contract).mean(axis=(1, 3))
@@ -116,8 +125,11 @@ def inspected_patches(
 
 
 def _fill_polygon(contract: InputContract, placement: Placement, region: Region) -> Mask:
-    """Pixels whose centre lies inside, by the even-odd rule (Pillow's polygon draws its outline
-    too, which is a pixel too much on the left and on top)."""
+    """Return the pixels whose centre lies inside the polygon, by the even-odd rule.
+
+    Pillow's polygon is not used because it also draws the outline, which is one pixel too much on
+    the left and on top.
+    """
     x = (np.arange(contract.width) + 0.5 - placement.left) / placement.width
     y = (np.arange(contract.height) + 0.5 - placement.top) / placement.height
     inside = np.zeros((contract.height, contract.width), np.bool_)
@@ -150,13 +162,15 @@ def check_shape(size: tuple[int, int], name: str, references: tuple[int, int]) -
 
 
 def read_mask(data: bytes, name: str) -> Mask:
-    """An ignore mask in any picture file: what is white (above 127) is left out."""
+    """Read an ignore mask from any picture file; pixels that are white (above 127) are ignored."""
     mask: Mask = decode_picture(data, name).max(axis=2) > 127
     return mask
 
 
 def region_from_pixels(points: Sequence[tuple[float, float]], width: int, height: int) -> Region:
-    """A polygon in pixels of the reference pictures, or a rectangle by two opposite corners.
+    """Make a region from a polygon in pixels of the reference pictures.
+
+    Two points are opposite corners of a rectangle.
 
     >>> region_from_pixels([(10, 20), (60, 80)], 100, 100).points[2]
     (0.6, 0.8)

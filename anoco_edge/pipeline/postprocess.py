@@ -1,4 +1,4 @@
-"""From energies to what a person sees: the anomaly map and the regions over the threshold."""
+"""Turns energies into what a person sees: the anomaly map and the regions over the threshold."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from anoco_edge.pipeline.regions import FoundRegion, find_regions
 
 @dataclass(frozen=True)
 class PostProcessOutput:
-    """The anomaly map at the size of the model's input (of all tiles together), the regions found
-    in it and their outline."""
+    """The anomaly map, the regions found in it and their outline.
+
+    The map and the outline have the size of the model's input (of all tiles together).
+    """
 
     input_map: Map
     regions: tuple[FoundRegion, ...] = ()

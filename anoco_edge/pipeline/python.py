@@ -1,4 +1,4 @@
-"""The pipeline in Python: an engine and a scorer of choice, then map, regions and verdict."""
+"""The pipeline in Python: any engine and any scorer, then the map, the regions and the verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anoco_edge.scoring import Parameters, choose_scorer, open_scorer
 
 
 class PythonPipeline:
-    """Preprocesses, extracts features, scores and postprocesses; a batch takes one engine run."""
+    """Preprocesses, extracts features, scores and postprocesses, with one engine run per batch."""
 
     def __init__(
         self, snapshot: ProductSnapshot, engine: str, scorer: str, settings: EngineSettings

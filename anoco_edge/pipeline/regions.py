@@ -1,4 +1,4 @@
-"""Where a part is not good: patches over the threshold, grown to what hangs together with them."""
+"""Finds defects: patches over the threshold, and the raised patches connected to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROW = 0.5
 
 @dataclass(frozen=True)
 class FoundRegion:
-    """One defect, in pixels of the picture; `row, col` is its strongest patch."""
+    """One defect, measured in pixels of the picture; `row, col` is its strongest patch."""
 
     box: Box
     area: float
@@ -35,11 +35,14 @@ def find_regions(
     placement: Placement,
     min_area: float = 0.0,
 ) -> tuple[list[FoundRegion], Mask]:
-    """Regions of at least `min_area` picture pixels, strongest first, and their outline mask at
-    the model's input size."""
+    """Return the regions of at least `min_area` picture pixels, strongest first, and their outline.
+
+    The outline is a mask at the model's input size.
+    """
     outline = np.zeros(input_map.shape, np.bool_)
     regions = []
-    # Compared as the score is: rounded to float32, a threshold just below it would find nothing.
+    # The threshold stays a float64, as it does when it is compared with the score. Rounded to
+    # float32, a threshold just below the score could find no region.
     over = energy > np.float64(threshold)
     for patches in _components(over, energy > GROW * threshold):
         rows, cols = np.nonzero(patches)
@@ -60,8 +63,11 @@ def find_regions(
 
 
 def _pixels(patches: Mask, seeds: Mask, input_map: Map, threshold: float, stride: int) -> Mask:
-    """The region in pixels: where the map is high, and the seed patches whole if it is not
-    (smoothing may push a single hot patch below the level)."""
+    """Return the pixels of a region, which are those of its patches where the map is high.
+
+    If the map is high nowhere, they are the whole seed patches: smoothing may push a single hot
+    patch below the level.
+    """
     block = np.ones((stride, stride), np.bool_)
     inside: Mask = np.kron(patches, block)
     high = inside & (input_map > GROW * threshold)
@@ -69,7 +75,10 @@ def _pixels(patches: Mask, seeds: Mask, input_map: Map, threshold: float, stride
 
 
 def _components(seeds: Mask, spread: Mask) -> list[Mask]:
-    """8-connected components of `spread` that contain a seed. The grid is small: flood fill."""
+    """Return the 8-connected components of `spread` that contain a seed.
+
+    A flood fill is fast enough because the grid is small.
+    """
     left: NDArray[np.bool_] = (spread | seeds).copy()
     found = []
     for start in zip(*np.nonzero(seeds), strict=True):

@@ -1,8 +1,8 @@
-"""What the engine sees of a picture: one input, or tiles of a larger canvas.
+"""What the engine sees of a picture: one model input, or the tiles of a larger, tiled input.
 
-Tiles lie on one patch grid, so that the patches of all of them make one larger grid, and what
-follows (scoring, map, regions) knows nothing of tiles. Where tiles overlap, the cut between two
-runs through the middle: each patch is taken from the tile that has more of its surroundings.
+Tiles lie on one patch grid, so the patches of all of them make one larger grid, and the later
+stages (scoring, map, regions) know nothing of tiles. Where two tiles overlap, the cut between them
+runs through the middle, so each patch is taken from the tile that has more of its surroundings.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from anoco_edge.scoring.types import Floats
 Pixels = NDArray[np.uint8]
 
 _AT_ONCE = 8  # windows in one run of the engine
-_OVERLAP = 1 / 8  # of a tile, unless told otherwise
+_OVERLAP = 1 / 8  # as a share of a tile, unless the caller gives an overlap
 
 
 class Tiling:
-    """One model input, or as many as its tiles: `contract` describes the whole."""
+    """Runs the engine on one model input, or on each tile of a tiled input.
+
+    `contract` describes the input of all tiles together, and `windows` is the number of tiles.
+    """
 
     def __init__(self, window: InputContract, tiles: Tiles | None = None) -> None:
         self._window = window
@@ -44,7 +47,7 @@ class Tiling:
         self.windows = max(1, len(self._places))
 
     def features(self, engine: Engine, canvases: Pixels) -> Floats:
-        """Patch features [batch, rows * cols, dim] of pictures brought to the canvas's size."""
+        """Return patch features [batch, rows * cols, dim] of pictures at the size of `contract`."""
         if not self._places:
             return engine.features(canvases)
         return np.stack([self._joined(engine, canvas) for canvas in canvases])
@@ -71,8 +74,9 @@ def plan_tiles(
     size: tuple[int, int] | None = None,
     overlap: int | None = None,
 ) -> Tiles:
-    """Tiles for pictures of this width and height: so many columns and rows, or tiles of a size.
+    """Plan the tiles for pictures of this width and height.
 
+    Give either `grid`, the number of columns and rows, or `size`, the width and height of a tile.
     `size` and `overlap` are in pixels of the picture; the overlap is rounded up to whole patches.
 
     >>> c = InputContract(width=64, height=64, stride=16, rows=4, cols=4, dim=8)
@@ -104,8 +108,8 @@ def plan_tiles(
         height=height,
         columns=_starts(columns, width - window.width, window.stride),
         rows=_starts(rows, height - window.height, window.stride),
-        # A canvas made for the picture has its shape but for rounding. Letterboxed, it would keep
-        # a few pixels of fill, and patches that touch fill are not looked at.
+        # An input that is planned for the picture has the picture's shape, up to rounding. A
+        # letterbox would leave a few pixels of fill, and patches that touch fill are not scored.
         fit="stretch" if size is not None else None,
     )
 
@@ -113,7 +117,7 @@ def plan_tiles(
 def _by_number(
     length: int, tiles: int, side: int, stride: int, overlap: int | None
 ) -> tuple[int, int]:
-    """Along one axis: the canvas, and how many tiles lie on it."""
+    """Return the length of the tiled input along one axis, and how many tiles lie on it."""
     if tiles < 1:
         raise UsageError(
             f"a picture cannot be cut into {tiles} tiles",
@@ -121,7 +125,7 @@ def _by_number(
         )
     if tiles == 1:
         return side, 1
-    # n tiles of length t with o in common cover n t - (n - 1) o.
+    # n tiles of length t, of which neighbours share o, cover n t - (n - 1) o.
     tile = Fraction(length + (tiles - 1) * (overlap or 0), tiles)
     common = _common(overlap, tile, side, stride)
     return side + (tiles - 1) * (side - common), tiles
@@ -130,6 +134,7 @@ def _by_number(
 def _by_size(
     length: int, tile: int, side: int, stride: int, overlap: int | None
 ) -> tuple[int, int]:
+    """Return the same as `_by_number`, for tiles of a given length."""
     if tile < 1:
         raise UsageError(
             f"tiles of {tile} pixels", hint="give their size in pixels, such as 1024 (`tile_size`)"
@@ -139,13 +144,13 @@ def _by_size(
     if length <= tile:
         return side, 1
     canvas = math.ceil(Fraction(length * side, tile * stride)) * stride
-    # The canvas was rounded up, so that a tile shows a little less of the picture.
+    # The tiled input was rounded up, so a tile shows a little less of the picture.
     common = _common(overlap, Fraction(length * side, canvas), side, stride)
     return canvas, math.ceil(Fraction(canvas - common, side - common))
 
 
 def _common(overlap: int | None, tile: Fraction, side: int, stride: int) -> int:
-    """What two tiles have in common, in pixels of the canvas: whole patches."""
+    """Return how many pixels of the tiled input two neighbours share, in whole patches."""
     if overlap is None:
         return min(math.ceil(_OVERLAP * side / stride) * stride, side - stride)
     common = math.ceil(overlap * side / tile / stride) * stride
@@ -162,13 +167,13 @@ def _nothing_left(overlap: int, tile: Fraction) -> UsageError:
 
 
 def _starts(tiles: int, room: int, stride: int) -> tuple[int, ...]:
-    """Where tiles start, evenly spaced on the patch grid."""
+    """Return the positions where tiles start, evenly spaced on the patch grid."""
     steps = max(tiles - 1, 1)
     return tuple(round(k * (room // stride) / steps) * stride for k in range(tiles))
 
 
 def _owned(starts: Sequence[int], side: int, length: int, stride: int) -> list[slice]:
-    """Which patches of the canvas, along one axis, are taken from each tile."""
+    """Return which patches of the tiled input, along one axis, are taken from each tile."""
     cuts = [0]
     cuts += [(b + a + side) // (2 * stride) for a, b in pairwise(starts)]
     cuts.append(length // stride)

@@ -1,4 +1,4 @@
-"""What "equal to the reference" means (DESIGN section 3), said once for every scorer's tests."""
+"""Defines what "equal to the reference" means (DESIGN section 3) for the tests of all scorers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ EPS = 2e-6
 
 RELATIVE, ABSOLUTE = 1e-4, 1e-9
 
-# With floor 0 an edge's weight is s itself, of which float32 keeps 1e-7 absolute. E goes with the
-# fourth power of the weight where lambda is large, so 1e-4 of E asks for s over 5e-3.
+# With floor 0 the weight of an edge is s itself, which float32 holds to 1e-7 absolute. E grows with
+# the fourth power of the weight where lambda is large, so 1e-4 of E needs an s over 5e-3.
 WEAK = 5e-3
 
 
@@ -28,18 +28,19 @@ def assert_agrees(
     max_undecided: float = 0.0,
     reach: Floats | None = None,
 ) -> float:
-    """Compare a scorer with the reference; returns (and prints) the share of undecided rows.
+    """Compare a scorer with the reference; print and return the share of undecided rows.
 
     `reach` is |f~ - q| of each row. Give it where references are much longer than queries: f~ is
-    then as long as they are, and float32 rounds what it adds up, not what it started from. The
-    scale of the absolute part is max(|q|, |f~|), which is |q| for features of one backbone.
+    then as long as they are, and the rounding error of float32 follows the length of the sum, not
+    that of q. The scale of the absolute tolerance is max(|q|, |f~|), which is |q| for features of
+    one backbone.
     """
     assert expected.margin is not None
     assert got.anchor.dtype == got.neighbors.dtype == np.int64
     for values in (got.energy, got.anchor, got.similarity, got.neighbors):
         assert values.shape == (len(query),)
     # These hold in every row, decided or not: the largest similarity does not depend on which of
-    # two equals is taken for it, and no rounding may give NaN or a negative energy.
+    # two equal references is the anchor, and no rounding may give NaN or a negative energy.
     assert np.isfinite(got.energy).all() and (got.energy >= 0).all()
     assert (got.neighbors >= 1).all()
     np.testing.assert_allclose(got.similarity, expected.similarity, rtol=0, atol=1e-6)
@@ -63,9 +64,12 @@ def assert_agrees(
 
 
 def _scale(query: Floats, metric: Metric, reach: Floats | None) -> Floats:
-    """Why an absolute part: of a drift much shorter than q, float32 keeps 1e-7 |q|, not 1e-7 of
-    itself. `product` and `l2` are squared lengths, so it grows with |q|^2; `cosine` is the same
-    error as an angle, hence a pure number."""
+    """Return the scale of the absolute tolerance of each row.
+
+    An absolute tolerance is needed because float32 holds a drift much shorter than q to
+    1e-7 |q|, not to 1e-7 of itself. `product` and `l2` are squared lengths, so the scale grows
+    with |q|^2. `cosine` is the same error as an angle, so its scale is 1.
+    """
     if metric == "cosine":
         return np.ones(len(query))
     norms = np.linalg.norm(query.astype(np.float64), axis=1)

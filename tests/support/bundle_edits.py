@@ -1,4 +1,4 @@
-"""Changes to the files of a bundle whose checksums fit, as somebody makes who knows the format."""
+"""Changes files of a bundle and corrects their checksums, as a person who knows the format can."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PRODUCT = Path("products/part")
 
 
 def files_with_content(path: Path) -> list[Path]:
-    """Every file with content, relative to the bundle."""
+    """Return the paths of all files that are not empty, relative to the bundle."""
     files = (p for p in path.rglob("*") if p.is_file() and p.stat().st_size)
     return sorted(p.relative_to(path) for p in files)
 
 
 def edit_document(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Edit a document as someone would who knows how its checksum is made."""
+    """Edit a document and give it the checksum that fits its new content."""
     document = json.loads(path.read_bytes())
     change(document)
     path.write_bytes(seal(document))
@@ -38,7 +38,7 @@ def write_and_record(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def rewrite_bank(path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> None:
-    """Another bank with correct hashes and seals, so that only its numbers can give it away."""
+    """Replace a bank and correct all checksums, so that only its numbers can reveal the change."""
     bank = path / PRODUCT / "bank-2.safetensors"
     tensors = load(bank.read_bytes())
     change(tensors)

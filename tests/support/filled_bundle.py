@@ -1,4 +1,4 @@
-"""A tiny bundle whose fill pixels have a color that no part has, for letterboxes and warps."""
+"""Makes a tiny bundle whose fill has a color that no part has, to test letterboxes and warps."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FILL = (255, 0, 255)
 def make_filled_bundle(
     path: Path, *, fit: str = "stretch", stride: int = 16, dim: int = 8
 ) -> Bundle:
-    """A bundle of SIZE x SIZE pixels whose fill is magenta, which no part has.
+    """Make a bundle of SIZE x SIZE pixels whose fill is magenta, which no part has.
 
-    With another stride or another dim its backbone does not fit; it then serves only the engines
-    that a test brings itself.
+    With another stride or dim its backbone does not fit the contract, and only an engine that the
+    test itself supplies can run it.
     """
     made = make_tiny_bundle(path.with_suffix(".plain"), size=(SIZE, SIZE))
     patches = SIZE // stride

@@ -1,4 +1,4 @@
-"""A job for workers of the fleet's tests: doubles a text, and dies of some."""
+"""A job for workers in the fleet's tests, which doubles a text and crashes on one of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import time
 
 
 class Doubling:
-    """Calls itself busy for a while, so that it can be asked how far it is."""
+    """Doubles a text in three slow steps and counts them, so that a test can ask for progress.
+
+    The text "poison" ends the process.
+    """
 
     def __init__(self, pause: float) -> None:
         self._pause = pause

@@ -1,7 +1,7 @@
-"""Graphs that a bundle may hold and graphs that it may not, for both readers and every engine.
+"""Makes graphs that a bundle may hold and graphs that it may not, for both readers and all engines.
 
-All stand for the backbone of `tiny_bundle`: 64 x 64 pixels in, 16 patches of 8 numbers out. Weights
-may lie in backbone.onnx.data, of DATA_SIZE bytes.
+Each takes the place of the backbone of `tiny_bundle`, which reads 64 x 64 pixels and returns 16
+patches of 8 numbers. Weights may lie in backbone.onnx.data, which has DATA_SIZE bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Change = Callable[[onnx.ModelProto], None]
 
 
 def changed(change: Change) -> bytes:
-    """The tiny backbone after a change."""
+    """Return the tiny backbone after a change."""
     model = onnx.load_from_string(tiny_backbone(64, 64, 8))
     change(model)
     content: bytes = model.SerializeToString()
@@ -40,12 +40,15 @@ def changed(change: Change) -> bytes:
 
 
 def filters(model: onnx.ModelProto) -> TensorProto:
-    """The largest weights of the tiny backbone."""
+    """Return the largest weights of the tiny backbone."""
     return next(tensor for tensor in model.graph.initializer if tensor.name == "filters")
 
 
 def outside(location: str | None, **more: object) -> Change:
-    """The filters are taken from that file; `more` replaces or adds entries, None removes one."""
+    """Return a change that takes the filters from the file at `location`.
+
+    `more` replaces or adds entries of the external data; None removes an entry.
+    """
 
     def change(model: onnx.ModelProto) -> None:
         point_outside(filters(model), location, **more)
@@ -54,7 +57,7 @@ def outside(location: str | None, **more: object) -> Change:
 
 
 def point_outside(tensor: TensorProto, location: str | None, **more: object) -> None:
-    """External data in place of what a tensor holds."""
+    """Replace what a tensor holds by a reference to external data."""
     length = len(tensor.raw_data)
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -65,7 +68,7 @@ def point_outside(tensor: TensorProto, location: str | None, **more: object) -> 
 
 
 def node(operator: str, domain: str = "", **attributes: object) -> Change:
-    """One more node, which nothing needs."""
+    """Return a change that adds a node whose output nothing uses."""
 
     def change(model: onnx.ModelProto) -> None:
         model.graph.node.append(
@@ -76,20 +79,20 @@ def node(operator: str, domain: str = "", **attributes: object) -> Change:
 
 
 def a_tensor(location: str) -> TensorProto:
-    """Four numbers that are somewhere else."""
+    """Return a tensor of four numbers that lie in another file."""
     tensor = onnx.numpy_helper.from_array(np.zeros(4, np.float32), "four")
     point_outside(tensor, location)
     return tensor
 
 
 def a_sparse_tensor(location: str) -> onnx.SparseTensorProto:
-    """The same as the values of a sparse tensor."""
+    """Return a sparse tensor whose four values lie in another file."""
     indices = onnx.numpy_helper.from_array(np.arange(4), "places")
     return helper.make_sparse_tensor(a_tensor(location), indices, [9])
 
 
 def inner_graph() -> onnx.GraphProto:
-    """A graph as an attribute holds it."""
+    """Return a graph such as an attribute of a node holds."""
     value = helper.make_tensor_value_info("inner", TensorProto.FLOAT, [1])
     return helper.make_graph([helper.make_node("Neg", ["scale"], ["inner"])], "in", [], [value])
 
@@ -101,7 +104,7 @@ def _function(model: onnx.ModelProto) -> None:
 
 
 def _setting(path: str, value: object) -> Change:
-    """Set one field, named by where it is: `graph.input.0.name`."""
+    """Return a change that sets one field, named by its path, such as `graph.input.0.name`."""
 
     def change(model: onnx.ModelProto) -> None:
         *steps, last = path.split(".")
@@ -254,13 +257,13 @@ REFUSED: dict[str, tuple[Change, str]] = {
 
 
 def field(number: int, wire: int, value: bytes = b"") -> bytes:
-    """A protobuf field with a small number and a short value."""
+    """Encode a protobuf field with a small number and a short value."""
     tag = bytes([number << 3 | wire]) if number < 16 else bytes([number << 3 & 0x7F | 0x80, 1])
     return tag + (bytes([len(value)]) if wire == 2 else b"") + value
 
 
 def broken_bytes() -> dict[str, bytes]:
-    """What no protobuf library writes, each on the base of a good graph."""
+    """Return files that are not valid graphs; most of them are a good graph with some damage."""
     good = tiny_backbone(64, 64, 8)
     return {
         "nothing": b"",
@@ -286,7 +289,7 @@ def broken_bytes() -> dict[str, bytes]:
 
 
 def corpus() -> Iterator[tuple[str, bytes, str]]:
-    """Name, content and what the refusal says; nothing where a graph is accepted."""
+    """Yield name, content and what the error says, which is empty for an accepted graph."""
     for name, change in ACCEPTED.items():
         yield name, changed(change), ""
     for name, (change, text) in REFUSED.items():
@@ -296,7 +299,7 @@ def corpus() -> Iterator[tuple[str, bytes, str]]:
 
 
 def mutations(rng: np.random.Generator, count: int) -> Iterator[bytes]:
-    """Good and bad graphs with bytes changed, cut out, doubled or exchanged."""
+    """Yield good and bad graphs in which some bytes are changed, cut out or doubled."""
     good = [changed(change) for change in ACCEPTED.values()]
     bad = [content for _, content, said in corpus() if said and 0 < len(content) < 10_000]
     for _ in range(count):
@@ -320,7 +323,7 @@ def mutations(rng: np.random.Generator, count: int) -> Iterator[bytes]:
 
 
 def replace_files(bundle: Bundle, files: dict[str, bytes]) -> Bundle:
-    """Other files in a bundle, or more; the manifest lists and hashes them as it should."""
+    """Replace or add files of a bundle, with a manifest that lists their correct hashes."""
     for name, content in files.items():
         (bundle.path / name).write_bytes(content)
     kept = tuple(record for record in bundle.manifest.files if record.path not in files)
@@ -334,7 +337,10 @@ def replace_files(bundle: Bundle, files: dict[str, bytes]) -> Bundle:
 
 
 def python_verdict(content: bytes | Path, name: str) -> str:
-    """`accepted`, or why not; any exception but BundleError is the caller's to see."""
+    """Return `accepted`, or why the Python reader refuses a graph.
+
+    Only BundleError counts as a refusal; the caller sees any other exception.
+    """
     try:
         check_graph(content, name, CONTRACT, {DATA: DATA_SIZE})
     except BundleError as error:
@@ -343,7 +349,7 @@ def python_verdict(content: bytes | Path, name: str) -> str:
 
 
 def native_verdicts(program: Path, folder: Path) -> dict[str, str]:
-    """The same by the native reader, for every graph in a folder."""
+    """Return what the native reader says of every graph in a folder, as `python_verdict` does."""
     done = subprocess.run([program, "graphs", folder], capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     verdicts: dict[str, str] = json.loads(done.stdout)

@@ -1,4 +1,6 @@
-"""Makes the golden bundles of the current schema version. Never for one that is there already.
+"""Makes the golden bundles of the current schema version.
+
+It refuses to replace bundles that exist, because they record what a schema version wrote. Run:
 
 PYTHONPATH=.:tests/support python tests/support/make_golden.py
 """
@@ -37,7 +39,7 @@ def make_plain(path: Path) -> None:
 
 
 def make_everything(path: Path) -> None:
-    """Region, mask, tiles, two products, a baseline and a conformal threshold."""
+    """Make a bundle with region, mask, tiles, two products, baseline and conformal threshold."""
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[:8, :16] = 255
     buffer = io.BytesIO()
@@ -65,10 +67,10 @@ def new_bundle(path: Path) -> Path:
 
 
 def contents(path: Path) -> dict[str, Any]:
-    """Everything that Python reads from a bundle, as runtime/tests/read_bundle.cpp shows it."""
+    """Return all that Python reads from a bundle, in the form of runtime/tests/read_bundle.cpp."""
     bundle = Bundle.open(path)
     manifest = bundle.manifest
-    bundle.graph()  # checks its hash
+    bundle.graph()  # this checks its hash
     return {
         "manifest": {
             "backbone": manifest.backbone.id,
@@ -122,7 +124,7 @@ def bank_contents(bundle: Bundle, product: Product) -> dict[str, Any]:
 
 
 def product_fields(product: Product) -> dict[str, Any]:
-    """As the C++ struct has them: what only teaching needs is left out."""
+    """Return the fields that the C++ struct has, without those that only teaching needs."""
     fields = product.model_dump(mode="json", by_alias=True)
     threshold, calibration = fields.pop("threshold"), fields.pop("calibration")
     coreset, dtype = fields.pop("coreset"), fields.pop("bank_dtype")
@@ -147,7 +149,7 @@ def hashed(array: np.ndarray) -> str:
 
 
 def main() -> None:
-    CURRENT.mkdir()  # fails where they are already
+    CURRENT.mkdir()  # this fails if the bundles exist already
     for make in (make_plain, make_everything, make_views):
         name = make.__name__.removeprefix("make_")
         path = CURRENT / f"{name}_anoco"  # *.anoco is ignored by git

@@ -1,4 +1,4 @@
-"""`anoco_backend` of runtime/include/anoco_backend.h in ctypes, for backends written in Python."""
+"""Declares `anoco_backend` of runtime/include/anoco_backend.h, for backends written in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds runtime/ for tests; where this machine cannot, tests are named as not executed."""
+"""Builds runtime/ for tests, and skips them on a machine that cannot build it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def build(folder: Path, *options: str, target: str = "all") -> Path:
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed, so the native library cannot be built")
     generator = ("-G", "Ninja") if shutil.which("ninja") else ()
-    ours = f"-DPython_EXECUTABLE={sys.executable}"  # whose OpenVINO has the headers
+    ours = f"-DPython_EXECUTABLE={sys.executable}"  # this Python's OpenVINO has the headers
     configure = ["cmake", "-S", str(RUNTIME), "-B", str(folder), ours, *generator, *options]
     make = ["cmake", "--build", str(folder), "--parallel", "2", "--target", target]
     for command in (configure, make):
@@ -28,7 +28,7 @@ def build(folder: Path, *options: str, target: str = "all") -> Path:
 
 
 def build_once(folder: Path, *options: str) -> Path:
-    """The same, but the processes that run tests side by side share what one of them built."""
+    """Build runtime/ once, for all processes that run tests at the same time."""
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = folder / ".built"

@@ -1,4 +1,4 @@
-"""A line controller in ctypes: what a C program does to teach, and what Python makes of it."""
+"""A line controller that teaches through the C interface, and how Python's result compares."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Enrolled(interface.Struct):
 
 
 class Controller:
-    """A native detector of a bundle, to be taught."""
+    """A native detector of a bundle, which enrolls pictures."""
 
     def __init__(self, path: Path, backend: str = "openvino") -> None:
         self.library = load_library()
@@ -78,7 +78,7 @@ class Controller:
         names: Sequence[str | bytes] | None = None,
         product: str | bytes | None = "part",
     ) -> Enrolled:
-        """Through `anoco_enroll`; what it reports is raised."""
+        """Enroll pictures through `anoco_enroll`, and raise the error that it reports."""
         found = Enrolled(added=-7, threshold=-7.0)
         check(self.library, self.status(pictures, names, product, found))
         return found
@@ -90,7 +90,7 @@ class Controller:
         product: str | bytes | None,
         out: Enrolled | None,
     ) -> int:
-        """The same, as C sees it."""
+        """Call `anoco_enroll` and return its status, as a C program receives it."""
         images = [image_of(p) for p in pictures]
         pointers = (ctypes.POINTER(interface.Image) * len(images))(
             *(ctypes.pointer(image) for image in images)
@@ -112,7 +112,10 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def image_of(pixels: Pixels) -> interface.Image:
-    """RGB, or grey where there is one channel; rows may have gaps."""
+    """Describe an array to the library: RGB, or grey if it has two dimensions.
+
+    There may be gaps between its rows.
+    """
     height, width = pixels.shape[:2]
     return interface.Image(
         format=interface.RGB if pixels.ndim == 3 else interface.GREY,
@@ -128,7 +131,7 @@ Open = Callable[..., Controller]
 
 @pytest.fixture
 def controller() -> Iterator[Open]:
-    """`controller(path)` opens one; all are closed."""
+    """Yield a function that opens a controller; all of them are closed after the test."""
     opened: list[Controller] = []
 
     def make(path: Path, backend: str = "openvino") -> Controller:
@@ -160,7 +163,10 @@ def new_pictures(
 
 
 def assert_same(ours: Path, theirs: Path, name: str = "part") -> Product:
-    """Two bundles say the same of a product, but for how PNG files are compressed."""
+    """Check that two bundles hold the same product, and return it.
+
+    They may differ in how PNG files are compressed, and by rounding.
+    """
     bundles = Bundle.open(ours), Bundle.open(theirs)
     for bundle in bundles:
         list(bundle.verify())
@@ -195,7 +201,11 @@ def assert_same(ours: Path, theirs: Path, name: str = "part") -> Product:
 
 
 def _plain(product: Product) -> dict[str, Any]:
-    """Without times, hashes of files that are compressed otherwise, and what rounding touches."""
+    """Return the fields of a product that must be equal.
+
+    It leaves out times, hashes of files that may be compressed differently, and numbers that
+    rounding changes.
+    """
     fields = product.model_dump(exclude={"checksum", "changed", "threshold", "bank"})
     for reference in fields["references"]:
         reference["file"] = reference["file"]["path"].split("/")[0]

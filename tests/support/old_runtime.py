@@ -1,8 +1,8 @@
-"""Runs graphs as JetPack 6 can: Python 3.10 with onnxruntime 1.23.2 and numpy 2.2.6.
+"""Runs graphs with the versions that JetPack 6 has: Python 3.10, onnxruntime 1.23.2, numpy 2.2.6.
 
-A folder holds NAME.onnx beside NAME.npz, whose arrays `in:INPUT` and `out:OUTPUT` are what goes in
-and what must come out. This file is also the program that runs in the old environment, so at its
-top it imports nothing but the standard library.
+A folder holds NAME.onnx beside NAME.npz, whose arrays `in:INPUT` and `out:OUTPUT` are the inputs
+and the expected outputs. This file is also the program that runs in the old environment, so its
+first lines import nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ DEVICE = (
 
 
 class NotAvailableError(Exception):
-    """The environment cannot be made here, which is no fault of the graphs."""
+    """The old environment cannot be made on this machine, which says nothing about the graphs."""
 
 
 @dataclass(frozen=True)
 class OldRuntime:
-    """An environment, and what of the real thing it lacks."""
+    """An environment with the old versions, and how it differs from that of JetPack 6."""
 
     python: Path
     lacks: str = ""
 
 
 def find_python310() -> Path | None:
-    """A Python 3.10 that really starts: a shim of pyenv is on the PATH without one behind it."""
+    """Find a Python 3.10 that really starts.
+
+    The one on the PATH may be a shim of pyenv with no Python 3.10 behind it.
+    """
     uv = shutil.which("uv")
     candidates = [os.environ.get("ANOCO_PYTHON310"), shutil.which("python3.10")]
     if uv:
@@ -68,7 +71,7 @@ def find_python310() -> Path | None:
 
 
 def make_old_runtime(folder: Path) -> OldRuntime:
-    """The environment in `folder`, on Python 3.10 where there is one."""
+    """Make the old environment in `folder`, with Python 3.10 if this machine has it."""
     python310 = find_python310()
     packages = (f"onnxruntime=={ONNXRUNTIME}", f"numpy=={NUMPY}", *DEVICE)
     _call(str(python310 or sys.executable), "-m", "venv", str(folder))
@@ -88,7 +91,7 @@ def _call(*command: str) -> None:
 def expect(
     graph: Path, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
 ) -> None:
-    """Note beside a graph what goes in and what must come out."""
+    """Save the inputs and the expected outputs of a graph beside it."""
     import numpy as np
 
     arrays: dict[str, Any] = {f"in:{name}": value for name, value in inputs.items()}
@@ -97,7 +100,10 @@ def expect(
 
 
 def run_graphs(runtime: OldRuntime, folder: Path) -> dict[str, dict[str, Any]]:
-    """For each graph its largest `error`, relative to the largest expected number; or `failed`."""
+    """Run every graph of a folder in the old environment and return a report for each.
+
+    The report holds the largest `error`, relative to the largest expected number, or `failed`.
+    """
     ran = subprocess.run(
         [runtime.python, __file__, folder], capture_output=True, text=True, timeout=900
     )
@@ -109,7 +115,7 @@ def run_graphs(runtime: OldRuntime, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def main(folder: Path) -> None:
-    """In the old environment: run every graph of the folder and print the report."""
+    """Run every graph of the folder and print the report; the old environment calls this."""
     import numpy as np
     import onnxruntime
 

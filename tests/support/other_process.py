@@ -1,4 +1,4 @@
-"""What tests of faults do in another process, and how they see that nothing was harmed."""
+"""Runs code in another process for tests of faults, and shows what it did to the files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.generations import commit
 from anoco_edge.storage.locks import LOCK
 
-# An AnocoError is one line on stderr and its exit code, as the command line does it; anything else
-# would be a traceback, which `finish` looks for.
+# An AnocoError becomes one line on stderr and its exit code, as on the command line. Any other
+# exception gives a traceback, which `finish` looks for.
 _PROGRAM = """
 import sys, time
 from pathlib import Path
@@ -64,12 +64,14 @@ def run_apart(
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Wait for a process, which must print no traceback; return its exit code and its output."""
     out, err = process.communicate(timeout=120)
     assert "Traceback" not in err, err
     return process.returncode, out, err
 
 
 def snapshot(path: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder, without lock files."""
     files = (p for p in path.rglob("*") if p.is_file() and p.name != LOCK)
     return {p.relative_to(path).as_posix(): p.read_bytes() for p in files}
 
@@ -80,7 +82,8 @@ def commit_and_die(
     """Commit in a forked process that kills itself at the given rename; return its wait status."""
     if pid := os.fork():
         return os.waitpid(pid, 0)[1]
-    gc.disable()  # an engine of the parent would wait for threads that a fork does not copy
+    # Collecting an engine of the parent would wait for threads that a fork does not copy.
+    gc.disable()
     rename, renames = os.replace, itertools.count()
 
     def deadly(*names: Any, **folders: Any) -> None:
@@ -97,7 +100,7 @@ def commit_and_die(
 
 @pytest.fixture
 def powerless() -> tuple[str, ...]:
-    """A command prefix under which permission bits count, for root as for anybody else."""
+    """Return a command prefix under which permission bits apply to root as to other users."""
     if os.geteuid() != 0:
         return ()
     if shutil.which("setpriv") is None:

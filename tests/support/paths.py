@@ -1,4 +1,4 @@
-"""Where the parts of the repository lie, for tests that read them or start processes on them."""
+"""The paths of the repository's parts, for tests that read them or start processes in them."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ PACKAGES = (ROOT, ROOT / "export", ROOT / "calibration")
 
 
 def python_path(*folders: Path | str) -> str:
-    """The value of PYTHONPATH with which a process imports from these folders, in this order."""
+    """Return the PYTHONPATH with which a process imports from these folders, in this order."""
     return os.pathsep.join(map(str, folders))

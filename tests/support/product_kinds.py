@@ -1,4 +1,4 @@
-"""One product of every kind, and what it means that two runtimes inspect it alike."""
+"""Describes one product of every kind, and checks that two runtimes inspect it alike."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH, HEIGHT = 96, 80
 
 
 def mask_png() -> bytes:
-    """A mask that leaves out a strip in the middle."""
+    """Return a mask that leaves out a strip in the middle."""
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[:, 40:60] = 255
     buffer = io.BytesIO()
@@ -48,19 +48,22 @@ PRODUCTS: dict[str, Settings] = {
 
 
 def good_parts(*seeds: int) -> list[NewPicture]:
-    """Pictures of good parts, named by their seeds."""
+    """Return pictures of good parts, named by their seeds."""
     return [NewPicture.from_array(f"{s}.png", textured_picture(s)) for s in seeds]
 
 
 def defective_part(seed: int, width: int = WIDTH, height: int = HEIGHT) -> Pixels:
-    """A picture of a part with a red square."""
+    """Return a picture of a part with a red square."""
     rgb = textured_picture(seed, width, height)
     rgb[20:44, 24:48] = (250, 20, 20)
     return rgb
 
 
 def assert_same_inspection(native: Inspection, python: Inspection) -> None:
-    """Both come from the same features: decisions are equal, numbers differ by rounding only."""
+    """Check that decisions are equal and that numbers differ only by rounding.
+
+    Both inspections must come from the same features.
+    """
     np.testing.assert_array_equal(native.scored, python.scored)
     np.testing.assert_array_equal(native.anchor, python.anchor)
     np.testing.assert_allclose(native.similarity, python.similarity, atol=1e-6)

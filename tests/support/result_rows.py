@@ -1,4 +1,4 @@
-"""Rows of results.jsonl for tests that need no inspection."""
+"""Makes rows of results.jsonl for tests that need no inspection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REGION = RegionRow((1, 2, 3, 4), 9.0, 2.0, (1, 2))
 
 
 def result_row(number: int, score: float = 0.5, verdict: str = "good", **more: Any) -> ResultRow:
-    """The row of part `number`, judged by a threshold of 1; `more` replaces fields."""
+    """Return the row of part `number`, with a threshold of 1; `more` replaces fields."""
     row = ResultRow(
         id=number,
         source=f"part{number}.png",
@@ -34,5 +34,5 @@ def result_row(number: int, score: float = 0.5, verdict: str = "good", **more: A
 
 
 def frame(source: str = "part.png", rgb: np.ndarray | None = None) -> Frame:
-    """A frame of a camera that shows nothing."""
+    """Return a frame with these pixels, or with a black picture."""
     return Frame(source, 0, np.zeros((20, 30, 3), np.uint8) if rgb is None else rgb, None, 0.0, 0.0)

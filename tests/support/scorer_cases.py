@@ -1,6 +1,6 @@
 """Hard cases that every scorer must decide as the reference does.
 
-A test file of a scorer says `class TestHardCases(HardCases): scorer = "native"`.
+The test file of a scorer runs them with `class TestHardCases(HardCases): scorer = "native"`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVERY_METRIC: tuple[Metric, ...] = get_args(Metric)
 def both(
     scorer: str, query: Features, bank: Bank, metric: Metric, lam: float = 1.0, floor: float = 0.05
 ) -> tuple[Scores, Scores]:
-    """What the scorer says and what the reference says."""
+    """Return the scores of the scorer and those of the reference."""
     got, expected = (
         score_patches(query, bank, lam, metric, name, floor=floor) for name in (scorer, "reference")
     )
@@ -42,7 +42,10 @@ def check(
     wild: bool = False,
     max_undecided: float = 1.0,
 ) -> None:
-    """Agreement in every metric. `wild` norms: the scale is that of f~, see `assert_agrees`."""
+    """Check that a scorer agrees with the reference in every metric.
+
+    With `wild` norms, the scale of the tolerance is that of f~ (see `assert_agrees`).
+    """
     scores = {metric: both(scorer, query, bank, metric, lam, floor) for metric in EVERY_METRIC}
     reach = np.sqrt(scores["l2"][1].energy) if wild else None
     for metric, (got, expected) in scores.items():
@@ -60,7 +63,7 @@ def check(
 def line_of_parts(
     half: bool = False, queries: int = 500, references: int = 1500, dim: int = 256
 ) -> tuple[Features, References]:
-    """Patches in clusters, outliers, and aliens that have the whole bank for neighbours."""
+    """Return clustered patches, outliers, and aliens that have the whole bank as neighbours."""
     rng = np.random.default_rng(2)
     shared = np.ones(dim, np.float32)
     centres = shared + rng.normal(size=(40, dim)).astype(np.float32)
@@ -77,7 +80,7 @@ def line_of_parts(
 
 
 def lattice(rng: Any, n_q: int, n_r: int, dim: int) -> tuple[Features, Features]:
-    """Whole numbers from -1 to 2: ties everywhere, some within rounding of being ties."""
+    """Return features of whole numbers from -1 to 2, which tie exactly or within rounding."""
     rows = rng.integers(-1, 3, size=(n_q + n_r, dim)).astype(np.float32)
     rows[(rows == 0).all(axis=1)] = 1
     return rows[:n_q], rows[n_q:]
@@ -102,7 +105,7 @@ def one_query(rng: Any, n_q: int, n_r: int, dim: int) -> tuple[Features, Feature
 
 
 def equal(rng: Any, n_q: int, n_r: int, dim: int) -> tuple[Features, Features]:
-    """Queries that are references, or within rounding of one, or a multiple of one."""
+    """Return queries that equal a reference, are within rounding of one, or a multiple of one."""
     _, bank = scattered(rng, n_q, n_r, dim)
     query = bank[rng.integers(n_r, size=n_q)] * rng.choice([1, 1 + 1e-6, 3], size=(n_q, 1))
     return query.astype(np.float32), bank
@@ -116,7 +119,7 @@ def opposed(rng: Any, n_q: int, n_r: int, dim: int) -> tuple[Features, Features]
 
 
 def alien(rng: Any, n_q: int, n_r: int, dim: int) -> tuple[Features, Features]:
-    """Queries at a right angle to every reference."""
+    """Return queries at a right angle to every reference."""
     query, bank = scattered(rng, n_q, n_r, dim)
     nothing_q, nothing_r = np.zeros_like(query), np.zeros_like(bank)
     return np.hstack([query, nothing_q]), np.hstack([nothing_r, bank])
@@ -139,7 +142,8 @@ KINDS = (
     everything_near,
 )
 
-# Whole rows of length 2, 4 or 8: every cosine is exact in float32 too, so nothing is undecided.
+# These rows of whole numbers have length 2, 4 or 8, so every cosine is exact in float32 too and no
+# row is undecided.
 SQUARES = [(2, 0, 0, 0, 0), (1, 1, 1, 1, 0), (4, 0, 0, 0, 0), (3, 2, 1, 1, 1), (6, 4, 2, 2, 2)]
 
 
@@ -150,7 +154,7 @@ def generator(draw: st.DrawFn) -> Made:
     return np.random.default_rng(seed), *sizes
 
 
-# One class of cases, several scorers: hypothesis would take that for a mistake.
+# Several scorers inherit one class of cases, which hypothesis would report as a mistake.
 common = settings(
     derandomize=True,
     deadline=None,
@@ -160,7 +164,7 @@ common = settings(
 
 
 class HardCases:
-    """The tests; `scorer` says whose they are."""
+    """The tests of the scorer that a subclass names in `scorer`."""
 
     scorer: ClassVar[str]
 
@@ -189,7 +193,7 @@ class HardCases:
         check(self.scorer, query, bank, lam=lam, floor=floor, wild=True)
 
     def test_most_rows_of_scattered_features_are_decided(self) -> None:
-        """The hard cases may leave rows out; ordinary ones must not."""
+        """The hard cases may leave rows undecided; ordinary features leave at most 3% of them."""
         for seed in range(20):
             rng = np.random.default_rng(seed)
             check(self.scorer, *scattered(rng, 40, 60, 12), max_undecided=0.03)
@@ -207,7 +211,7 @@ class HardCases:
             np.testing.assert_array_equal(got.similarity, expected.similarity)
 
     def test_a_crowd_that_ties_with_the_first_violator_is_left_out(self) -> None:
-        """All cosines to q are 1/2. A hundred equals of the anchor come first, then a violator."""
+        """All cosines to q are 1/2. The anchor and its 99 equals come first, then a violator."""
         query = np.array([[2, 0, 0, 0]], np.float32)
         bank = np.array([[1, 1, 1, 1]] * 100 + [[1, 1, 1, -1]], np.float32)
         got, expected = both(self.scorer, query, bank, "product")
@@ -215,8 +219,10 @@ class HardCases:
         assert got.neighbors[0] == 1
 
     def test_the_floor_also_holds_an_anchor_that_is_left_alone(self) -> None:
-        """Both references are at a right angle to q and opposed to each other: they tie, and the
-        second violates."""
+        """Both references are at a right angle to q and opposed to each other.
+
+        They tie, and the second is a violator, so the anchor has no other neighbour.
+        """
         query = np.array([[2, 0, 0]], np.float32)
         bank = np.array([[0, 4, 0], [0, -4, 0]], np.float32)
         for metric in EVERY_METRIC:

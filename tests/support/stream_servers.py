@@ -1,4 +1,4 @@
-"""Servers of streams on the loopback, and ways to damage what they send."""
+"""Serves streams on the loopback interface, and damages what they send."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GLib.MainLoop().run()
 
 @cache
 def missing_rtsp_server() -> str:
-    """What is not installed to serve RTSP, or nothing."""
+    """Return why this machine cannot serve RTSP, or an empty text if it can."""
     code = "import gi\n"
     code += "gi.require_version('Gst', '1.0'); gi.require_version('GstRtspServer', '1.0')\n"
     code += "from gi.repository import Gst, GstRtspServer; Gst.init(None)\n"
@@ -58,7 +58,7 @@ def missing_rtsp_server() -> str:
 
 @contextmanager
 def rtsp_server(video: Path) -> Iterator[int]:
-    """The port where gst-rtsp-server plays an H.264 video in MP4, at /line."""
+    """Play an H.264 video in MP4 with gst-rtsp-server at /line, and yield its port."""
     process = subprocess.Popen(
         [SYSTEM_PYTHON, "-c", _RTSP_SERVER, str(video)],
         stdout=subprocess.PIPE,
@@ -75,7 +75,7 @@ def rtsp_server(video: Path) -> Iterator[int]:
 
 @contextmanager
 def tcp_server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """The port of a server that calls `serve` in a thread for each connection."""
+    """Run a server that calls `serve` in a thread for each connection, and yield its port."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def work(connection: socket.socket) -> None:
@@ -100,7 +100,10 @@ def tcp_server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
 
 @contextmanager
 def rtsp_proxy(port: int, damage: Callable[[int, bytes], bytes | None]) -> Iterator[int]:
-    """The port of a proxy that passes each RTP packet through `damage`; None drops it."""
+    """Run a proxy that passes each RTP packet through `damage`, and yield its port.
+
+    A packet for which `damage` returns None is dropped.
+    """
 
     def serve(client: socket.socket) -> None:
         with socket.create_connection(("127.0.0.1", port)) as server:
@@ -138,7 +141,10 @@ def http_bytes(
     head: bytes | None = None,
     silent: float = 0.0,
 ) -> Iterator[str]:
-    """The address of an HTTP server that answers with these bytes, then hangs up."""
+    """Run an HTTP server that answers with these bytes, and yield its address.
+
+    It waits `pause` seconds after each chunk and `silent` seconds before it closes the connection.
+    """
     usual = f"HTTP/1.0 200 OK\r\nContent-Type: {content_type}\r\n\r\n".encode()
 
     def serve(connection: socket.socket) -> None:
@@ -156,7 +162,10 @@ def http_bytes(
 
 
 def mjpeg_part(body: bytes, length: int | None = None, boundary: bytes = b"frame") -> bytes:
-    """One part; `length` is what Content-Length says, None leaves it out."""
+    """Return one part of an MJPEG stream.
+
+    `length` is the value of Content-Length, which None leaves out.
+    """
     stated = b"" if length is None else b"Content-Length: %d\r\n" % length
     return b"--%s\r\nContent-Type: image/jpeg\r\n%s\r\n%s\r\n" % (boundary, stated, body)
 
@@ -170,7 +179,7 @@ def encode_video(
     b_frames: int = 0,
     options: dict[str, str] | None = None,
 ) -> Path:
-    """RGB pictures as a video, 25 a second, with one intra frame in `gop`."""
+    """Write RGB pictures as a video of 25 frames a second, with one intra frame in every `gop`."""
     import av
 
     with av.open(str(path), "w") as container:
@@ -200,7 +209,7 @@ def _encoder(codec: str, gop: int, b_frames: int) -> dict[str, str]:
 
 
 def packet_places(path: Path) -> list[tuple[int, int, bool]]:
-    """Where the packets of a video lie in its file: position, size, intra or not."""
+    """Return the position and size in the file of each packet of a video, and if it is intra."""
     import av
 
     with av.open(str(path)) as container:
@@ -209,11 +218,11 @@ def packet_places(path: Path) -> list[tuple[int, int, bool]]:
 
 
 def zeroed(data: bytes, at: int, count: int) -> bytes:
-    """The bytes with a block of zeros, as a disk leaves them after a power cut."""
+    """Return the bytes with a block of zeros in them, as a disk leaves them after a power cut."""
     return data[:at] + bytes(min(count, len(data) - at)) + data[at + count :]
 
 
 def flipped(data: bytes, at: int, count: int, seed: int) -> bytes:
-    """The bytes with random ones in place of `count`."""
+    """Return the bytes with `count` of them replaced by random ones."""
     noise = random.Random(seed).randbytes(count)
     return data[:at] + noise + data[at + count :]

@@ -1,4 +1,4 @@
-"""A complete bundle made in milliseconds, without torch: for tests of everything after export."""
+"""Makes a complete bundle in milliseconds without torch, to test everything after export."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRIDE = 16
 
 
 def make_tiny_bundle(path: Path, *, size: tuple[int, int] = (64, 64), dim: int = 8) -> Bundle:
-    """A bundle without products; its backbone measures texture with random 4x4 filters."""
+    """Make a bundle without products, whose backbone measures texture with random 4x4 filters."""
     width, height = size
     model = tiny_backbone(width, height, dim)
     contract = InputContract(
@@ -51,12 +51,15 @@ def make_tiny_bundle(path: Path, *, size: tuple[int, int] = (64, 64), dim: int =
 
 
 def tiny_backbone(width: int, height: int, dim: int) -> bytes:
-    """uint8 NHWC -> filters, rectified, averaged over 16 x 16 pixels, LayerNorm -> [B, N, d]."""
+    """Return a graph that turns uint8 NHWC pixels into features [B, N, d].
+
+    It applies the filters, rectifies, averages over 16 x 16 pixels and ends with a LayerNorm.
+    """
     from onnx import TensorProto, helper, numpy_helper
 
     rng = np.random.default_rng(7)
     filters = rng.normal(size=(dim, 3, 4, 4)).astype(np.float32)
-    filters -= filters.mean(axis=(1, 2, 3), keepdims=True)  # blind to how bright the light is
+    filters -= filters.mean(axis=(1, 2, 3), keepdims=True)  # so brightness has no effect
     constants = {
         "scale": np.float32(1 / 255),
         "filters": filters,
@@ -89,15 +92,15 @@ def tiny_backbone(width: int, height: int, dim: int) -> bytes:
 
 
 def textured_picture(seed: int, width: int = 96, height: int = 80) -> np.ndarray:
-    """A good part: a woven pattern, shifted, lit and shaded differently by the seed."""
+    """Return a good part: a woven pattern whose shift, light and shade depend on the seed."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width].astype(float)
     phase = rng.uniform(0, 2, size=2)
     weave = np.sin((x + phase[0]) / 2.5) * np.sin((y + phase[1]) / 3.5)
     tint = np.array([1.0, 0.9, 0.7]) * rng.uniform(0.95, 1.05)
     picture = 128 + 60 * weave[..., None] * tint + rng.normal(0, 4, (height, width, 3))
-    # Broad shades, which the backbone's filters hardly see: without them, parts that happen to lie
-    # alike would be the same picture but for the noise, as frames of one part are.
+    # The broad shades hardly affect the backbone's filters. Without them, two parts that happen to
+    # lie alike would differ only in noise, as frames of one and the same part do.
     shades = np.random.default_rng([seed, 1]).uniform(-12, 12, (2, 3)).astype(np.float32)
     large = Image.fromarray(shades).resize((width, height), Image.Resampling.BICUBIC)
     picture += np.asarray(large)[..., None]
@@ -105,7 +108,7 @@ def textured_picture(seed: int, width: int = 96, height: int = 80) -> np.ndarray
 
 
 def noisy_frame(rgb: np.ndarray, seed: int, sigma: float = 3.0) -> np.ndarray:
-    """One more frame of the same part: only the sensor's noise changes."""
+    """Return another frame of the same part, in which only the sensor's noise differs."""
     noise = np.random.default_rng(seed).normal(0, sigma, rgb.shape)
     return (rgb + noise).round().clip(0, 255).astype(np.uint8)
 
@@ -113,7 +116,7 @@ def noisy_frame(rgb: np.ndarray, seed: int, sigma: float = 3.0) -> np.ndarray:
 def write_good_pictures(
     folder: Path, n: int, *, width: int = 96, height: int = 80, seed: int = 0
 ) -> list[Path]:
-    """`n` pictures of good parts as PNG files."""
+    """Write `n` pictures of good parts as PNG files."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"good{k}.png" for k in range(n)]
     for k, path in enumerate(paths):

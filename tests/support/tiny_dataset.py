@@ -1,4 +1,4 @@
-"""A data set of a few small pictures, for tests of `eval`."""
+"""Makes a data set of a few small pictures, for tests of `eval`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MASK[30:55, 30:60] = 255  # where `defective_picture` is red
 
 
 def save_picture(path: Path, pixels: np.ndarray) -> Path:
-    """Write a picture, and the folder that it lies in."""
+    """Write a picture, after making the folder that it lies in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
     return path
 
 
 def make_category(folder: Path, seed: int) -> None:
-    """Six good parts to learn from, three good and three defective ones to test."""
+    """Write six good parts to learn from, and three good and three defective ones to test."""
     write_good_pictures(folder / "train" / "good", 6, seed=seed)
     write_good_pictures(folder / "test" / "good", 3, seed=seed + 20)
     for k in range(3):
