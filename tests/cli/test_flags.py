@@ -18,8 +18,15 @@ from anoco_edge.cli.app import app
 from anoco_edge.cli.flags import OPTIONS, with_flags
 from anoco_edge.errors import UsageError
 
-LIBRARY = ("bundle", "demo", "drift", "fleet", "pipeline", "results", "sinks", "teaching")
-OTHER_PROGRAMS = ("ray start ", "pip install ")
+OTHER_PROGRAMS = (  # whose options these are
+    *("ray start ", "pip install ", "--system-site-packages"),
+    *("--format=csv", "--query-gpu"),  # nvidia-smi
+)
+PACKAGE_FOLDERS = [
+    ROOT / "anoco_edge",
+    ROOT / "export/anoco_edge_export",
+    ROOT / "calibration/anoco_edge_calibration",
+]
 PARAMETER = re.compile(r"`([a-z_]+)(?:=[^`]*)?`")
 ATTRIBUTES = {"scored"}  # of an inspection, not a parameter
 
@@ -34,9 +41,11 @@ def options_of(command: object) -> Iterator[str]:
 
 def texts() -> Iterator[tuple[str, str]]:
     """Every text of the library that is not a docstring, with the place where it stands."""
-    files = [path for name in LIBRARY for path in (ROOT / "anoco_edge" / name).rglob("*.py")]
-    assert len(files) > 40
-    for path in [*files, ROOT / "anoco_edge" / "detector.py"]:
+    files = [path for package in PACKAGE_FOLDERS for path in package.rglob("*.py")]
+    assert len(files) > 200
+    for path in files:
+        if ROOT / "anoco_edge/cli" in path.parents or path.name == "latency.py":
+            continue  # the command line, and a program of its own
         tree = ast.parse(path.read_text())
         prose = {
             id(node.value)
