@@ -14,6 +14,7 @@ from command_line import defective_picture, ok
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
+from anoco_edge.bundle import create_builtin_bundle
 from anoco_edge.teaching import calibration_effects, measure_augmentation_cost, past_effects
 from anoco_edge.teaching.calibration_scores import read_calibration_scores
 from anoco_edge.teaching.defects import score_defects
@@ -57,6 +58,7 @@ def dataset(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "function",
     [
+        create_builtin_bundle,
         measure_augmentation_cost,
         calibration_effects,
         past_effects,
