@@ -68,6 +68,7 @@ MODULES = {
     "anoco_edge.views": "anoco_edge.pipeline.augmentation",
     "anoco_edge.witness": "anoco_edge.pipeline.evidence",
     "anoco_edge_calibration.calibration_report": "anoco_edge_calibration.thresholds.calibration_report",  # noqa: E501
+    "anoco_edge_calibration.charts": "anoco_edge.reporting.charts",
     "anoco_edge_calibration.dataset": "anoco_edge_calibration.evaluation.dataset",
     "anoco_edge_calibration.eval_report": "anoco_edge_calibration.evaluation.eval_report",
     "anoco_edge_calibration.feature_cache": "anoco_edge_calibration.evaluation.feature_cache",

@@ -12,7 +12,11 @@ import hashlib
 import re
 from collections.abc import Mapping
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from anoco_edge.storage.atomic_files import write_atomic, writing
+from anoco_edge.text.plain_text import html_text
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -35,6 +39,7 @@ def load_page(package: str, name: str, *, dark: bool = False, local_images: bool
     style = _text(shell, "html_shell.css")
     if dark:
         style += _text(shell, "html_shell_dark.css")
+    style += _text(files, f"{name}.css") + _text(shell, "html_shell_print.css")
     body = _text(files, f"{name}.html")
     script = _text(files, f"{name}.js") if files.joinpath(f"{name}.js").is_file() else ""
     if script:
@@ -42,7 +47,7 @@ def load_page(package: str, name: str, *, dark: bool = False, local_images: bool
     parts = {
         "POLICY": _policy(f"\n{script}" if script else "", local_images),
         "SCHEME": "light dark" if dark else "light",
-        "STYLE": style + _text(files, f"{name}.css"),
+        "STYLE": style,
         "BODY": body,
         "TITLE": "{{TITLE}}",
     }
@@ -58,6 +63,29 @@ def fill(page: str, values: Mapping[str, str]) -> str:
     '<p>{{ROWS}}</p>'
     """
     return _PLACEHOLDER.sub(lambda found: values[found[1]], page)
+
+
+def save_page(path: Path, page: str) -> None:
+    """Write a page so that a reader of the file sees the old one or the new one, whole.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_page(Path(folder, "page.html"), "<p>line 3</p>")
+    ...     Path(folder, "page.html").read_text()
+    '<p>line 3</p>'
+    """
+    with writing(str(path)):
+        # With errors="replace" a file name that is not UTF-8 does not cost the whole page.
+        write_atomic(path, page.encode("utf-8", errors="replace"))
+
+
+def breakable(path: str) -> str:
+    """Return a path as HTML in which a line may break behind each slash.
+
+    >>> breakable("good/a<b.png")
+    'good/<wbr>a&lt;b.png'
+    """
+    return html_text(path).replace("/", "/<wbr>")
 
 
 def _text(folder: Traversable, name: str) -> str:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from anoco_edge.errors import StorageError
-from anoco_edge.reporting.html_shell import fill, load_page
+from anoco_edge.reporting.html_shell import breakable, fill, load_page
 from anoco_edge.results.rows import FailedRow, ResultRow, Row
 from anoco_edge.results.sink import RunInfo
 from anoco_edge.results.storage_errors import ANOTHER_FOLDER
@@ -116,10 +116,6 @@ def _picture_cell(entry: Entry, name: str) -> str:
     return f'<td class="pic"><a class="open" href="{target}" aria-label="{label}">{image}</a></td>'
 
 
-def _breakable(path: str) -> str:
-    return html_text(path).replace("/", "/<wbr>")
-
-
 def _cell(value: float | str | None, text: str, kind: str = "") -> str:
     """Make a cell with the value that it is sorted by; rows without a value come last."""
     key = "" if value is None else html_text(str(value))
@@ -137,7 +133,7 @@ def _row(entry: Entry, position: int, tally: _Tally) -> str:
     cells = [
         _picture_cell(entry, row.source),
         _cell(row.id, str(row.id), "num"),
-        _cell(row.source, f"{_breakable(row.source)}{error}", "name"),
+        _cell(row.source, f"{breakable(row.source)}{error}", "name"),
         _cell(VERDICT_WORDS[verdict], chip),
         *(_figures(row, tally) if isinstance(row, ResultRow) else _NO_FIGURES),
     ]
@@ -159,7 +155,7 @@ def _figures(row: ResultRow, tally: _Tally) -> list[str]:
         _cell(row.score, f"{row.score:.4g}", "num"),
         _cell(row.ratio, "" if row.ratio is None else f"{row.ratio:.2f}", "num"),
         _cell(len(row.regions), str(len(row.regions)), "num"),
-        _cell(reference or None, f"{_breakable(reference)}{similar}", "name"),
+        _cell(reference or None, f"{breakable(reference)}{similar}", "name"),
         _cell(time, "" if time is None else f"{time:.1f}", "num"),
     ]
 

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from anoco_edge.errors import ScoringError, StorageError, UsageError
-from anoco_edge.scoring.conformal import conformal_threshold, describe
-from anoco_edge_calibration.charts import (
+from anoco_edge.reporting.charts import (
     DEFECT,
     GOOD,
     RIGHT,
@@ -30,6 +29,7 @@ from anoco_edge_calibration.charts import (
     histogram_chart,
     line_chart,
 )
+from anoco_edge.scoring.conformal import conformal_threshold, describe
 from anoco_edge_calibration.thresholds.calibration_report import (
     score_histogram,
     write_calibration_report,

@@ -23,8 +23,8 @@ from tiny_dataset import MASK, make_category, save_picture
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines import open_engine
 from anoco_edge.errors import PictureError, StorageError
+from anoco_edge.reporting.charts import LEFT, PALETTE, RIGHT
 from anoco_edge.reporting.overlay import CONTOUR
-from anoco_edge_calibration.charts import LEFT, PALETTE, RIGHT
 from anoco_edge_calibration.evaluation import Evaluation, EvaluationPlan, eval_report, evaluate
 from anoco_edge_calibration.evaluation import gallery as gallery_module
 from anoco_edge_calibration.evaluation.eval_report import CHART, write_eval_report

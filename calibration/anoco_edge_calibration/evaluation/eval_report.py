@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from anoco_edge.diagnostics.bench.tables import facts
-from anoco_edge.storage.atomic_files import write_atomic, writing
+from anoco_edge.reporting.charts import PALETTE, Series, line_chart, paint_attributes
+from anoco_edge.reporting.html_shell import fill, load_page, save_page
 from anoco_edge.text.plain_text import html_text
-from anoco_edge_calibration.charts import PALETTE, Series, line_chart
 from anoco_edge_calibration.evaluation.gallery import CategoryGallery, GalleryPicture
 from anoco_edge_calibration.evaluation.metrics import Curve, pr_curve, roc_curve
 from anoco_edge_calibration.evaluation.runner import Evaluation
@@ -69,7 +67,7 @@ def write_eval_report(
     told = _facts(settings)
     categories = list(dict.fromkeys(row.category for row in result.rows if row.category != MEAN))
     parts = {
-        "TITLE": html_text(title),
+        "TITLE": html_text(f"{title}: how well defects are found"),
         "BANNER": _banner(result),
         "CARDS": _cards(told),
         "TABLE": _table(result.rows),
@@ -86,12 +84,8 @@ def write_eval_report(
         ),
         "SETTINGS": _settings(told),
     }
-    template = resources.files(__package__).joinpath("eval_report.html")
-    # All placeholders are replaced in one pass, so that a title that looks like one stays a title.
-    page = re.sub(r"\{\{([A-Z]+)\}\}", lambda f: parts[f[1]], template.read_text("utf-8"))
-    with writing(str(path)):
-        # With errors="replace" a file name that is not UTF-8 does not cost the whole report.
-        write_atomic(path, page.encode("utf-8", errors="replace"))
+    page = load_page("anoco_edge_calibration.evaluation", "eval_report", dark=True)
+    save_page(path, fill(page, parts))
 
 
 def _best(result: Evaluation, scorers: Sequence[str]) -> list[str]:
@@ -173,7 +167,8 @@ def _category(
 def _legend(drawn: Sequence[str]) -> str:
     return "".join(
         '<span><svg viewBox="0 0 10 10" aria-hidden="true">'
-        f'<rect width="10" height="10" fill="{color}"/></svg>{html_text(name)}</span>'
+        f'<rect width="10" height="10" {paint_attributes("fill", color)}/></svg>'
+        f"{html_text(name)}</span>"
         for name, color in zip(drawn, PALETTE, strict=False)
     )
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 
+from anoco_edge.reporting.charts import Chart, histogram_chart
+from anoco_edge.reporting.html_shell import breakable, fill, load_page, save_page
 from anoco_edge.scoring.conformal import Conformal, group_maxima, percent, score_range
-from anoco_edge.storage.atomic_files import write_atomic, writing
 from anoco_edge.text.plain_text import html_text
-from anoco_edge_calibration.charts import Chart, histogram_chart
 from anoco_edge_calibration.thresholds.tradeoff import Tradeoff, tradeoff, tradeoff_chart
 
 RATES = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1)  # the table shows a threshold for each
@@ -82,12 +80,8 @@ def write_calibration_report(
     if defects:
         curve = tradeoff(_parts(pictures), _parts(defects), found.threshold)
         parts["TRADEOFF"] = _tradeoff_section(curve, defects)
-    template = resources.files(__package__).joinpath("calibration_report.html")
-    # All placeholders are replaced in one pass, so that a title that looks like one stays a title.
-    page = re.sub(r"\{\{([A-Z]+)\}\}", lambda f: parts[f[1]], template.read_text("utf-8"))
-    with writing(str(path)):
-        # With errors="replace" a file name that is not UTF-8 does not cost the whole report.
-        write_atomic(path, page.encode("utf-8", errors="replace"))
+    page = load_page("anoco_edge_calibration.thresholds", "calibration_report", dark=True)
+    save_page(path, fill(page, parts))
 
 
 def _parts(pictures: Sequence[Scored]) -> list[float]:
@@ -146,8 +140,8 @@ def _scores(pictures: Sequence[Scored], threshold: float) -> str:
         css = ' class="over"' if score > threshold else ""
         ratio = f"{score / threshold:.2f}" if threshold > 0 else ""
         rows.append(
-            f'<tr{css}><td class="name">{_breakable(name)}</td>'
-            f'<td class="name">{_breakable(group)}</td>'
+            f'<tr{css}><td class="name">{breakable(name)}</td>'
+            f'<td class="name">{breakable(group)}</td>'
             f'<td class="num">{score:.4g}</td><td class="num">{ratio}</td></tr>'
         )
     return _table(("Picture", "Part", "#Score", "#Times threshold"), rows)
@@ -161,7 +155,3 @@ def _table(headings: Sequence[str], rows: Sequence[str]) -> str:
     )
     head = f"<thead><tr>{''.join(cells)}</tr></thead>"
     return f"<table>{head}\n<tbody>\n{chr(10).join(rows)}\n</tbody></table>"
-
-
-def _breakable(path: str) -> str:
-    return html_text(path).replace("/", "/<wbr>")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from anoco_edge.errors import UsageError
+from anoco_edge.reporting.charts import Chart, Marker, Series, line_chart
 from anoco_edge.scoring.conformal import checked_scores
-from anoco_edge_calibration.charts import Chart, Marker, Series, line_chart
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,19 @@ from anoco_edge.text.plain_text import html_text
 GOOD, DEFECT, THRESHOLD = "#0072b2", "#e69f00", "#8b0000"
 PALETTE = (GOOD, DEFECT, "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 INK, QUIET, GRID, AXIS = "#1b1f26", "#565f6b", "#e6e9ee", "#8a929e"
+BACKGROUND, BAND = "#ffffff", "#f3e5e5"
+# A page draws these colors as its own style sheet says (html_shell.css), light or dark. They are
+# told apart by the class of a shape; elsewhere a chart has the colors above.
+_CLASSES = {
+    GOOD: "blue",
+    INK: "title",
+    QUIET: "label",
+    GRID: "grid",
+    AXIS: "axis",
+    THRESHOLD: "threshold",
+    BACKGROUND: "background",
+    BAND: "band",
+}
 FONT_SIZE = 12
 LEFT, RIGHT, TOP, BOTTOM = 64, 20, 64, 48  # the margins around the plot
 DASH, GAP = 6, 4
@@ -95,13 +108,13 @@ class Chart:
     title: str
 
     def svg(self) -> str:
-        """Return the chart as an SVG element that needs no style sheet."""
-        title = _xml(self.title)
+        """Return the chart as an SVG element, which a page may color by its style sheet."""
+        title, background = html_text(self.title), paint_attributes("fill", BACKGROUND)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
-            f'role="img" aria-label="{title}" '
+            f'class="chart" role="img" aria-label="{title}" '
             "font-family=\"system-ui, 'DejaVu Sans', Arial, sans-serif\">"
-            f'<rect width="{self.width}" height="{self.height}" fill="#ffffff"/>'
+            f'<rect width="{self.width}" height="{self.height}" {background}/>'
             f"{''.join(_as_svg(shape) for shape in self.shapes)}</svg>"
         )
 
@@ -109,7 +122,7 @@ class Chart:
         """Return the chart as a PNG file with `scale` pixels for each unit."""
         # Pillow draws lines with hard edges. Drawing at twice the size and averaging smooths them.
         fine = 2 * scale
-        image = Image.new("RGB", (self.width * fine, self.height * fine), "#ffffff")
+        image = Image.new("RGB", (self.width * fine, self.height * fine), BACKGROUND)
         draw = ImageDraw.Draw(image, "RGBA")
         for shape in self.shapes:
             _paint(image, draw, shape, fine)
@@ -118,9 +131,14 @@ class Chart:
         return held.getvalue()
 
 
-def _xml(text: str) -> str:
-    """Escape text for XML, which cannot hold control characters or broken file names."""
-    return html_text(text)
+def paint_attributes(attribute: str, color: str) -> str:
+    """Return the SVG attribute that paints a shape, and the class by which a page repaints it.
+
+    >>> paint_attributes("fill", DEFECT), paint_attributes("stroke", GRID)
+    ('fill="#e69f00"', 'stroke="#e6e9ee" class="grid"')
+    """
+    name = _CLASSES.get(color)
+    return f'{attribute}="{color}"' + (f' class="{name}"' if name else "")
 
 
 def _as_svg(shape: Shape) -> str:
@@ -128,21 +146,23 @@ def _as_svg(shape: Shape) -> str:
         points = " ".join(f"{x:.2f},{y:.2f}" for x, y in shape.points)
         dashes = f' stroke-dasharray="{DASH} {GAP}"' if shape.dashed else ""
         return (
-            f'<polyline points="{points}" fill="none" stroke="{shape.color}" '
+            f'<polyline points="{points}" fill="none" {paint_attributes("stroke", shape.color)} '
             f'stroke-width="{shape.width}" stroke-linejoin="round"{dashes}/>'
         )
     if isinstance(shape, Box):
         return (
             f'<rect x="{shape.x:.2f}" y="{shape.y:.2f}" width="{shape.width:.2f}" '
-            f'height="{shape.height:.2f}" fill="{shape.color}" fill-opacity="{shape.opacity}"/>'
+            f'height="{shape.height:.2f}" {paint_attributes("fill", shape.color)} '
+            f'fill-opacity="{shape.opacity}"/>'
         )
     if isinstance(shape, Dot):
         x, y, radius, color = shape
-        return f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius}" fill="{color}"/>'
+        return f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius}" {paint_attributes("fill", color)}/>'
     turn = f' transform="rotate(-90 {shape.x:.2f} {shape.y:.2f})"' if shape.turned else ""
     return (
         f'<text x="{shape.x:.2f}" y="{shape.y:.2f}" text-anchor="{shape.anchor}" dy="0.35em" '
-        f'fill="{shape.color}" font-size="{shape.size}"{turn}>{_xml(shape.words)}</text>'
+        f'{paint_attributes("fill", shape.color)} font-size="{shape.size}"{turn}>'
+        f"{html_text(shape.words)}</text>"
     )
 
 
@@ -326,7 +346,7 @@ def histogram_chart(
     if between is not None:
         left, right = x(between[0]), x(between[1])
         shapes.append(Box(left, y.stop, right - left, y.start - y.stop, THRESHOLD, 0.1))
-        legend.append(("range of the threshold (90 %)", "#f3e5e5"))
+        legend.append(("range of the threshold (90 %)", BAND))
     shapes += _frame(x, y, "score (logarithmic)" if log else "score", "parts", title, legend)
     for (_, color, _), column in zip(groups, counts, strict=True):
         for count, a, b in zip(column.tolist(), edges[:-1], edges[1:], strict=True):
