@@ -65,3 +65,8 @@ clean:
 	rm -rf $(VENV) build dist demo-out out anoco_edge/_lib .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find runtime/cmake/editable -mindepth 1 ! -name CMakeLists.txt ! -name .gitignore -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The documentation site: build/site/index.html, which can be read and searched from the folder.
+.PHONY: docs
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

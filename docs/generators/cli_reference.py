@@ -1,0 +1,79 @@
+"""The reference of the command line, written from the application itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from anoco_edge.cli.app import COMMANDS, GROUPS, app
+from anoco_edge.cli.options import fill_in_help
+
+_NOTE = re.compile(r"\s*\[((?:default|required|x|\d|env)[^\]]*)\]$")
+
+
+def markdown() -> str:
+    """Return a section for every command: what it does, an example, arguments and options."""
+    root = typer.main.get_command(app)
+    lines = [f"`anoco-edge --version` prints the version. {_completion()}", ""]
+    groups: set[str] = set()
+    for command in COMMANDS:
+        group = command.name.split()[:-1]
+        if group and group[0] not in groups:
+            groups.add(group[0])
+            lines += [f"## {group[0]}", "", GROUPS[group[0]], ""]
+        found: Any = root
+        for word in command.name.split():
+            found = found.commands[word]
+        lines += _section(found, command.name, "###" if group else "##")
+    return "\n".join(lines)
+
+
+def _completion() -> str:
+    return (
+        "`anoco-edge --install-completion` teaches your shell (bash, zsh or fish) to complete "
+        "commands and options with the Tab key; `--show-completion` prints what it would add."
+    )
+
+
+def _section(command: Any, name: str, heading: str) -> Iterator[str]:
+    fill_in_help(command)
+    context = typer.Context(command, info_name=f"anoco-edge {name}")
+    example = command.epilog.removeprefix("Example: ")
+    yield from (f"{heading} {name}", "", _paragraphs(command.help), "")
+    yield from ("```console", f"$ {example}", "```", "")
+    arguments = list(_rows(command, context, "argument"))
+    if arguments:
+        yield from ("| argument | |", "|---|---|", *arguments, "")
+    options = list(_rows(command, context, "option"))
+    if options:
+        yield from ("| option | | default, limits |", "|---|---|---|", *options, "")
+
+
+def _rows(command: Any, context: Any, kind: str) -> Iterator[str]:
+    for parameter in command.params:
+        record = parameter.get_help_record(context)
+        if record is None or parameter.param_type_name != kind:
+            continue  # hidden
+        usage, text = record
+        note = _NOTE.search(text)
+        text = _cell(text[: note.start()] if note else text)
+        if kind == "argument":
+            yield f"| `{_cell(parameter.metavar or usage.split(' ')[0].upper())}` | {text} |"
+        else:
+            yield f"| `{_cell(usage)}` | {text} | {_limits(note[1]) if note else ''} |"
+
+
+def _limits(note: str) -> str:
+    parts = [part.strip().removeprefix("default: ") for part in note.split(";")]
+    return ", ".join("required" if part == "required" else f"`{_cell(part)}`" for part in parts)
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,47 @@
+"""What the site builder calls while it builds (see `hooks` in mkdocs.yml).
+
+The hooks fill in the generated parts of the reference pages, turn formulas into MathML, add the
+pages that lie at the top of the repository, and point links to source files at the repository.
+"""
+
+from __future__ import annotations
+
+import c_reference
+import cli_reference
+import exit_codes
+import schema_reference
+from mathml import with_mathml
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from repository_links import ROOT, ROOT_PAGES, with_site_links
+
+GENERATED = {
+    "<!-- generated: command line -->": cli_reference.markdown,
+    "<!-- generated: C and C++ -->": c_reference.markdown,
+    "<!-- generated: schemas -->": schema_reference.markdown,
+    "<!-- generated: exit codes -->": exit_codes.markdown,
+}
+"""The functions that write what a marker in a page stands for."""
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the pages that lie at the top of the repository."""
+    for name, source in ROOT_PAGES.items():
+        path = ROOT / source
+        if path.is_file():
+            files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in the generated part of a page and resolve its links to source files."""
+    for marker, write in GENERATED.items():
+        if marker in markdown:
+            markdown = markdown.replace(marker, write())
+    return with_site_links(markdown, page.file.src_uri, config.repo_url)
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn the formulas of a page into MathML."""
+    return with_mathml(html)
