@@ -1,5 +1,4 @@
-"""What tests share: a place of their own for caches, a bundle that needs no torch, and doubles of
-what no machine of ours has."""
+"""The fixtures of all tests: caches, a bundle that needs no torch, doubles of missing hardware."""
 
 from __future__ import annotations
 
@@ -23,13 +22,13 @@ pytest.register_assert_rewrite(
     "agreement", "command_line", "native_controller", "other_process", "product_kinds"
 )
 
-# A shell ignores Ctrl-C for what it runs in the background, and our programs would inherit that.
+# A shell makes its background jobs ignore Ctrl-C, and our programs would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Self-test results and the like stay out of the user's cache."""
+    """Keep self-test results and other cached files out of the user's cache."""
     before = os.environ.get("XDG_CACHE_HOME")
     folder = tmp_path_factory.mktemp("cache")
     os.environ["XDG_CACHE_HOME"] = str(folder)
@@ -42,19 +41,19 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of the test's own: no plan of another test is in it."""
+    """Give the test a cache of its own, so that it finds no plan of another test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
 def gpu_memory(simulated_driver: Path) -> SimulatedGpu:
-    """Where the doubles of CUDA and TensorRT keep what is on the GPU, and our scorer finds it."""
+    """Set up the memory that stands for a GPU's, shared by the doubles of CUDA and TensorRT."""
     return simulated_gpu(simulated_driver)
 
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch, gpu_memory: SimulatedGpu) -> Iterator[FakeCuda]:
-    """The machine has a GPU, an Orin."""
+    """Make the machine look as if it had a GPU, an Orin."""
     fake = install_cuda(monkeypatch, gpu_memory)
     yield fake
     fake.close()
@@ -62,26 +61,28 @@ def cuda(monkeypatch: pytest.MonkeyPatch, gpu_memory: SimulatedGpu) -> Iterator[
 
 @pytest.fixture
 def trt(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeTensorRt:
-    """And TensorRT is installed for it."""
+    """Make TensorRT look installed for that GPU."""
     return install_tensorrt(monkeypatch, cuda)
 
 
 @pytest.fixture
 def tiny_bundle(tmp_path: Path) -> Bundle:
-    """A fresh bundle without products: 64 x 64 pixels, 4 x 4 patches of 8 numbers."""
+    """Write a new bundle without products, of 64 x 64 pixels and 4 x 4 patches with 8 features."""
     return make_tiny_bundle(tmp_path / "tiny.anoco")
 
 
 @pytest.fixture
 def good_pictures(tmp_path: Path) -> Callable[[int], list[Path]]:
-    """`good_pictures(n)` writes n pictures of good parts and gives their paths."""
+    """Return `good_pictures(n)`, which writes n pictures of good parts and returns their paths."""
     return lambda n: write_good_pictures(tmp_path / "good", n)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle that was taught four good parts, and a folder of three others; a test file that
-    needs other parts has a template of its own."""
+    """Write a bundle that knows four good parts, and a folder of three others.
+
+    A test file that needs other parts has a template of its own.
+    """
     from command_line import make_line
 
     return make_line(tmp_path_factory.mktemp("template"))
@@ -89,7 +90,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the template as the current directory."""
+    """Copy the template, and make the copy the current directory."""
     shutil.copytree(template, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
@@ -97,7 +98,7 @@ def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 @pytest.fixture(scope="session")
 def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The build folder of runtime/ with its tests; all processes of a test run share it."""
+    """Build runtime/ with its tests; all processes of a test run share the build folder."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     return build_once(shared / "runtime")
@@ -105,14 +106,14 @@ def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def native_library(request: pytest.FixtureRequest) -> Path:
-    """ANOCO_EDGE_LIBRARY names one that is built already."""
+    """Return the native library; ANOCO_EDGE_LIBRARY names one that is already built."""
     named = os.environ.get("ANOCO_EDGE_LIBRARY")
     return Path(named or request.getfixturevalue("native_build") / "libanoco_edge.so")
 
 
 @pytest.fixture(scope="module")
 def use_native(native_library: Path) -> Iterator[Path]:
-    """Python finds the library that was built here."""
+    """Make Python load the library that was built here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANOCO_EDGE_LIBRARY", str(native_library))
         yield native_library
@@ -120,21 +121,21 @@ def use_native(native_library: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def simulated_driver(request: pytest.FixtureRequest) -> Path:
-    """libsimcuda (runtime/tests/simcuda); ANOCO_SIMCUDA names one that is built already."""
+    """Return libsimcuda (runtime/tests/simcuda); ANOCO_SIMCUDA names one that is already built."""
     named = os.environ.get("ANOCO_SIMCUDA")
     return Path(named or request.getfixturevalue("native_build") / "tests/simcuda/libsimcuda.so")
 
 
 @pytest.fixture(scope="module")
 def use_simulated_driver(use_native: Path, simulated_driver: Path) -> Iterator[Path]:
-    """The native library finds the simulated CUDA driver; it stays with it in this process."""
+    """Make the native library load the simulated CUDA driver, which it keeps in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANOCO_CUDA_DRIVER", str(simulated_driver))
         yield simulated_driver
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name what this machine could not execute, and figures; tests say so by record_property."""
+    """Print figures and what this machine could not run; tests report both with record_property."""
     lines: dict[str, None] = {}
     figures: dict[str, None] = {}
     for outcome, reports in terminalreporter.stats.items():

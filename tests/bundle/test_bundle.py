@@ -1,4 +1,4 @@
-"""A bundle is what was written, or it is refused with the name of the file that is not."""
+"""A bundle opens with exactly what was written, or it is refused with the name of the bad file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One product of two generations with a region and a mask. Copied, never written to."""
+    """Write a product with two generations, a region and a mask; tests only copy it."""
     folder = tmp_path_factory.mktemp("master")
     path = make_tiny_bundle(folder / "tiny.anoco").path
     pictures = [NewPicture.from_file(p) for p in write_good_pictures(folder / "good", 3)]
@@ -63,7 +63,7 @@ def test_an_untouched_bundle_verifies_every_file_it_has(enrolled: Path) -> None:
 
 
 def flips(path: Path) -> Iterator[tuple[Path, int, int]]:
-    """The first, middle and last byte of each file, then anything anywhere."""
+    """Return the first, middle and last byte of each file, and then bytes at random places."""
     files = files_with_content(path)
     for name in files:
         size = (path / name).stat().st_size
@@ -103,7 +103,7 @@ def test_a_file_cut_short_is_found(enrolled: Path) -> None:
 def test_a_missing_file_is_found(enrolled: Path) -> None:
     for name in files_with_content(enrolled):
         if name.name == "product-1.json":
-            continue  # an older generation may be gone: that is what prune does
+            continue  # an older generation may be missing, because prune deletes those
         right = (enrolled / name).read_bytes()
         (enrolled / name).unlink()
         with pytest.raises(BundleError, match=r"no manifest|is missing") as caught:
@@ -170,7 +170,7 @@ def test_a_link_that_leads_nowhere_is_refused(enrolled: Path) -> None:
     "name", ["manifest.json", "products/part/product.json", "products/part/history/product-1.json"]
 )
 def test_a_newer_schema_says_update(enrolled: Path, name: str) -> None:
-    # A newer schema has fields unknown here: the version is what the message must be about.
+    # A newer schema has fields that are unknown here, so the message must be about the version.
     edit_document(enrolled / name, lambda d: d.update(schema_version=2, invented="later"))
     with pytest.raises(BundleError, match=r"has schema version 2, this program knows 1") as caught:
         verify(enrolled)
@@ -398,7 +398,7 @@ def test_a_lost_first_generation_is_named(tiny_bundle: Bundle) -> None:
     (folder / "product.json").unlink()
     with pytest.raises(BundleError, match=r"product\.json is missing"):
         list(Bundle.open(tiny_bundle.path).verify())
-    # What a kill right after the first commit leaves is whole, and undo can still go there.
+    # A kill right after the first commit leaves a whole bundle, and undo can still go back to it.
     (folder / "product.json").write_bytes(document)
     (folder / "history" / "product-1.json").unlink()
     list(Bundle.open(tiny_bundle.path).verify())

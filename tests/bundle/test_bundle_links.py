@@ -1,5 +1,7 @@
-"""A link or a special file inside a bundle is refused: nothing is read, written or deleted through
-it, and nothing waits for it."""
+"""A link or a special file inside a bundle is refused.
+
+Nothing is read, written or deleted through it, and nothing waits for it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from anoco_edge.storage.beneath import Directory
 from anoco_edge.storage.locks import LOCK, locked
 from anoco_edge.teaching import NewPicture, Teacher
 
-__all__ = ["controller"]  # a fixture that is shared
+__all__ = ["controller"]  # the fixture is shared, and pytest finds it by this name
 
 PART = Path("products/part")
 
@@ -33,7 +35,7 @@ def frames(*seeds: int) -> list[NewPicture]:
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two generations of `part`. Copied, never written to."""
+    """Write a bundle with two generations of `part`; tests copy it and never change it."""
     path = make_tiny_bundle(tmp_path_factory.mktemp("master") / "tiny.anoco").path
     Teacher.open(path).enroll(frames(1, 2), "part")
     Teacher.open(path).enroll(frames(3), "part")
@@ -46,7 +48,7 @@ def enrolled(master: Path, tmp_path: Path) -> Path:
 
 
 def everything(path: Path) -> dict[str, bytes]:
-    """Every file below, those behind links too."""
+    """List every file below the folder, those behind links included."""
     found = (Path(folder, f) for folder, _, files in os.walk(path, followlinks=True) for f in files)
     return {p.relative_to(path).as_posix(): p.read_bytes() for p in found if p.name != LOCK}
 
@@ -70,7 +72,7 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
 }
 CHANGES = ("enroll", "undo", "prune")
 
-# Where a link may lie, and the commands that come by there.
+# These are the places where a link may lie, with the commands that come across each.
 LINKS = {
     "manifest.json": tuple(COMMANDS),
     "backbone.onnx": tuple(COMMANDS),
@@ -112,7 +114,7 @@ def test_a_link_inside_the_bundle_is_refused_too(enrolled: Path) -> None:
 
 
 def test_a_bundle_behind_a_link_works(enrolled: Path) -> None:
-    """The user made that link; what is below it is the bundle."""
+    """The user made that link, and everything below it belongs to the bundle."""
     link = enrolled.parent / "current.anoco"
     link.symlink_to(enrolled)
     for command in COMMANDS.values():
@@ -140,7 +142,8 @@ def _socket(path: Path) -> None:
 
 def _device(path: Path) -> None:
     try:
-        os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))  # /dev/zero: reading it never ends
+        # this is /dev/zero: reading it never ends
+        os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))
     except PermissionError:
         pytest.skip("making a device is not permitted here")
 
@@ -183,7 +186,7 @@ def test_a_fifo_in_history_is_one_line_on_the_command_line(enrolled: Path) -> No
 
 
 def test_a_temporary_name_that_is_taken_is_not_written_through(enrolled: Path) -> None:
-    """A link in the place of a half-written file would be written through without O_EXCL."""
+    """Without O_EXCL, a link in the place of a half-written file would be written through."""
     precious = enrolled.parent / "precious"
     precious.write_bytes(b"old")
     with Directory.open(enrolled / PART) as folder:
@@ -241,7 +244,7 @@ def test_files_that_no_generation_names_are_swept_by_every_change(enrolled: Path
 
 
 def test_where_a_generation_cannot_be_read_only_half_written_files_go(enrolled: Path) -> None:
-    """Nobody knows what it names."""
+    """A generation that cannot be read may name any file, so only half-written files go."""
     (enrolled / PART / "history" / "product-1.json").write_bytes(b"damaged")
     (enrolled / PART / "bank-9.safetensors").write_bytes(b"left by a kill?")
     (enrolled / PART / ".tmp-product.json-77").write_bytes(b"left by a kill")
@@ -252,7 +255,7 @@ def test_where_a_generation_cannot_be_read_only_half_written_files_go(enrolled: 
 
 
 def test_a_bundle_that_was_replaced_meanwhile_is_not_taught(enrolled: Path) -> None:
-    """The new one may have another backbone, to which this bank would not belong."""
+    """The new bundle may have another backbone, which does not match the features of this bank."""
     teacher = Teacher.open(enrolled)
     enrolled.rename(enrolled.parent / "old")
     make_tiny_bundle(enrolled, dim=4)

@@ -1,5 +1,7 @@
-"""One strict definition of a bundle's JSON, of its tensors and of what the command line shows of
-them; tests/attack/bundles.py holds the native reader to the same verdicts."""
+"""There is one strict definition of a bundle's JSON and tensors, and of what the CLI shows of them.
+
+tests/attack/bundles.py holds the native reader to the same verdicts.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ PART = {"name": "part", "generation": 1, "changed": "today", "change": "made"}
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """A copy of a golden bundle with one product."""
+    """Copy a golden bundle that has one product."""
     return Path(shutil.copytree(CURRENT / "plain_anoco", tmp_path / "plain.anoco"))
 
 
@@ -150,7 +152,7 @@ def test_a_document_has_a_size_that_is_read_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_native_reader_knows_the_same_letters() -> None:
-    """The table in runtime/src/bundle/unicode.cpp is what this computes, in Unicode 14."""
+    """The table in runtime/src/bundle/unicode.cpp equals what Python computes for Unicode 14."""
     if unicodedata.unidata_version != "14.0.0":
         pytest.skip(f"this Python knows Unicode {unicodedata.unidata_version}, the table 14.0.0")
     text = (RUNTIME / "src/bundle/unicode.cpp").read_text()
@@ -220,7 +222,7 @@ def header_of(data: bytes) -> dict[str, Any]:
 
 
 def with_header(data: bytes, text: bytes) -> bytes:
-    """The same numbers behind another header."""
+    """Return the same tensor data behind another header."""
     numbers = data[8 + struct.unpack("<Q", data[:8])[0] :]
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + numbers

@@ -1,4 +1,4 @@
-"""Threshold evidence: every kind is read from what files hold, and written as it was read."""
+"""Every kind of threshold evidence is read from what files hold, and written as it was read."""
 
 from __future__ import annotations
 

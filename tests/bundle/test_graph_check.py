@@ -1,4 +1,4 @@
-"""A graph takes weights from its bundle alone and holds what an export writes, in both readers."""
+"""Both readers accept a graph only if its weights are in the bundle and its nodes are known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GOOD = tiny_backbone(64, 64, 8)
 
 @pytest.fixture(scope="session")
 def program(native_library: Path) -> Path:
-    """runtime/tests/read_bundle, beside the library."""
+    """Return the path of runtime/tests/read_bundle, which is built beside the library."""
     return native_library.parent / "tests/read_bundle"
 
 
@@ -65,7 +65,8 @@ def test_both_readers_agree_on_mutated_graphs(program: Path, tmp_path: Path) -> 
         ours = python_verdict(content, str(tmp_path / str(number)))
         assert (found[str(number)] == "accepted") == (ours == "accepted"), (number, ours)
         verdicts["accepted" if ours == "accepted" else "refused"] += 1
-    assert min(verdicts.values()) > 20  # a mutation may change a weight or a name that nobody needs
+    # a mutation may change a weight or a name that no check reads
+    assert min(verdicts.values()) > 20
 
 
 @settings(max_examples=300, deadline=None)
@@ -82,14 +83,14 @@ def test_every_cut_graph_is_refused() -> None:
 
 
 def test_weights_of_gigabytes_are_skipped_not_read(tmp_path: Path) -> None:
-    """A file of 2 GB without blocks: reading it would take memory and seconds."""
+    """The file has 2 GB and no blocks on disk; reading it would take memory and seconds."""
     size = 2**31
     length = bytes([(size >> shift & 0x7F) | 0x80 for shift in (0, 7, 14, 21)]) + bytes(
         [size >> 28]
     )
     path = tmp_path / "large.onnx"
     with path.open("wb") as stream:
-        stream.write(GOOD + b"\x4a" + length)  # a field 9, which nobody knows
+        stream.write(GOOD + b"\x4a" + length)  # field 9 is not defined in the format
         stream.truncate(stream.tell() + size)
     program = (
         "import resource, sys; sys.path[:0] = sys.argv[1:3]; import graph_corpus\n"

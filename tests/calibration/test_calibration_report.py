@@ -1,4 +1,4 @@
-"""What stands around a calibration: trade-off, charts and the page."""
+"""The report of a calibration shows the trade-off, charts and a page."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def elements(chart: Chart | str, tag: str, **wanted: str) -> list[ET.Element]:
 
 
 def ticks(chart: Chart) -> dict[float, float]:
-    """Value -> x of the labels under the x axis."""
+    """Map each value to the x of its label under the x axis."""
     found = {}
     for text in elements(chart, "text", **{"text-anchor": "middle"}):
         if re.fullmatch(r"[0-9.e+-]+", text.text or ""):
@@ -161,7 +161,7 @@ def test_the_png_shows_the_same() -> None:
     column = near(picture, THRESHOLD)[:, round(2 * threshold_x(chart))]
     dashes = np.diff(column.astype(int)) == 1
     assert 0.4 < column[130:580].mean() < 0.8 and dashes.sum() > 15
-    # The title is there, and so is the turned label of the y axis.
+    # The title and the rotated label of the y axis are there.
     assert near(picture, "#1b1f26")[10:55, 128:500].any()
     assert (picture[300:400, 16:50].min(axis=2) < 150).any()
 
@@ -207,7 +207,7 @@ def test_the_trade_off_chart_marks_the_chosen_threshold() -> None:
 
 
 class Reader(HTMLParser):
-    """Text and attributes as a browser sees them; tags must be closed in their order."""
+    """Keeps text and attributes as a browser sees them; tags must be closed in their order."""
 
     VOID = frozenset({"meta", "wbr", "br"})
 

@@ -1,4 +1,4 @@
-"""Data sets as they lie on disks: the layout, its variations, masks, and draws of references."""
+"""Data sets are read from disk: layout, variations, masks, and draws of references."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def save(path: Path, pixels: np.ndarray) -> Path:
 
 @pytest.fixture
 def nut(tmp_path: Path) -> Path:
-    """One category: 12 good parts to learn from, 2 good and 3 defective ones to test."""
+    """Write one category: 12 good parts for training, 2 good and 3 defective ones for testing."""
     folder = tmp_path / "nuts" / "nut"
     write_good_pictures(folder / "train" / "good", 12)
     write_good_pictures(folder / "test" / "good", 2, seed=40)

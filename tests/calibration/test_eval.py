@@ -1,4 +1,4 @@
-"""`anoco-edge eval`: figures equal those of a detector and scikit-learn, and bad data is named."""
+"""`anoco-edge eval` gives the figures of a detector and scikit-learn, and names bad data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from anoco_edge_calibration.evaluation.variants import Variant, parse_variants
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """line.anoco without products, and a data set of two categories; tests change a copy."""
+    """Write line.anoco without products, and a data set of two categories; tests change a copy."""
     folder = tmp_path_factory.mktemp("eval")
     make_tiny_bundle(folder / "line.anoco")
     make_category(folder / "parts" / "bolt", 0)
@@ -52,7 +52,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(line: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy, as the current directory; its masks do not lie where they are looked for."""
+    """Copy it into the current directory; its masks are not where eval looks for them."""
     shutil.copytree(line, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
@@ -60,7 +60,7 @@ def here(line: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def masked(here: Path) -> Path:
-    """The same with masks: counting pixels takes most of the time, so not everywhere."""
+    """Do the same with masks, only where needed, since counting pixels takes most of the time."""
     for masks in here.glob("parts/*/masks"):
         masks.rename(masks.with_name("ground_truth"))
     return here
@@ -79,7 +79,7 @@ def results() -> dict[str, Any]:
 
 
 def by_hand(bundle: Path, category: Path, references: list[Path]) -> tuple[list[Any], list[Any]]:
-    """Scores and maps of all test pictures, and what is true of them, by way of a detector."""
+    """Compute scores and maps of all test pictures with a detector, with the true labels."""
     Teacher.open(bundle).enroll([NewPicture.from_file(path) for path in references])
     detector = Detector.open(bundle)
     found, truth = [], []
@@ -187,7 +187,7 @@ def test_a_picture_is_decoded_once_for_all_scorers_and_draws(
 
 
 def test_units_may_be_measured_apart_in_any_order_and_travel(masked: Path) -> None:
-    """As on other machines: one draw at a time, pickled, the last one first."""
+    """Units run as on other machines: one draw at a time, pickled, and the last one first."""
     shutil.copy("parts/nut/train/good/good1.png", "parts/nut/train/good/good2.png")
     bundle = Bundle.open("line.anoco")
     variants = parse_variants("anoco,knn-l2,patchcore")
@@ -238,7 +238,7 @@ def test_all_scorers_make_one_table(masked: Path) -> None:
 
 
 def test_a_scorer_with_a_rule_of_its_own_scores_the_picture_by_it(masked: Path) -> None:
-    """SPADE's map is that of the nearest patch, its score of a picture is not."""
+    """SPADE's map is that of the nearest patch, but its score of a picture is not."""
     bundle = Bundle.open("line.anoco")
     variants = parse_variants("knn-l2,spade,patchcore")
     setup = EvaluationSetup(bundle, open_engine("auto", bundle), variants)
@@ -346,7 +346,7 @@ def test_a_sweep_is_what_single_runs_give(masked: Path) -> None:
 
 
 def test_settings_of_a_product_are_used_and_its_references_are_not(masked: Path) -> None:
-    """A region without the defect: nothing is found, although a reference shows one."""
+    """The region excludes the defect, so nothing is found, although a reference shows a defect."""
     save_picture(Path("odd.png"), defective_picture(5))
     ok("enroll", "line.anoco", "odd.png", "--roi", "0,0,96,24", "--pooling", "top5")
     ran = ok("eval", "parts/bolt", "--bundle", "line.anoco", "--shots", "4", "--json")
@@ -379,7 +379,7 @@ def test_few_patches_and_views_reach_the_bank(here: Path, monkeypatch: pytest.Mo
 
 
 class Counting:
-    """An engine that sums the colours of each quarter and counts what it is asked for."""
+    """An engine that sums the colours of each quarter and counts its calls."""
 
     name, fingerprint = "counting", "counting|1"
 
@@ -445,7 +445,7 @@ def _truncate(data: bytes) -> bytes:
 
 
 def _flip(data: bytes) -> bytes:
-    """One bit of the last number, which stays finite."""
+    """Flip one bit of the last number, which stays finite."""
     return data[:-4] + bytes([data[-4] ^ 1]) + data[-3:]
 
 
@@ -498,7 +498,7 @@ def test_memory_of_recent_windows_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(feature_cache, "MEMORY_BYTES", 2 * 4 * 3 * 4)  # two windows
     engine, pixels = Counting(), windows(3)
     cached = CachedEngine(engine, None, "recipe", (4, 3))
-    for k in (0, 1, 0, 2, 0, 1):  # 1 is the oldest when 2 comes
+    for k in (0, 1, 0, 2, 0, 1):  # 1 is the oldest entry when 2 is added
         cached.features(pixels[[k]])
     assert engine.windows == 4
 
@@ -615,7 +615,7 @@ def test_an_unreadable_reference_leaves_out_the_draws_that_need_it(here: Path) -
 def test_a_draw_that_cannot_be_taught_is_left_out(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the reason; if it is every draw, there are no rows, and still one clear line."""
+    """The reason does not matter; if every draw fails, there are no rows but one clear line."""
     (category,) = open_dataset(Path("parts/bolt")).categories
     plain, refusing = Teacher.draft, {category.draw(1, seed=1)[0].name}
 
@@ -657,14 +657,14 @@ def test_a_full_temporary_disk_costs_the_pixel_figures_and_nothing_else(
 
 
 def test_copies_of_references_are_remarked(here: Path) -> None:
-    """A test picture that was learnt, and a reference that was learnt twice."""
+    """One test picture was also a reference, and one reference was enrolled twice."""
     (category, _) = open_dataset(Path("parts")).categories
     learnt, other = category.draw(2, 0)
     common = ("eval", "parts", "--shots", "1,2", "--json")
     ok(*common)
     assert not any("copies" in remark for remark in results()["remarks"])
     with Image.open(learnt) as picture:
-        picture.save("parts/bolt/test/good/0.bmp")  # another file, the same pixels
+        picture.save("parts/bolt/test/good/0.bmp")  # another file with the same pixels
     shutil.copy(learnt, other)
     ok(*common)
     copies = [remark for remark in results()["remarks"] if "copies" in remark]
@@ -730,7 +730,7 @@ def test_options_of_a_backbone_and_of_a_bundle_do_not_mix(here: Path) -> None:
 def test_a_backbone_is_exported_once_for_each_recipe(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The export itself is tested elsewhere: here a tiny bundle stands in for its result."""
+    """The export itself is tested elsewhere; here a tiny bundle replaces its result."""
     from types import SimpleNamespace
 
     from anoco_edge.cli.views import export_progress
@@ -793,7 +793,10 @@ def test_unknown_scorers_are_refused_by_the_function_too() -> None:
 
 
 def test_settings_of_the_contest_reach_the_draft(line: Path) -> None:
-    """From Python, without a command line: the other metric gives other figures."""
+    """The settings are given from Python, without a command line.
+
+    Another metric gives other figures.
+    """
     bundle = Bundle.open(line / "line.anoco")
     engine, data = open_engine("auto", bundle), open_dataset(line / "parts", ["nut"])
     found = [

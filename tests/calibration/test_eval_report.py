@@ -1,4 +1,4 @@
-"""The page of `anoco-edge eval`: right numbers, the worst first, and nothing from anywhere else."""
+"""The page of `anoco-edge eval` has the right numbers, the worst first, and loads nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ CHROMIUM = shutil.which("chromium")
 
 
 class CategoryReader(HTMLParser):
-    """The page as a browser sees it; tags must be closed in their order, nothing loaded."""
+    """Reads the page as a browser does.
+
+    Tags must be closed in their order, and nothing is loaded.
+    """
 
     VOID = frozenset({"meta", "wbr", "br", "img"})
 
@@ -81,8 +84,10 @@ class CategoryReader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of two categories: bolt is easy, nut has a defect that nobody can see and a good
-    part that looks defective."""
+    """Write a data set of two categories.
+
+    `bolt` is easy; `nut` has an invisible defect and a good part that looks defective.
+    """
     folder = tmp_path_factory.mktemp("eval_report")
     make_tiny_bundle(folder / "line.anoco")
     make_category(folder / "parts" / "bolt", 0)
@@ -95,14 +100,14 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(line: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy, as the current directory."""
+    """Copy the data set into the current directory."""
     shutil.copytree(line, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
 
 
 def add_masks(folder: Path, mask: np.ndarray = MASK) -> None:
-    """Where the defects are; counting pixels takes most of the time, so not everywhere."""
+    """Add masks of the defects, only where needed, since counting pixels takes most of the time."""
     for picture in folder.glob("*/test/red/*.png"):
         save_picture(picture.parents[2] / "ground_truth/red" / picture.name, mask)
 
@@ -112,7 +117,7 @@ def page_of(folder: str = "eval-out") -> CategoryReader:
 
 
 def captions(page: CategoryReader, category: str, heading: str) -> list[str]:
-    """What is said of the pictures of a category under a heading."""
+    """Return the captions of a category's pictures under a heading."""
     text = Path("eval-out/report.html").read_text(encoding="utf-8")
     section = re.findall(rf"<h2>{category}</h2>.*?</section>", text, re.DOTALL)[0]
     under = section.partition(f" {heading}: ")[2].partition("<h3>")[0]
@@ -157,7 +162,10 @@ def test_the_page_lies_beside_the_results_and_says_the_same(here: Path) -> None:
 
 
 def curves(page: CategoryReader, chart: str) -> list[list[tuple[float, float]]]:
-    """Points of the scorers' lines in a chart, found by what a screen reader says, as 0 to 1."""
+    """Return the points of the scorers' lines in a chart, from 0 to 1.
+
+    The lines are found by their labels for screen readers.
+    """
     found: list[list[tuple[float, float]]] = []
     inside = False
     for tag, attrs in page.tags:
@@ -276,12 +284,12 @@ def test_where_good_and_defective_are_apart_there_is_no_miss(here: Path) -> None
 
 
 def near(panel: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
-    """JPEG stores colours at half the resolution: two-pixel lines come out roughly."""
+    """Compare roughly, because JPEG stores colours at half the resolution."""
     return np.asarray((np.abs(panel.astype(int) - colour) < 90).all(axis=2))
 
 
 def green(panel: np.ndarray) -> np.ndarray:
-    """The box of the strongest patch: nothing else is that green, the yellow of the heat is not."""
+    """Find the box of the strongest patch by its green, which nothing else on the page has."""
     red, green, blue = np.moveaxis(panel.astype(int), 2, 0)
     return np.asarray((green > red + 60) & (green > blue + 60))
 
@@ -305,7 +313,7 @@ def test_a_picture_is_shown_plain_and_with_its_heat_map_and_the_true_outline(her
     edges = (rows.min(), rows.max(), cols.min(), cols.max())
     assert edges == pytest.approx([v * scale for v in (30, 55, 30, 60)], abs=5)
     rows, cols = np.nonzero(green(hot))
-    # A patch is 24 x 20 pixels of the picture, and the strongest one touches the red.
+    # A patch covers 24 x 20 pixels of the picture, and the strongest one touches the red.
     assert 25 * scale < rows.mean() < 55 * scale and 30 * scale < cols.mean() < 66 * scale
     assert np.abs(plain[120:160, 120:180].astype(int) - (250, 20, 20)).max() < 40
     plain, hot = panels["goo"]
@@ -436,7 +444,7 @@ def test_thinned_curves_are_small_and_leave_nothing_out(labels: list[bool]) -> N
 
 @pytest.mark.skipif(not CHROMIUM, reason="needs: apt-get install chromium")
 def test_a_browser_shows_the_pictures(here: Path) -> None:
-    """Its policy allows them, and nothing that a name might bring along."""
+    """The page's policy allows the pictures, and nothing that a name could inject."""
     ok("eval", "parts/bolt", "--shots", "1")
     picture = here / "screen.png"
     command = [

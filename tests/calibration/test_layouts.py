@@ -1,4 +1,4 @@
-"""Data sets as they are published, in miniature: found by looking, or as told."""
+"""Data sets in their published layouts, in miniature, are recognized or read as the user says."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def make_btad(root: Path) -> None:
 
 
 def make_visa(root: Path) -> None:
-    """Its csv also says which half of the good pictures is for training; masks hold labels."""
+    """Write a VisA data set, whose csv also marks half of the good pictures as training data.
+
+    Its masks hold labels.
+    """
     rows = [["object", "split", "label", "image", "mask"]]
     for name in ("candle", "pcb1"):
         data = Path(name, "Data")

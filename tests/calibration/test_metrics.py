@@ -1,4 +1,4 @@
-"""Accuracy figures against scikit-learn and a literal PRO; many pixels in little memory."""
+"""Accuracy figures equal those of scikit-learn and of a literal PRO, in little memory."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_has_no_answer_is_refused(metric: Callable[..., object]) -> None:
 
 
 def spiral(size: int) -> Mask:
-    """One path of one pixel's width that winds inwards, its turns one pixel apart."""
+    """Draw a path of one pixel's width that winds inwards, with turns one pixel apart."""
     mask = np.zeros((size, size), np.bool_)
     y, x, dy, dx, left = 0, -1, 0, 1, size
     for turn in range(size):
@@ -152,7 +152,7 @@ def measured(pictures: list[Picture], pro_limit: float = 0.3, held: int = HELD) 
 
 
 def literal_pro(pictures: list[Picture], limit: float) -> float:
-    """The curve threshold by threshold, region by region."""
+    """Compute the curve threshold by threshold and region by region."""
     regions, normal = [], []
     for values, mask in pictures:
         labels, count = ndimage.label(
@@ -179,7 +179,7 @@ def flat(pictures: list[Picture]) -> tuple[Mask, NDArray[np.float32]]:
     return np.concatenate([m.ravel() for m in masks]), values
 
 
-# Ties, the extremes of float32, neighbours that differ in the last bit, and zeros of either sign.
+# The scores have ties, the extremes of float32, neighbours in the last bit, and both zeros.
 LEVELS = np.array(
     [0, -0.0, 1e-45, 2e-45, 1e-38, 0.1, 0.25, 1, np.nextafter(np.float32(1), 2), 1.5, 7, 3e38],
     np.float32,
@@ -208,7 +208,7 @@ def picture_lists(draw: st.DrawFn) -> list[Picture]:
 def test_pixel_figures_equal_scikit_learn_and_the_literal_pro(
     pictures: list[Picture], limit: float, held: int
 ) -> None:
-    """In memory, on disk, and first the one and then the other."""
+    """Scores are held in memory, on disk, and first in memory and then on disk."""
     got = measured(pictures, limit, held)
     labels, values = flat(pictures)
     assert got.auroc == pytest.approx(roc_auc_score(labels, values), abs=1e-9)
@@ -218,7 +218,7 @@ def test_pixel_figures_equal_scikit_learn_and_the_literal_pro(
 
 
 def sample() -> list[Picture]:
-    """Three defective pictures with regions from one pixel to a quarter, and two good ones."""
+    """Make three defective pictures, with regions of one pixel to a quarter, and two good ones."""
     rng = np.random.default_rng(5)
     pictures: list[Picture] = []
     for number in range(5):
@@ -248,7 +248,7 @@ def test_every_region_counts_the_same_whatever_its_size() -> None:
     mask[:4, :5] = mask[9, 9] = True
     only_the_pixel = np.zeros((10, 10), np.float32)
     only_the_pixel[9, 9] = 1
-    # Half of the regions at no false positive, then a straight line to (1, 1).
+    # Half of the regions are found at no false positive, then a straight line leads to (1, 1).
     assert measured([(only_the_pixel, mask)]).pro == pytest.approx(0.5 + 0.5 * 0.3 / 2)
 
 
@@ -326,7 +326,7 @@ def test_the_limit_is_a_rate(limit: float) -> None:
 
 
 def spills(folder: Path) -> list[Path]:
-    """Open files of this process in `folder`, those without a name too."""
+    """List the open files of this process in `folder`, also those without a name."""
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     return [link for link in links if str(link.readlink()).startswith(str(folder))]
 
@@ -336,7 +336,8 @@ def test_pixels_wait_in_the_folder_and_nothing_stays_there(tmp_path: Path) -> No
         metrics.add(*sample()[0])
         (spill,) = spills(tmp_path)
         assert spill.stat().st_size >= 4 * 60 * 80
-        assert list(tmp_path.iterdir()) == []  # it has no name: a kill leaves nothing either
+        # The file has no name, so even a kill leaves nothing behind.
+        assert list(tmp_path.iterdir()) == []
     assert spills(tmp_path) == [] == list(tmp_path.iterdir())
     for use in (metrics.result, lambda: metrics.add(*sample()[0])):
         with pytest.raises(UsageError, match="closed"):
@@ -366,7 +367,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def run(program: str, *arguments: object) -> Any:
-    """What a program, in a process of its own, prints as JSON."""
+    """Run a program in a process of its own, and return the JSON that it prints."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
         capture_output=True,
@@ -412,7 +413,7 @@ def test_a_full_disk_is_one_line_and_what_was_added_before_still_counts(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-# Peak memory is that of the process alone: getrusage would count its parent's, from before exec.
+# This is the peak of this process alone; getrusage would include its parent's before exec.
 MEMORY = """
 import json, re, sys
 from pathlib import Path
@@ -464,12 +465,13 @@ def test_few_pixels_stay_in_memory_and_a_full_disk_loses_none_of_them(
 
 
 def test_memory_does_not_grow_with_the_number_of_maps() -> None:
-    """Away from zero floats lie in few octaves, which is quick to count."""
+    """Values away from zero lie in few octaves, which are quick to count."""
     early, late, peak, pixels, regions, auroc_ = run(MEMORY, 60, 4, 0)
     assert late - early < 8, "the pixels alone are 60 MB"
     assert peak < 600
     assert (pixels, regions) == (60 * 512 * 512, 120)
-    assert auroc_ == pytest.approx(2 / 3, abs=2e-3)  # twice an exponential variable against one
+    # The probability for twice an exponential variable against one.
+    assert auroc_ == pytest.approx(2 / 3, abs=2e-3)
 
 
 @pytest.mark.full

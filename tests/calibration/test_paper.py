@@ -1,4 +1,4 @@
-"""What the paper published: whole, consistent in itself, and beside what is measured."""
+"""The published figures are complete and consistent, and stand beside the measured ones."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ TABLES = {
     "memory": 2,
 }
 
-# Of every column in its order, dashes as nothing; added up from the paper's source, not from
-# published.json. Two slips that cancel would have to lie in one column.
+# Sums of every column in its order, with dashes as zero, added up from the paper's source and not
+# from published.json. Only two errors that cancel in one column would go unnoticed.
 TOTALS = {
     "main": [
         *(1952.5, 1734.1, 1412.7, 2005.9, 1873.8, 864.4),
@@ -92,7 +92,7 @@ def test_columns_add_up_to_the_papers(name: str) -> None:
 
 
 def test_tables_that_repeat_each_other_agree() -> None:
-    """A slip in copying a number would break one of these."""
+    """A mistake in copying a number would break one of these."""
     anoco = {d: flat("main", dataset=d, shots=1, method="ANoCo")[0] for d in ("MVTec-AD", "VisA")}
     for table in ("ablation", "backbones", "message-passing", "metrics", "ad-dinov3"):
         for row in flat(table):
@@ -200,7 +200,7 @@ def test_all_categories_have_the_published_means_of_all_methods() -> None:
     assert means[1, "paper: message passing, 2 rounds"]["pixel_auroc"] == 0.922
     assert (2, "paper: SPADE") not in means
     assert len(found.rows) == len({(r.category, r.shots, r.scorer) for r in found.rows})
-    # Rows that are in several tables say all that any of them says.
+    # Rows that are in several tables hold everything that any of the tables says.
     assert None not in means[1, "paper: ANoCo"].values()
 
 

@@ -1,4 +1,4 @@
-"""ANoCo's rivals equal a literal, dense implementation of what their files say."""
+"""The baseline scorers equal a literal, dense implementation of what their docstrings say."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ seeds = st.integers(0, 10**6)
 
 
 def features(rows: int, dim: int, seed: int, offset: float = 0.5) -> Matrix:
-    """Of differing norms, and not centred: as features of a network are."""
+    """Draw features with differing norms that are not centred, like those of a network."""
     rng = np.random.default_rng(seed)
     return ((rng.normal(size=(rows, dim)) + offset) * rng.uniform(1, 4)).astype(np.float32)
 
@@ -53,7 +53,7 @@ def cosines(q: Matrix, r: Matrix) -> Matrix:
 
 
 def distances(space: str, q: Matrix, r: Matrix) -> Matrix:
-    """Of every query to every reference, pair by pair."""
+    """Compute the distance of every query to every reference, pair by pair."""
     if space == "cosine":
         return 1 - cosines(q, r)
     inverse = np.eye(q.shape[1])
@@ -67,13 +67,13 @@ def distances(space: str, q: Matrix, r: Matrix) -> Matrix:
 
 
 def weights(q: Matrix, r: Matrix, floor: float) -> Matrix:
-    """Eq. 2 of every pair."""
+    """Compute Eq. 2 for every pair."""
     s, q_norm, r_norm = cosines(q, r), *(np.linalg.norm(dense(x), axis=1) for x in (q, r))
     return np.stack([edge_weights(n, s[i], r_norm, floor) for i, n in enumerate(q_norm)])
 
 
 def nearest_share(s: Matrix, count: int) -> Matrix:
-    """Mask of the `count` largest of each row, by sorting."""
+    """Return the mask of the `count` largest entries of each row, by sorting."""
     mask = np.zeros(s.shape, bool)
     for i, row in enumerate(s):
         mask[i, sorted(range(len(row)), key=lambda j: (-row[j], j))[:count]] = True
@@ -81,14 +81,14 @@ def nearest_share(s: Matrix, count: int) -> Matrix:
 
 
 def energies(q: Matrix, moved: Matrix, metric: str) -> Matrix:
-    """Eq. 10, row by row, by the reference's own function."""
+    """Compute Eq. 10 row by row, with the reference's own function."""
     return np.array(
         [non_conformity(a, b - a, b, metric) for a, b in zip(dense(q), moved, strict=True)]
     )
 
 
 def close(scores: Scores, expected: Matrix, rel: float = 1e-4) -> bool:
-    """Relative to the row, and where that is nothing to the largest energy there is."""
+    """Compare relative to the row, or to the largest energy where the row is nearly zero."""
     return scores.energy == pytest.approx(expected, rel=rel, abs=1e-6 * max(expected.max(), 1e-6))
 
 
@@ -100,7 +100,7 @@ def close(scores: Scores, expected: Matrix, rel: float = 1e-4) -> bool:
 def test_nearest_references_equal_brute_force(
     shape: tuple[int, int, int], seed: int, offset: float
 ) -> None:
-    """Far from the origin (offset) the usual |q|^2 - 2qr + |r|^2 would cancel."""
+    """Far from the origin (`offset`), the usual |q|^2 - 2qr + |r|^2 would cancel."""
     queries, references, dim = shape
     q, r = features(queries, dim, seed, offset), features(references, dim, seed + 1, offset)
     for space in ("l2", "cosine"):
@@ -154,7 +154,7 @@ def test_the_5_percent_of_a_small_bank_are_its_nearest_patch() -> None:
 
 @pytest.mark.parametrize("space", ["l2", "cosine"])
 def test_a_query_that_is_a_reference_has_energy_zero(space: str) -> None:
-    """Also among others that differ in a last bit, where a product of rows sees no difference."""
+    """It also holds among references that differ in the last bit only."""
     base = features(1, 256, 3) * 100
     close_by = np.repeat(base, 50, axis=0)
     close_by[np.arange(50), np.arange(50)] *= np.float32(1 + 1e-6)
@@ -189,7 +189,7 @@ def test_the_bipartite_graph_is_eq_9_and_10_on_the_most_similar_5_percent(
     queries, references, dim = shape
     q, r = features(queries, dim, seed), features(references, dim, seed + 1)
     w = weights(q, r, 0.05) * nearest_share(cosines(q, r), int(np.ceil(0.05 * references)))
-    # Eq. 9 as it is printed: the diagonal system, solved.
+    # Solve Eq. 9 as it is printed: the diagonal system.
     moved = np.linalg.solve(np.diag(w.sum(axis=1) + lam), lam * dense(q) + w @ dense(r))
     scores = KnnBipartite(bank_of(r), Parameters(lam, metric, 0.05)).score(q)
     assert close(scores, energies(q, moved, metric))
@@ -197,7 +197,7 @@ def test_the_bipartite_graph_is_eq_9_and_10_on_the_most_similar_5_percent(
 
 
 def test_with_one_neighbour_the_bipartite_graph_is_anocos() -> None:
-    """A bank of patches that resemble nothing but themselves: N(i) is the anchor alone."""
+    """In a bank of patches that resemble only themselves, N(i) is the anchor alone."""
     r = np.diag(np.arange(1, 21)).astype(np.float32)
     q = (r + features(20, 20, 0) / 50).astype(np.float32)
     parameters = Parameters()
@@ -211,7 +211,7 @@ def test_with_one_neighbour_the_bipartite_graph_is_anocos() -> None:
 def test_the_nonbipartite_system_is_solved(
     shape: tuple[int, int, int], seed: int, lam: float
 ) -> None:
-    """Against (L + Lambda) F~ = Lambda F with the whole Laplacian, solved densely."""
+    """The result equals that of (L + Lambda) F~ = Lambda F with the whole Laplacian."""
     queries, references, dim = shape
     q, r = features(queries, dim, seed), features(references, dim, seed + 1)
     nodes = np.concatenate([q, r])
@@ -225,13 +225,13 @@ def test_the_nonbipartite_system_is_solved(
     w = np.where(mask | mask.T, total, 0)
     degree = w.sum(axis=1)
     anchor = np.where(np.arange(len(nodes)) < queries, lam, 10 * degree)
-    anchor[anchor == 0] = 1.0  # a reference without an edge stays
+    anchor[anchor == 0] = 1.0  # a reference without an edge stays unchanged
     laplacian = np.diag(degree) - w
     moved = np.linalg.solve(laplacian + np.diag(anchor), anchor[:, None] * dense(nodes))[:queries]
     for metric in ("l2", "product"):
         expected = energies(q, moved, metric)
         scores = KnnNonBipartite(bank_of(r), Parameters(lam, metric)).score(q)
-        # The drift has six digits; a turn that is nearly nothing has fewer.
+        # The drift has six digits, and fewer where the turn is nearly zero.
         assert scores.energy == pytest.approx(expected, rel=1e-3, abs=1e-4 * expected.max())
 
 
@@ -242,7 +242,7 @@ def test_a_bank_with_too_many_edges_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def graph(seed: int) -> tuple[Matrix, Matrix, Matrix]:
-    """Queries, references, and the weights of ANoCo's graph between them, by the reference."""
+    """Compute queries, references and the weights of ANoCo's graph with the reference."""
     q, r = features(14, 6, seed), features(40, 6, seed + 1)
     units = [dense(x) / np.linalg.norm(dense(x), axis=1)[:, None] for x in (q, r)]
     return q, r, weights(q, r, 0.05) * retrieve(*units).neighbors
@@ -265,11 +265,11 @@ def test_messages_are_passed_by_the_normalised_matrix(rounds: int, seed: int, la
 
 
 def test_messages_converge_to_the_stationary_state() -> None:
-    """In a connected graph that is u u^T F with u the roots of the degrees, at length one."""
+    """In a connected graph it is u u^T F, with u the roots of the degrees, normalized."""
     from scipy.sparse import csr_matrix
 
     q, r, _ = graph(3)
-    w = weights(q, r, 0.05)  # every pair: connected
+    w = weights(q, r, 0.05)  # every pair has an edge, so the graph is connected
     u = np.sqrt(1 + np.concatenate([w.sum(axis=1), w.sum(axis=0)]))
     u /= np.linalg.norm(u)
     expected = np.outer(u, u @ dense(np.concatenate([q, r])))[: len(q)]
@@ -279,7 +279,7 @@ def test_messages_converge_to_the_stationary_state() -> None:
 
 
 def test_rows_normalised_one_round_would_be_anoco() -> None:
-    """Why `MessagePassing` is not normalised by rows: that is Eq. 9."""
+    """`MessagePassing` is not normalized by rows, because one round of that is Eq. 9."""
     q, r, w = graph(8)
     moved = (dense(q) + w @ dense(r)) / (1 + w.sum(axis=1, keepdims=True))
     anoco = ReferenceScorer(References.of(r)[0], Parameters()).score(q)
@@ -349,7 +349,7 @@ def test_patchcore_is_the_nearest_of_a_tenth_and_reweights_the_picture(
 
 
 def test_a_lonely_anchor_weighs_more_than_one_in_a_crowd() -> None:
-    """The same distance, once to a patch among others alike, once to one that is alone."""
+    """The distance is the same, once to a patch among similar ones and once to an isolated one."""
     crowd = features(300, 3, 0, 40.0)
     alone = crowd[:1] + np.float32(500)
     near_both = bank_of(np.concatenate([crowd, alone]))

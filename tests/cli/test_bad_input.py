@@ -1,5 +1,7 @@
-"""What users do wrong and what breaks around them: one clear line, the right exit code, nothing
-lost. A check in front of the real thing every time: the command itself, on real files."""
+"""Bad input and failing surroundings give one clear line and the right exit code; no data is lost.
+
+Each test runs the command itself, on real files.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 
 def png(width: int, height: int) -> bytes:
-    """A valid header, and pixels that never come."""
+    """Return a PNG with a valid header and without its pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (
@@ -87,7 +89,7 @@ def test_a_bad_picture_is_not_enrolled(here: Path, kind: str) -> None:
 def test_a_bad_picture_among_good_ones_is_recorded_and_the_run_goes_on(
     here: Path, kind: str
 ) -> None:
-    path = spoil(kind, here / "parts")  # "bad" sorts before the good ones
+    path = spoil(kind, here / "parts")  # "bad" sorts before the good pictures
     ran = run_cli("infer", "line.anoco", "parts", "--out", "out")
     assert ran.code == 1
     assert "1 of 4 pictures" in ran.complaint
@@ -227,7 +229,10 @@ def test_a_folder_without_permission(here: Path) -> None:
 
 
 def with_small_files(limit: int, *args: object) -> Ran:
-    """A process whose files may not grow beyond `limit` bytes: to it the disk is full."""
+    """Return the command prefix of a process whose files may not grow beyond `limit` bytes.
+
+    To that process, the disk looks full.
+    """
     return run_process(
         *args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     )
@@ -272,7 +277,7 @@ def test_a_full_disk_while_enrolling(here: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_behind_standard_output(here: Path, unbuffered: str) -> None:
-    """Whether Python writes at once, or only when the command has ended."""
+    """The error is the same whether Python writes at once or only when the command has ended."""
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
             [sys.executable, "-m", "anoco_edge", "product", "list", "line.anoco", "--json"],

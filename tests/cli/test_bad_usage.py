@@ -1,4 +1,4 @@
-"""Wrong settings, wrong names, wrong bundles: refused in one line, and nothing is changed."""
+"""Wrong settings, wrong names and wrong bundles are refused in one line, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_changed_byte_is_named(here: Path) -> None:
 
 
 def test_nan_in_the_bank(here: Path) -> None:
-    """With every checksum right, as a broken writer would leave it."""
+    """Every checksum is right, as if a faulty program had written the bank."""
     bundle = Bundle.open("line.anoco")
     product, folder = bundle.product(), bundle.product_folder("default")
     assert product.bank is not None

@@ -1,4 +1,4 @@
-"""Every other command: teaching, looking, exporting and the demo, as users type them."""
+"""All other commands (teaching, listing, exporting, the demo) run as users type them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from anoco_edge_export import ExportedBackbone, ExportedBundle
 
 
 def commands(app: typer.Typer, above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Every command of the app, groups walked down."""
+    """List every command of the app, including those inside groups."""
     found = []
     for command in app.registered_commands:
         assert command.callback is not None
@@ -239,7 +239,7 @@ BACKBONE = ("--backbone", "efficientnet-lite0")
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five good washers and a defective one, rendered."""
+    """Render five good washers and a defective one."""
     folder = tmp_path_factory.mktemp("parts")
     (folder / "good").mkdir()
     for seed in range(5):
@@ -250,7 +250,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(parts: Path) -> tuple[Path, Ran]:
-    """The real backbone, small, taught at once."""
+    """Export the real backbone at a small size, and enroll references at the same time."""
     target = parts / "washer.anoco"
     refs = ("--refs", parts / "good", "--shots", "4", "--seed", "1", "--product", "washer")
     return target, ok("export", *BACKBONE, "--size", "128", *refs, "--out", target, "--json")
@@ -262,7 +262,7 @@ def test_export_and_teach_at_once(exported: tuple[Path, Ran], parts: Path) -> No
     assert report["bundle"] == str(target) and report["backbone"]["id"] == "efficientnet-lite0"
     assert (report["input"]["width"], report["input"]["rows"]) == (128, 16)
     assert report["parity"]["checks"][0]["measured"]["min_cosine"] > 0.999
-    # The gate looked at the references, and at the self-test's own picture.
+    # The parity check used the references and the self-test's own picture.
     pictures = ["picture 1", "picture 2", "picture 3", "rendered 0"]
     assert report["parity"]["pictures"] == pictures
     assert report["taught"]["product"] == "washer" and len(report["taught"]["added"]) == 4
@@ -309,7 +309,7 @@ def test_a_graph_that_differs_from_torch_leaves_nothing_behind(
 def test_references_that_do_not_fit_together(
     exported: tuple[Path, Ran], parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bundle that was asked for with references does not come without them."""
+    """A bundle that was asked for with references is not written without them."""
     import anoco_edge_export
 
     target = tmp_path / "new.anoco"
@@ -348,7 +348,7 @@ def test_references_that_do_not_fit_together(
     assert ok("export", *BACKBONE, *refs, "--out", target, "--json").json["bundle"] == str(target)
     before = tree(target)
     assert Bundle.open(target).product().generation == 1
-    # A reference that only the new bundle itself finds wrong: the old one stays.
+    # Only the new bundle itself finds this reference wrong, and the old bundle stays.
     refs = (*refs, "--tiles", "90x90")
     ran = run_cli("export", *BACKBONE, *refs, "--out", target, "--overwrite")
     assert ran.code != 0 and "new.anoco was not written" in ran.err and ".tmp-" not in ran.err

@@ -1,4 +1,4 @@
-"""`anoco-edge build`: on a device (a double of one), and for other devices with TensorRT-RTX."""
+"""`anoco-edge build` builds plans on a device (a double), and for others with TensorRT-RTX."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_table_says_time_memory_and_size(
     trt: FakeTensorRt, tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tiny_bundle.path.parent)
-    ran = ok("build")  # the one bundle that is here
+    ran = ok("build")  # it takes the only bundle in this directory
     for words in ("tensorrt 10.3.0", "Orin", "up to 1", " s ", "MB at most", "passed", ".plan"):
         assert words in ran.out, words
     assert ran.err == ""

@@ -1,4 +1,4 @@
-"""`anoco-edge calibrate` as a person on the floor meets it: words, JSON, report, refusals."""
+"""`anoco-edge calibrate` prints words, JSON, a report and errors that an operator understands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINE = "line.anoco"
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """line.anoco with three references; nine held-out good parts; three defective ones."""
+    """Write line.anoco with three references, nine held-out good parts and three defective ones."""
     folder = tmp_path_factory.mktemp("template")
     make_tiny_bundle(folder / LINE)
     ok("enroll", folder / LINE, *write_good_pictures(folder / "references", 3))
@@ -59,7 +59,7 @@ def test_it_says_what_the_threshold_promises_and_stores_it(here: Path) -> None:
     worst = sorted(Path("parts").iterdir())[int(np.argmax(scores()))].name
     assert f"highest scores: {worst} {max(scores()):.4g}" in ran.out
     assert "9 pictures are kept" in ran.err and "references undo line.anoco" in ran.err
-    # The same words, later and elsewhere.
+    # The same words appear later, in the output of other commands.
     assert "At most 20 % of good parts" in ok("info", LINE).out
     (product,) = ok("info", LINE, "--json").json["products"]
     assert product["threshold"]["value"] == threshold
@@ -123,7 +123,7 @@ def test_groups_by_folder_and_by_pattern(here: Path) -> None:
 
 
 def write_burst(folder: str, parts: int, frames: int) -> None:
-    """Every part under a camera that keeps clicking."""
+    """Write every part several times, as a camera that takes a burst of pictures does."""
     Path(folder).mkdir()
     for part in range(parts):
         for frame in range(frames):
@@ -145,7 +145,7 @@ def test_pictures_of_one_part_count_once_and_that_is_said(here: Path) -> None:
     evidence = report["threshold"]["evidence"]
     assert (evidence["pictures"], evidence["parts"], evidence["parts_found"]) == (12, 4, 4)
     assert len({row["part"] for row in report["scores"]}) == 4
-    # Stated groups that say the same need no warning.
+    # If the stated groups agree with the detected bursts, no warning is needed.
     assert "look like" not in ok(*command, "--group", "(.*)-").err
 
 
@@ -156,7 +156,7 @@ def test_thirty_frames_of_one_part_are_no_thirty_parts(here: Path) -> None:
     assert "30 pictures look like 1 part: 1 part supports a false-reject rate of 50 %" in line
     ran = ok(*command, "--accept-fewer")
     assert "Only 1 good part, held out" in ran.out and "3.3 %" not in ran.out
-    # Who insists that they are thirty parts gets a threshold, and no promise.
+    # A user who insists that these are thirty parts gets a threshold, but no guarantee.
     ran = ok(*command, "--group", ".*", "--json")
     assert "warning: no rate is promised: they look like 1 (0-0.png and 0-1.png" in ran.err
     evidence = ran.json["threshold"]["evidence"]
@@ -202,7 +202,7 @@ def test_a_baseline_is_named(here: Path) -> None:
 
 
 def test_a_baseline_that_no_good_part_exceeds_is_pointed_out(here: Path) -> None:
-    """Every score is 0 then, and says nothing about what is usual."""
+    """Every score is then 0, so the scores say nothing about the baseline."""
     warning = "no good part exceeds the baseline: lower --baseline"
     ran = ok("calibrate", LINE, "parts", "--false-reject", 0.2, "--baseline", 100, "--json")
     assert {row["score"] for row in ran.json["scores"]} == {0}
@@ -256,7 +256,7 @@ def test_a_threshold_by_hand_and_back(here: Path) -> None:
 @pytest.mark.parametrize("rate", [0, 1, -1, "nan", "inf", 2])
 def test_an_impossible_rate(here: Path, rate: object) -> None:
     line = refused(2, "calibrate", LINE, "parts", "--false-reject", rate)
-    if rate in ("nan", "inf"):  # refused in any option that takes a number
+    if rate in ("nan", "inf"):  # every option that takes a number refuses these
         assert f"--false-reject is {rate}; give a number between" in line
     else:
         assert "is not possible; give a number between 0 and 1" in line
@@ -312,7 +312,7 @@ def test_groups_that_do_not_fit(here: Path) -> None:
     assert "'(oops' is no pattern" in refused(2, *command, "(oops")
     assert "does not fit 9 of 9 pictures, parts/good0.png for one" in refused(2, *command, "nut")
     assert "does not fit 8 of 9 pictures" in refused(2, *command, "good3")
-    # A group that took no part in the match names no part.
+    # The name of a group that took no part in the match identifies no part.
     assert "does not fit 8 of 9 pictures" in refused(2, *command, "good(3)?")
     assert "--group is for pictures" in refused(2, "calibrate", LINE, "--group", "folder")
 
@@ -329,7 +329,7 @@ def test_a_baseline_that_cannot_be(here: Path) -> None:
 
 
 def test_a_baseline_that_would_swallow_every_defect_is_no_baseline() -> None:
-    """Nothing exceeds infinity."""
+    """No score exceeds infinity, so an infinite baseline is refused."""
     grids = [np.full((1, 1), value, np.float32) for value in (1.0, 3.0)]
     for sigmas in (1e39, 1e308):
         with pytest.raises(ScoringError, match="sigmas over these energies is no number"):
@@ -379,7 +379,7 @@ def test_a_report_that_has_no_place(here: Path, monkeypatch: pytest.MonkeyPatch)
     Path("taken").write_text("a file")
     command = ("calibrate", LINE, "parts", "--false-reject", 0.2)
     assert "cannot write taken" in refused(1, *command, "--out", "taken")
-    # A disk that fills up meanwhile: the threshold is set by then, and that is said.
+    # If the disk fills up after the threshold was set, the message says that it was set.
     from anoco_edge_calibration.thresholds import calibration_report
 
     def full(*_: object, **__: object) -> None:
@@ -412,7 +412,7 @@ def test_large_pictures_are_decoded_one_at_a_time(
     for k in range(count):
         large = Image.fromarray(textured_picture(300 + k)).resize(size)
         large.save(f"large/{k}.jpg")
-    Teacher.open(LINE)  # what is loaded once is not counted
+    Teacher.open(LINE)  # memory that is loaded only once is not counted
     tracemalloc.start()
     try:
         ok("calibrate", LINE, "large", "--false-reject", 0.2, "--with-defects", "bad", "--json")
@@ -424,7 +424,7 @@ def test_large_pictures_are_decoded_one_at_a_time(
 
 
 def test_scores_are_stored_as_json_reads_them_back(here: Path) -> None:
-    """A threshold is compared with scores: both must survive writing and reading, to the bit."""
+    """A threshold is compared with scores, so both must keep every bit when written and read."""
     calibrate()
     document = json.loads(Path(LINE, "products/default/product.json").read_text())
     assert [p["score"] for p in document["calibration"]["pictures"]] == scores()

@@ -1,4 +1,4 @@
-"""anoco-edge export on the command line: the list, the terms, plans for GPUs that are not here."""
+"""`anoco-edge export` lists backbones, asks to accept terms, and builds plans for absent GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anoco_edge_export.weights import load_weights
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
-    """DINOv3 of one block in FP16 from a file of weights, with plans for two GPUs."""
+    """Export a DINOv3 of one block in FP16 from a file of weights, with plans for two GPUs."""
     pytest.importorskip("tensorrt_rtx")
     folder = tmp_path_factory.mktemp("export")
     weights, bundle = folder / "mine.safetensors", folder / "small.anoco"
@@ -29,7 +29,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ran]:
 
 
 def words(text: str) -> str:
-    """As it reads, however a terminal breaks its lines."""
+    """Return the words of the output, wherever a terminal breaks its lines."""
     return " ".join(text.split())
 
 

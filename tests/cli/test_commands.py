@@ -1,4 +1,4 @@
-"""The commands as a whole: how they are registered, how large they are, what they share."""
+"""All commands are registered in one way, stay small, and share their options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCREEN = 60  # lines of a function, without its signature
 
 @pytest.fixture
 def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """line.anoco with a product, in the current directory."""
+    """Make line.anoco with one product in the current directory."""
     monkeypatch.chdir(tmp_path)
     make_tiny_bundle(tmp_path / "line.anoco")
     ok("enroll", "line.anoco", *write_good_pictures(tmp_path / "good", 3))

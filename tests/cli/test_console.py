@@ -1,4 +1,4 @@
-"""The progress bar: its own line for the long part of a step."""
+"""The progress bar shows the long part of a step on a line of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anoco_edge.cli.console import err, progress
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What bars are told, with the number of the line; no test runs in a terminal."""
+    """Record what bars are told, with the number of the line, since no test runs in a terminal."""
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(Progress, "update", lambda _, line, **what: told.append({**what, 0: line}))
     assert not err.is_terminal

@@ -1,5 +1,7 @@
-"""--dry-run: what a change would do to the threshold and to known verdicts, and that it does no
-more than say so."""
+"""`--dry-run` reports what a change would do to the threshold and to known verdicts.
+
+It changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ LINE = "line.anoco"
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """line.anoco, calibrated with nine good parts; two defective parts; a run over all of them."""
+    """Write a calibrated line.anoco, nine good and two defective parts, and the results of a run
+    over all.
+    """
     folder = tmp_path_factory.mktemp("template")
     line = make_tiny_bundle(folder / LINE).path
     ok("enroll", line, *write_good_pictures(folder / "references", 3))
@@ -39,7 +43,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def dry(*command: object) -> dict[str, Any]:
-    """The JSON of a dry run, which leaves every file as it is."""
+    """Return the JSON of a dry run, and check that it leaves every file as it is."""
     before = tree(Path())
     report: dict[str, Any] = ok(*command, "--dry-run", "--json").json
     assert tree(Path()) == before and report["dry_run"] is True
@@ -152,7 +156,7 @@ def test_past_verdicts_that_would_flip_are_counted(here: Path) -> None:
         assert (effect["new_score"], effect["new_verdict"]) == (row["score"], row["verdict"])
         flips += row["verdict"] != before[name]["verdict"]
     assert sum(e["flips"] for e in past.values()) == flips
-    # Teaching a defect lets others like it pass, and that is what the person must see.
+    # Teaching a defect lets similar defects pass, and the user must see this.
     assert past["bad1.png"]["new_verdict"] == "good" and flips >= 2
     assert f"{flips} of 11 past verdicts would flip" in shown and "from anomalous to good" in shown
     assert "of 9 calibration pictures would flip" in shown
@@ -215,7 +219,7 @@ def test_a_dry_run_needs_no_lock(here: Path) -> None:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Takes the permission to write away; gives the command prefix under which root heeds it."""
+    """Remove the permission to write, and return a command prefix under which root obeys it."""
     prefix: tuple[str, ...] = ()
     if os.geteuid() == 0:
         prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")

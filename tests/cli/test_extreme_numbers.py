@@ -1,4 +1,4 @@
-"""Numbers that no option means are refused in one line, and change nothing."""
+"""Numbers outside the range of an option are refused in one line, and change nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INPUTS = {
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Every command by its words."""
+    """List every command as the words that a user types."""
     if not hasattr(command, "commands"):
         return {" ".join(path): command}
     inner = [commands(one, (*path, name)) for name, one in command.commands.items()]
@@ -42,7 +42,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("words", INPUTS)
 def test_no_option_stumbles_over_extreme_numbers(words: str, here: Path) -> None:
-    """Every option of the command, also those that take text: never an internal error."""
+    """No option of the command gives an internal error, not even one that takes text."""
     for option in [option for name, option in OPTIONS if name == words]:
         for value in EXTREME:
             ran = run_cli(*words.split(), *INPUTS[words], f"{option}={value}", "--product=a/b")

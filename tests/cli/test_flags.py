@@ -18,7 +18,7 @@ from anoco_edge.cli.app import app
 from anoco_edge.cli.flags import OPTIONS, with_flags
 from anoco_edge.errors import UsageError
 
-OTHER_PROGRAMS = (  # whose options these are
+OTHER_PROGRAMS = (  # options of other programs that our messages may name
     *("ray start ", "pip install ", "--system-site-packages"),
     *("--format=csv", "--query-gpu"),  # nvidia-smi
 )
@@ -28,11 +28,11 @@ PACKAGE_FOLDERS = [
     ROOT / "calibration/anoco_edge_calibration",
 ]
 PARAMETER = re.compile(r"`([a-z_]+)(?:=[^`]*)?`")
-ATTRIBUTES = {"scored"}  # of an inspection, not a parameter
+ATTRIBUTES = {"scored"}  # an attribute of an inspection, not a parameter
 
 
 def options_of(command: object) -> Iterator[str]:
-    """Every option of a command and of the commands below it."""
+    """List every option of a command and of the commands below it."""
     for option in getattr(command, "params", ()):
         yield from option.opts
     for below in getattr(command, "commands", {}).values():
@@ -40,12 +40,12 @@ def options_of(command: object) -> Iterator[str]:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Every text of the library that is not a docstring, with the place where it stands."""
+    """Yield every string of the library that is not a docstring, with its file and line."""
     files = [path for package in PACKAGE_FOLDERS for path in package.rglob("*.py")]
     assert len(files) > 200
     for path in files:
         if ROOT / "anoco_edge/cli" in path.parents or path.name == "latency.py":
-            continue  # the command line, and a program of its own
+            continue  # skip the command line, and modules that are programs of their own
         tree = ast.parse(path.read_text())
         prose = {
             id(node.value)

@@ -1,4 +1,4 @@
-"""`anoco-edge infer` and what it leaves behind, on pictures, videos and a network camera."""
+"""`anoco-edge infer` writes the documented results for pictures, videos and a network camera."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEYS = {"source", "score", "threshold", "ratio", "verdict", "regions", "evidence
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """parts/ holds three good parts and, second by name, a defective one."""
+    """Write parts/ with three good parts and a defective one, which is second by name."""
     folder = make_line(tmp_path_factory.mktemp("template"))
     Image.fromarray(defective_picture()).save(folder / "parts" / "good0-scratched.png")
     return folder
@@ -177,7 +177,7 @@ def test_exit_codes_for_a_line_controller(here: Path) -> None:
 
 
 def uncalibrated(path: Path) -> Path:
-    """Two references of the same look teach nothing about spread, so there is no threshold."""
+    """Enroll two identical references, which show no spread, so that there is no threshold."""
     bundle = make_tiny_bundle(path / "flat.anoco").path
     for name, shade in (("a", 100), ("b", 101)):
         Image.new("RGB", (96, 80), (shade, shade, shade)).save(path / f"{name}.png")

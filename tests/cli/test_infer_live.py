@@ -1,4 +1,4 @@
-"""`infer` on what does not wait: a network camera, and a person who presses Ctrl-C."""
+"""`infer` handles live input: a network camera, and a user who presses Ctrl-C."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_live_stream_gives_json_lines_and_counts_what_it_skipped(here: Path) -
     numbers = [int(row["source"].rpartition("#")[2]) for row in rows]
     assert numbers == sorted(set(numbers))
     assert summary["pictures"] == 8 and summary["lost"] is None
-    # Every frame that came was inspected or counted; some come after the last one taken.
+    # Every frame that arrived was inspected or counted; some arrive after the last inspected one.
     assert summary["skipped"] >= numbers[-1] + 1 - 8 > 0
     assert str(summary["skipped"]) in Path("out/report.html").read_text()
     with network_camera(100_000, 0.001) as address:
@@ -73,7 +73,7 @@ def test_teach_from_a_live_stream(tmp_path: Path) -> None:
 
 
 def interrupted(number: int, *args: object) -> Ran:
-    """The command, sent a signal once results.jsonl has a few rows."""
+    """Run the command, and send it a signal once results.jsonl has a few rows."""
     process = start(*args, "--out", "out")
     deadline = time.monotonic() + PATIENCE
     results = Path("out/results.jsonl")

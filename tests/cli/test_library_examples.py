@@ -1,4 +1,4 @@
-"""What left the command line can be called from Python: the example of each docstring runs."""
+"""Logic that moved out of the command line works from Python: each docstring's example runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from anoco_edge_export.package import package_bundle
 
 
 def example_of(function: Callable[..., Any]) -> str:
-    """The indented block after `Example::` in a docstring."""
+    """Return the indented block after `Example::` in a docstring."""
     text = inspect.getdoc(function) or ""
     _, found, block = text.partition("Example::\n")
     assert found, f"{function.__name__} has no example"
@@ -33,7 +33,7 @@ def example_of(function: Callable[..., Any]) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """line.anoco, taught and calibrated; parts/ as pictures and as a category of a data set."""
+    """Write a calibrated line.anoco, and parts/ both as pictures and as part of a data set."""
     monkeypatch.chdir(tmp_path)
     make_tiny_bundle(tmp_path / "line.anoco")
     ok("enroll", "line.anoco", *write_good_pictures(tmp_path / "good", 4))
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def dataset(folder: Path) -> Path:
-    """parts/ in MVTec's layout."""
+    """Arrange parts/ in the layout of MVTec AD."""
     for path in (folder / "parts").glob("*.png"):
         path.unlink()
     write_good_pictures(folder / "parts/train/good", 3)
@@ -84,5 +84,5 @@ def test_the_example_of_an_evaluation_runs(
 
 
 def test_doctests_do_not_run_these_examples() -> None:
-    """They need a bundle, which is why they are here."""
+    """These examples need a bundle, so this file runs them and doctest does not."""
     assert not doctest.DocTestParser().get_examples(measure_augmentation_cost.__doc__ or "")

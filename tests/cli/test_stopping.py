@@ -1,6 +1,6 @@
-"""SIGTERM, as a service manager sends it: one line, exit code 130, and what was begun is put away.
+"""SIGTERM, as a service manager sends it, gives one line and exit code 130, and leaves no rubbish.
 
-Each process is stopped within a write, not at whatever moment the clock gives.
+Each process is stopped within a write, not at a random moment.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.detector import Detector
 from anoco_edge.storage.beneath import TEMPORARY
 
-# Both outlast PATIENCE: a stop that waited for them would be no stop.
+# Both waits are longer than PATIENCE, so a stop that waited for them would be noticed.
 
-# A graph that is never written to its end. Tracing it takes seconds and is not what is stopped.
+# The graph is never written to its end. Tracing it takes seconds, and the test does not stop that.
 STUCK_EXPORT = """
 import time
 from anoco_edge_export import export
@@ -33,7 +33,7 @@ def save_graph(graph, path):
 export.trace, export.save_graph = lambda *_: None, save_graph
 """
 
-# A disk that never has the file whose path contains MOMENT.
+# Writing a file whose path contains MOMENT never ends.
 STUCK_DISK = """
 import os, time
 fsync = os.fsync
@@ -50,7 +50,7 @@ os.fsync = sync
 
 @contextmanager
 def stopped_when(stuck: str, *args: object) -> Iterator[None]:
-    """`anoco-edge` in a process of its own; the block runs while it is stuck, then it is ended."""
+    """Run `anoco-edge` in a process of its own; the block runs while it hangs, then it is ended."""
     program = stuck + "\nfrom anoco_edge.cli import main\nmain()\n"
     with subprocess.Popen(
         [sys.executable, "-c", program, *map(str, args)],
@@ -83,7 +83,9 @@ def test_a_stopped_export_leaves_the_old_bundle_and_nothing_else(tiny_bundle: Bu
 
 @pytest.mark.parametrize("moment", ["references/.tmp-", "default/.tmp-product.json"])
 def test_a_stopped_enrolment_changes_nothing(here: Path, moment: str) -> None:
-    """Within the first file; and within the last, when all others are there already."""
+    """It is stopped within the first file, and within the last, when all others are already
+    written.
+    """
     before = tree(here)
     stuck = STUCK_DISK.replace("MOMENT", moment)
     with stopped_when(stuck, "enroll", "line.anoco", "parts/good0.png", "parts/good1.png"):

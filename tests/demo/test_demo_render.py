@@ -1,4 +1,4 @@
-"""The demo's parts: repeatable, varied, and defective exactly where the mask says so."""
+"""The demo's parts are repeatable, varied, and defective exactly where the mask says so."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _cell(verdict: str = "good", correct: bool = True, shape: tuple = (40, 40, 3
 def test_the_frame_has_the_verdicts_colour(verdict: str) -> None:
     sheet = np.asarray(contact_sheet([("washer", [_cell(verdict)])], title="t", thumb=100))
     for name, colour in VERDICTS.items():
-        # The legend does not fit so narrow a sheet, so the frame and its dot are all there is.
+        # The legend does not fit on so narrow a sheet, so only the frame and its dot are drawn.
         assert ((sheet == colour).all(axis=2).sum() > 500) == (name == verdict)
 
 

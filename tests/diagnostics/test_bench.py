@@ -1,4 +1,4 @@
-"""`anoco-edge bench`: the figures are of what was run, and the budget is kept or missed aloud."""
+"""`anoco-edge bench` reports figures of what it ran, and says whether the budget was kept."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def enrolled(tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]) ->
 
 
 def run(*arguments: str) -> str:
-    """stdout of the command; its error is raised."""
+    """Run the command and return its stdout; raise its error."""
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(bench_command.bench)
     result = CliRunner().invoke(app, list(arguments))
@@ -229,7 +229,7 @@ def test_clustered_features_have_aliens() -> None:
     again, _ = clustered(Size(200, 2000, 256))
     assert np.array_equal(query, again)
     similarity = score_patches(query, references, scorer="reference").similarity
-    assert (similarity < 0.4).sum() == 10  # 5 %
+    assert (similarity < 0.4).sum() == 10  # these are 5 %
     assert (similarity > 0.6).sum() == 190
 
 
@@ -241,7 +241,11 @@ def test_in_a_crowd_every_reference_is_a_neighbour() -> None:
 def test_real_features_keep_their_angles(
     tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]
 ) -> None:
-    """16 patches of 8 numbers a picture. 100 numbers: 3 x 3 patches are 72, lifted to 100."""
+    """Features are widened by joining neighbouring patches, which keeps the angles between them.
+
+    A picture has 16 patches of 8 features. For 100 features, 3 x 3 patches give 72, which are
+    lifted to 100.
+    """
     real = RealFeatures(tiny_bundle, good_pictures(6))
     assert real.describe(8).endswith("1 x 1 patches of 8 side by side")
     assert real.describe(100).endswith("3 x 3 patches of 8 side by side, lifted to 100")
@@ -260,7 +264,7 @@ def test_queries_come_from_other_pictures_than_references(
     tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]
 ) -> None:
     pictures = good_pictures(6)
-    query, references = RealFeatures(tiny_bundle, pictures)(Size(48, 33, 8))  # 3 of 6 pictures
+    query, references = RealFeatures(tiny_bundle, pictures)(Size(48, 33, 8))  # uses 3 of 6 pictures
     _, first_half = RealFeatures(tiny_bundle, pictures)(Size(16, 48, 8))
     _, other_half = RealFeatures(tiny_bundle, pictures[3:] + pictures[:3])(Size(16, 48, 8))
     np.testing.assert_array_equal(references, first_half[:33])
@@ -285,7 +289,7 @@ def test_agreement_counts_what_is_decided_and_differs() -> None:
     off[3] = np.nan
     assert oracle.margin is not None
     margin = np.ones_like(oracle.margin)
-    margin[0] = EPS / 2  # too close to call: the row may differ
+    margin[0] = EPS / 2  # so close to the limit that the row may differ
     found = compare(off, replace(oracle, margin=margin), query)
     assert found.disagree == 3
     assert found.undecided == pytest.approx(1 / 60)
@@ -293,7 +297,7 @@ def test_agreement_counts_what_is_decided_and_differs() -> None:
 
 
 def test_rivals_use_the_same_processor() -> None:
-    # In a process of its own: a library chooses its kernels once, when it is loaded.
+    # Each runs in its own process, because a library chooses its kernels once, when it is loaded.
     code = (
         "from anoco_edge.diagnostics.bench.baselines import *; import threadpoolctl\n"
         "with same_threads(1, ['faiss']) as remarks:\n"
@@ -370,7 +374,7 @@ def test_a_rival_that_is_not_installed_is_named_and_left_out(
 
 
 def test_memory_is_seen() -> None:
-    # The reference keeps at least similarity and consistency in float64: 2 x 32 MB.
+    # The reference keeps at least similarity and consistency in float64, which take 2 x 32 MB.
     extra = extra_memory_mb("reference", *isotropic(Size(1000, 4000, 8)), 1)
     assert 60 < extra < 400
     with pytest.raises(AnocoError, match=r"could not be measured: .*unknown scorer"):

@@ -1,4 +1,4 @@
-"""`anoco-edge device-report`: what it measures, what it says it did not, and the table it fills."""
+"""`anoco-edge device-report` says what it measured and what it could not, and fills the table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
 
 @pytest.fixture
 def jetson(tmp_path: Path) -> Path:
-    """The files that an Orin shows, as far as they are read."""
+    """Write the files that an Orin shows, as far as the report reads them."""
     cpu, gpu = "sys/devices/system/cpu/cpu", "sys/class/devfreq/17000000.gpu"
     files = {
         "proc/device-tree/model": "NVIDIA Jetson Orin Nano Developer Kit\0",
@@ -43,7 +43,8 @@ def jetson(tmp_path: Path) -> Path:
         "sys/class/thermal/thermal_zone0/temp": "51250\n",
         "sys/class/thermal/thermal_zone1/type": "gpu-thermal\n",
         "sys/class/thermal/thermal_zone1/temp": "48937\n",
-        "sys/class/thermal/thermal_zone2/type": "cv0-thermal\n",  # off: its temp cannot be read
+        # It is off, so its temperature cannot be read.
+        "sys/class/thermal/thermal_zone2/type": "cv0-thermal\n",
         "sys/class/hwmon/hwmon0/name": "tmp451\n",
         "sys/class/hwmon/hwmon0/temp1_input": "39500\n",
         "sys/class/hwmon/hwmon0/temp1_label": "Board\n",
@@ -182,7 +183,7 @@ def test_a_scorer_that_disagrees_is_in_the_report(
 
 @pytest.fixture(scope="module")
 def sent(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report, as if it had come from an Orin."""
+    """Make a report as if it had come from an Orin."""
     folder = tmp_path_factory.mktemp("sent")
     args = ("device-report", template / "line.anoco", "--engine", "onnxruntime", "--frames", 3)
     ok(*args, "--out", folder)

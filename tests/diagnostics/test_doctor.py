@@ -1,4 +1,4 @@
-"""`anoco-edge doctor`: what is said to work was tried, and what does not comes with help."""
+"""`anoco-edge doctor` tries what it says works, and gives help for what does not."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_without_an_engine_nothing_can_be_inspected(monkeypatch: pytest.MonkeyPa
     result = run("--json", "--no-camera")
     assert isinstance(result.exception, EnvironmentMissingError)
     assert result.exception.exit_code == 3
-    assert json.loads(result.stdout)  # the table comes first
+    assert json.loads(result.stdout)  # the table is printed first
 
 
 def test_openvino_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_a_cache_that_cannot_be_written(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
     assert named(list(doctor.machine_findings()), "machine")["cache"].state == "ok"
-    if why == "no permission":  # root may write everywhere, so it is only said
+    if why == "no permission":  # root may write everywhere, so the error is only simulated
         monkeypatch.setattr("os.access", lambda path, mode: False)
     else:
         (tmp_path / "new").touch(mode=0o777)

@@ -1,4 +1,4 @@
-"""The drift watch: it warns soon after the light is dimmed, and hardly ever otherwise."""
+"""The drift watch warns soon after the light is dimmed, and hardly ever otherwise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIMMED_AT, DIMMED_TO, WITHIN = 40, 0.45, 40
 
 
 def follow(watch: DriftWatch, scores: Sequence[float], threshold: float) -> list[DriftReading]:
-    """The reading of each part of a run."""
+    """Return the reading after each part of a run."""
     verdicts = ["good" if score <= threshold else "anomalous" for score in scores]
     rows = zip(verdicts, scores, strict=True)
     return [
@@ -38,22 +38,22 @@ def follow(watch: DriftWatch, scores: Sequence[float], threshold: float) -> list
 
 @pytest.mark.parametrize("scores", [20, 57, 200])
 def test_the_false_alarm_rate_holds_over_runs_and_calibrations(scores: int) -> None:
-    """Other seeds than the table was made with. 57 has no limit of its own."""
+    """The seeds differ from those that made the table, and 57 is not among its entries."""
     runs = 1500
     alarms = int((limits.highest_sums(scores, runs, seed=7) >= limits.limit(scores)).sum())
-    # 15 were 1 %; chance alone brings more than 27 once in a thousand times.
+    # 15 are expected at 1 %; more than 27 happen by chance once in a thousand times.
     assert 1 <= alarms <= 27
 
 
 def test_limits_are_those_of_the_simulation() -> None:
-    """With fewer runs it is less sure of itself, so a little higher."""
+    """The simulation here has fewer runs, so its limits are less certain and a little higher."""
     few = limits.simulate(100, runs=1500, seed=3)
     assert limits.LIMITS[100] * 0.97 < few < limits.LIMITS[100] * 1.35
     assert sorted(limits.LIMITS.values(), reverse=True) == list(limits.LIMITS.values())
 
 
 def test_the_watch_follows_the_sums_that_were_simulated() -> None:
-    rng = np.random.default_rng([5, 40])  # the generator of highest_sums(40, ..., seed=5)
+    rng = np.random.default_rng([5, 40])  # the same generator as in highest_sums(40, ..., seed=5)
     for highest in limits.highest_sums(40, 5, seed=5, horizon=300):
         calibration, line = rng.random(40), rng.random(300)
         levels = [seen.level for seen in follow(DriftWatch(calibration, 2.0), line, 2.0)]
@@ -72,8 +72,10 @@ def test_the_watch_follows_the_sums_that_were_simulated() -> None:
 def test_no_warning_whatever_the_scores_and_the_share_that_is_rejected(
     draw: Callable[[np.random.Generator, int], Any], share: float
 ) -> None:
-    """Below the threshold good parts score less than calibration did as a whole; that is no drift.
-    The threshold is one of the calibration scores, as it is when they set it."""
+    """Good parts below the threshold score less than calibration did as a whole, which is no drift.
+
+    The threshold is one of the calibration scores, as it is when they set it.
+    """
     for seed in range(8):
         rng = np.random.default_rng(seed)
         calibration = draw(rng, 90)
@@ -111,13 +113,13 @@ def test_parts_that_are_not_good_are_not_followed() -> None:
     seen = DriftWatch(np.arange(20.0), 100.0)
     for verdict in ("anomalous", "uncalibrated", None):
         seen.update(0, verdict, 1e9)
-    # Good only because its regions are smaller than --min-area: calibration knows no such part.
+    # It is good only because its regions are smaller than --min-area; calibration had no such part.
     seen.update(1, "good", 101.0)
     assert seen.watched == 0
 
 
 def test_it_says_that_it_is_blind_where_no_part_is_good() -> None:
-    """Light so dim that everything is rejected leaves nothing to compare."""
+    """If the light is so dim that every part is rejected, nothing is left to compare."""
     seen = DriftWatch(np.arange(20.0), 100.0)
     states = [one.state for one in follow(seen, [9.0] + [500.0] * 60 + [9.0], 100.0)]
     assert states == ["steady"] * 50 + ["blind"] * 11 + ["steady"]
@@ -147,8 +149,10 @@ def part(seed: int, light: float = 1.0) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A calibrated product, the line's parts in parts/, and in dimmed/ with the light turned down
-    from the 40th on."""
+    """Make a calibrated product and the pictures of a line.
+
+    dimmed/ holds the same parts as parts/, with the light dimmed from the 40th part on.
+    """
     folder = tmp_path_factory.mktemp("line")
     make_tiny_bundle(folder / "line.anoco", size=(96, 96), dim=16)
     pictures = [NewPicture.from_array(f"{k}.png", part(k)) for k in range(REFERENCES + CALIBRATION)]
@@ -185,7 +189,7 @@ def test_the_summary_in_json_says_it_too(line: Path) -> None:
 
 
 def test_no_warning_in_twenty_undisturbed_runs(line: Path, tmp_path: Path) -> None:
-    """Scores of all 200 good parts, dealt out twenty times as calibration and line."""
+    """The scores of all 200 good parts are split twenty times into calibration and line."""
     ran = ok("infer", line / "line.anoco", line / "parts", "--out", tmp_path)
     assert "warning:" not in ran.err and "drift watch" not in ran.out
     product = Bundle.open(line / "line.anoco").product()
@@ -254,4 +258,5 @@ def test_of_several_pictures_of_a_part_one_counts(line: Path) -> None:
     assert len(scores) == CALIBRATION // 2
     pairs = zip(pictures[::2], pictures[1::2], strict=True)
     higher = [max(a.score or 0, b.score or 0) for a, b in pairs]
-    assert 0 < sum(score in higher for score in scores) < len(scores)  # not always the highest
+    # It is not always the highest.
+    assert 0 < sum(score in higher for score in scores) < len(scores)

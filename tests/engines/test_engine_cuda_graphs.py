@@ -1,4 +1,4 @@
-"""The TensorRT engine as CUDA graphs, and what it does where there can be none."""
+"""The TensorRT engine runs as CUDA graphs, or without them where they cannot be captured."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_few_sizes_are_kept(cuda: FakeCuda, trt: FakeTensorRt, tiny_bundle: Bund
     sizes = [*range(1, MAX_GRAPHS + 1), 1, 5, 6, 1]
     for count in sizes:
         np.testing.assert_array_equal(engine.features(pixels[:count]), wanted[:count])
-    # 1 was used again before 5 and 6 took the place of 2 and 3.
+    # Size 1 was used again before 5 and 6 replaced 2 and 3.
     assert trt.captured == [1, 2, 3, 4, 5, 6] and trt.contexts == MAX_GRAPHS == len(cuda.execs)
 
 
@@ -82,7 +82,7 @@ def test_where_tensorrt_refuses_a_capture_it_is_enqueued_and_says_so(
     assert not cuda.execs and "cudaGraphLaunch" not in cuda.calls
     trt.broken_run = True
     with pytest.raises(AnocoError, match="execute_async_v3: it gave no reason"):
-        engine.features(pixels[:1])  # what was said of the capture is not its reason
+        engine.features(pixels[:1])  # the failed capture is not the reason given for this error
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_where_cuda_refuses_a_graph(
     wanted = OnnxRuntimeEngine(tiny_bundle, EngineSettings()).features(pixels)
     engine.features(pixels[:1])
     assert not engine.remarks and len(cuda.execs) == 1
-    cuda.refuse(call)  # from the second size on
+    cuda.refuse(call)  # it fails from the second size on
     for count in (2, 1, 2):
         np.testing.assert_array_equal(engine.features(pixels[:count]), wanted[:count])
     (said,) = engine.remarks

@@ -1,4 +1,7 @@
-"""An engine that fails while it runs: one clear line, the other pictures go on, a dead one ends."""
+"""An engine that fails on a picture gives one clear line and goes on.
+
+One that dies ends the run.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ WORDS = "Non-zero status code\nreturned while running Conv"
 
 
 def fails_on_white(model: ModelProto) -> None:
-    """Every picture with a white pixel asks for an entry that a table does not have."""
+    """Write a backbone that looks up a missing table entry for every picture with a white pixel."""
     model.graph.node[-1].output[0] = "before"
     model.graph.initializer.extend(
         numpy_helper.from_array(value, name)
@@ -49,7 +52,7 @@ def fails_on_white(model: ModelProto) -> None:
 
 
 class Dying:
-    """A session or request that works so many times and then no more."""
+    """A session or request that works a given number of times and then fails."""
 
     def __init__(self, inner: Any, method: str, times: int) -> None:
         self._inner, self._left = inner, times
@@ -67,7 +70,7 @@ class Dying:
 
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """`dying(n)`: engines that are opened from now on work n times."""
+    """Return `dying(n)`, after which newly opened engines work n times."""
 
     def arrange(times: int) -> None:
         for engine, place, method in (
@@ -103,13 +106,13 @@ def test_what_an_engine_raises_becomes_one_line(
 def test_a_refusal_that_is_no_text_is_one_line_all_the_same(
     tiny_bundle: Bundle, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Engines quote names of the graph, and Python's bindings fail to decode what they say."""
+    """Engines quote names of the graph, which Python's bindings may fail to decode."""
     graph = changed(lambda model: setattr(model.graph.node[4], "op_type", "Absent"))
     bundle = replace_files(tiny_bundle, {"backbone.onnx": graph.replace(b"Absent", b"Abs\xa2nt")})
     with pytest.raises(BundleError, match=r"cannot load .*backbone.onnx") as caught:
         open_engine(name, bundle)
     assert "\n" not in str(caught.value)
-    assert capfd.readouterr().out == ""  # where results in JSON may go
+    assert capfd.readouterr().out == ""  # JSON results may go there
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
@@ -126,7 +129,7 @@ def test_an_engine_that_never_runs(
 def test_an_engine_that_dies_ends_the_run_and_keeps_its_rows(
     here: Path, name: str, dying: Callable[[int], None]
 ) -> None:
-    Detector.open("line.anoco", engine=name)  # so that the self-test is remembered
+    Detector.open("line.anoco", engine=name)  # stores the result of the self-test
     dying(2)
     said = fails(
         1, "infer", "line.anoco", "parts", "--engine", name, "--out", "out", "--batch", "1"
@@ -145,11 +148,11 @@ def test_a_dead_engine_is_not_asked_again_and_again(
     Detector.open("line.anoco")
     dying(0)
     fails(1, "infer", "line.anoco", "parts", "--out", "out", "--batch", "4")
-    assert len(rows_of(Path("out"))) == 4  # the batch that it died in
+    assert len(rows_of(Path("out"))) == 4  # the batch in which it died
 
 
 def with_a_white_picture(folder: Path) -> Bundle:
-    """A backbone that fails on white pixels, and one such picture among the good ones."""
+    """Make a backbone that fails on white pixels, and put one such picture among the good ones."""
     bundle = Bundle.open(folder / "line.anoco")
     bundle = replace_files(bundle, {"backbone.onnx": changed(fails_on_white)})
     white = textured_picture(60)
@@ -176,7 +179,7 @@ def test_a_detector_raises_it_and_goes_on(here: Path) -> None:
     with pytest.raises(EngineError, match="failed on a batch of 1"):
         detector.inspect("parts/a-white.png")
     assert detector.inspect("parts/good0.png").score > 0
-    detector.probe_engine()  # it works, so nothing is said
+    detector.probe_engine()  # it works, so no warning is given
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def test_what_a_run_gives_is_checked_before_it_is_used(
 
 def test_a_native_engine_that_dies(here: Path, use_native: Path) -> None:
     class Failing:
-        """The library, whose engine fails after the first picture."""
+        """The library with an engine that fails after the first picture."""
 
         def __init__(self, library: Any) -> None:
             self._library, self._left = library, 1

@@ -1,4 +1,4 @@
-"""ONNX Runtime's GPU providers: refused where they do not run, walked through with a double."""
+"""ONNX Runtime's GPU providers are refused where they do not run, and work with a double."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("empty_cache")
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeOrtGpu:
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")  # taken back afterwards
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")  # restored after the test
     return install_ort_gpu(monkeypatch)
 
 
@@ -38,7 +38,7 @@ def opened(bundle: Bundle, name: str = "onnxruntime-cuda") -> OnnxRuntimeGpuEngi
 
 
 def read(array: DeviceArray) -> np.ndarray:
-    """The double's GPU memory is the processor's."""
+    """Read the double's GPU memory, which is ordinary memory."""
     content = ctypes.string_at(array.pointer, array.nbytes)
     return np.frombuffer(content, array.dtype).reshape(array.shape)
 
@@ -81,7 +81,7 @@ def test_features_are_those_of_the_graph(gpu: FakeOrtGpu, tiny_bundle: Bundle, n
         found = engine.features(pictures(19)[:count])
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, wanted[:count])
-    assert gpu.runs == 1 + 1 + 3  # 8, 8 and 3 of 19
+    assert gpu.runs == 1 + 1 + 3  # batches of 8, 8 and 3 for 19 pictures
 
 
 def test_buffers_stay_on_the_gpu_and_are_made_once(gpu: FakeOrtGpu, tiny_bundle: Bundle) -> None:
@@ -122,7 +122,7 @@ def test_a_provider_that_is_listed_and_does_not_start(
     gpu.starts = ()
     with pytest.raises(EnvironmentMissingError, match=r"lists .*but it does not start here"):
         opened(tiny_bundle, name)
-    gpu.starts = ("CUDAExecutionProvider",)  # is not enough for the other one
+    gpu.starts = ("CUDAExecutionProvider",)  # that is not enough for the other provider
     if name == "onnxruntime-tensorrt":
         with pytest.raises(EnvironmentMissingError, match="does not start"):
             opened(tiny_bundle, name)

@@ -1,4 +1,4 @@
-"""The TensorRT engine, walked through with doubles of the module and of the GPU's memory."""
+"""The TensorRT engine works with doubles of the module and of the GPU's memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def with_plans(bundle: Bundle, path: Path, *plans: Plan, content: bytes) -> Bundle:
-    """A copy that brings plans along."""
+    """Copy a bundle and add plans to it."""
     files = {record.path: bundle.read(record) for record in bundle.manifest.files}
     return create_bundle(
         path,
@@ -118,7 +118,7 @@ def test_buffers_are_allocated_once_and_given_back(
     assert cuda.calls.count("cudaStreamCreateWithFlags") == 1 == len(cuda.streams)
     engine.close()
     assert not cuda.buffers and not cuda.streams and not cuda.host
-    engine.close()  # twice does no harm
+    engine.close()  # closing twice does no harm
 
 
 def test_an_engine_that_is_dropped_gives_its_memory_back(
@@ -160,7 +160,7 @@ def test_every_cuda_call_that_fails_is_named(
     cuda.fail[call] = cudaError_t[f"cudaError{status}"]
     with pytest.raises(AnocoError, match=re.escape(words)) as caught:
         engine = open_tensorrt(tiny_bundle)
-        for _ in range(2):  # the second is a launch
+        for _ in range(2):  # the second run launches the graph
             engine.features(input_batch(1))
     assert type(caught.value) is error and f"cudaError{status}" in str(caught.value)
 

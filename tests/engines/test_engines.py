@@ -1,4 +1,4 @@
-"""Which engine runs and why, and how a graph reaches it: by bytes, or by path when it is large."""
+"""The right engine is chosen for a stated reason; it gets a graph by bytes, or by path if large."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
 
 @pytest.fixture
 def in_two_files(tiny_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bundle:
-    """The same backbone with its weights in a file of their own, as graphs over 2 GB have them."""
+    """Write the same backbone with its weights in a second file, as graphs over 2 GB have them."""
     import onnx
 
     work = tmp_path / "work"
     work.mkdir()
-    monkeypatch.chdir(tmp_path)  # onnx refuses a name that the current directory holds
+    monkeypatch.chdir(tmp_path)  # onnx refuses a name that exists in the current directory
     onnx.save_model(
         onnx.load(tiny_bundle.path / "backbone.onnx"),
         work / "backbone.onnx",
@@ -130,7 +130,7 @@ def test_weights_in_a_file_of_their_own(
     check_engine(bundle, engine, force=True)
     one = open_engine("onnxruntime", tiny_bundle).features(ONE_INPUT)
     np.testing.assert_allclose(engine.features(ONE_INPUT), one, atol=1e-5)
-    # What is remembered of a self-test holds for these weights only.
+    # The stored result of a self-test is valid for these weights only.
     assert bundle.file("backbone.onnx.data").sha256 in bundle.graph_identity()
 
 
@@ -152,7 +152,7 @@ def test_large_graphs_are_opened_by_path(
     small = open_engine(name, tiny_bundle).features(ONE_INPUT)
     assert isinstance(tiny_bundle.graph(), bytes)
     monkeypatch.setattr("anoco_edge.bundle.store.LARGE_GRAPH", 100)
-    monkeypatch.setattr(Bundle, "read", None)  # would hold the whole file
+    monkeypatch.setattr(Bundle, "read", None)  # that would read the whole file into memory
     assert tiny_bundle.graph() == tiny_bundle.path / "backbone.onnx"
     np.testing.assert_array_equal(open_engine(name, tiny_bundle).features(ONE_INPUT), small)
 

@@ -1,4 +1,4 @@
-"""OpenVINO gives what ONNX Runtime gives, in float32, from any thread, and on a known device."""
+"""OpenVINO agrees with ONNX Runtime in float32, from any thread, on a known device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from anoco_edge.teaching import NewPicture, Teacher
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache that no other test has filled; gives the place for compiled graphs."""
+    """Give the test an empty cache, and return the folder for compiled graphs."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "anoco-edge" / "openvino"
 
@@ -157,7 +157,7 @@ def test_a_kept_graph_that_is_damaged_is_made_again(
     right = engine_of(tiny_bundle).features(ONE_INPUT)
     (blob,) = cache.rglob("*.blob")
     content = bytearray(blob.read_bytes())
-    if harm == "changed":  # inside the weights: OpenVINO would load it without a word
+    if harm == "changed":  # inside the weights, where OpenVINO would not notice it
         at = content.index(filters(tiny_bundle)[:32])
         content[at + 3] ^= 0x01
     blob.write_bytes(content[:-40] if harm == "cut" else content)
@@ -201,7 +201,7 @@ def test_on_the_command_line(tiny_bundle: Bundle, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_still_finds_a_stack(tiny_bundle: Bundle) -> None:
-    """OpenVINO leaves the thread with a stack for signals that it frees itself."""
+    """OpenVINO sets a signal stack on the thread and frees it; ours must be back afterwards."""
 
     class Stack(ctypes.Structure):
         _fields_ = (("sp", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))

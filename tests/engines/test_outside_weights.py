@@ -1,4 +1,4 @@
-"""Weights from outside a bundle are refused by every engine, whatever lies where they point."""
+"""Every engine refuses weights outside the bundle, whatever lies where they point."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ RUNTIMES: list[Runtime] = [
 
 @pytest.fixture
 def line(here: Path) -> Bundle:
-    """line.anoco in the current directory, where the weights lie too."""
+    """Copy line.anoco into the current directory, where the weights lie too."""
     (here / "weights.bin").write_bytes(WEIGHTS)
     return Bundle.open(here / "line.anoco")
 
 
 def in_two(bundle: Bundle, weights: bytes = WEIGHTS) -> Bundle:
-    """The same backbone with its filters in a file that the manifest lists."""
+    """Write the same backbone with its filters in a file that the manifest lists."""
     return replace_files(bundle, {"backbone.onnx": changed(outside(DATA)), DATA: weights})
 
 
@@ -89,7 +89,7 @@ def test_listed_weights_are_used_and_their_hash_is_checked(
     before = ok("infer", bundle.path, "parts", *runtime, "--json").json["results"]
     assert len(before) == 3 and all(row["score"] > 0 for row in before)
     changed_weights = WEIGHTS[:-1] + bytes([WEIGHTS[-1] ^ 1])
-    (bundle.path / DATA).write_bytes(changed_weights)  # its self-test is remembered
+    (bundle.path / DATA).write_bytes(changed_weights)  # the result of its self-test is stored
     assert f"{DATA} is not what was written" in fails(4, "infer", bundle.path, "parts", *runtime)
 
 
@@ -110,7 +110,8 @@ def test_a_self_test_is_remembered_for_these_weights_only(
     bundle = in_two(line)
     check_engine(bundle, open_engine(name, bundle))
     assert check_engine(bundle, open_engine(name, bundle)).remembered
-    other = in_two(bundle, bytes(len(WEIGHTS)))  # listed and hashed, and not what was exported
+    # Listed and hashed, but not the weights that were exported.
+    other = in_two(bundle, bytes(len(WEIGHTS)))
     with pytest.raises(ParityError, match="computes other features"):
         check_engine(other, open_engine(name, other))
 
@@ -138,7 +139,7 @@ def test_plans_and_other_providers_refuse_them_too(
 
 
 def test_a_location_is_never_looked_at(line: Bundle) -> None:
-    """Whether the file exists makes no difference to the words, so they tell nothing about it."""
+    """The message is the same whether the file exists or not, so it reveals nothing about it."""
     said = []
     for where in ("/etc/shadow", "/no/such/file"):
         bundle = replace_files(line, {"backbone.onnx": changed(outside(where))})

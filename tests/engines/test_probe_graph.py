@@ -1,4 +1,4 @@
-"""The graph that engines are tried with: it is valid ONNX, and it tells sense from nonsense."""
+"""The graph that engines are probed with is valid ONNX and detects wrong results."""
 
 from __future__ import annotations
 

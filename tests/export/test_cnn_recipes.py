@@ -1,4 +1,4 @@
-"""The convolutional backbones: recipes that fit their models, weights in their right place."""
+"""Recipes of the convolutional backbones fit their models, and weights reach the right layers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from anoco_edge_export.weights import load_weights, match_keys, package_file
 LITE = ["efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2"]
 MOBILE, WIDE = "mobilenetv2", "wrn50"
 SIZE = 96  # 6 x 6 patches at stride 16
-# Where torchvision's list of MobileNetV2 layers ends a stage.
+# These are the indices at which torchvision's list of MobileNetV2 layers ends a stage.
 STAGE_ENDS = {1: "blocks.0", 3: "blocks.1", 6: "blocks.2", 10: "blocks.3", 13: "blocks.4"}
 
 
@@ -60,9 +60,9 @@ def picture() -> NDArray[np.uint8]:
 
 @pytest.fixture(scope="module")
 def wide() -> Any:
-    """The ResNet with drawn weights: trained ones are not in any package."""
+    """Make the ResNet with random weights, since no package contains trained ones."""
     recipe = load_recipe(WIDE)
-    with torch.device("meta"):  # its own numbers would be drawn for nothing
+    with torch.device("meta"):  # drawing its initial weights would be wasted time
         model = create_model(recipe)
     model.load_state_dict(load_weights(recipe, "random:0").state, assign=True)
     return model
@@ -108,7 +108,7 @@ def test_package_weights_keep_the_order_of_the_forward_pass(backbone_id: str) ->
 def test_mobilenet_taps_are_torchvisions(picture: NDArray[np.uint8]) -> None:
     recipe, given = load_recipe(MOBILE), package_state(MOBILE)
     theirs = torchvision.models.mobilenet_v2(weights=None).eval()
-    # Another nesting, the same order: this needs none of our rules.
+    # The nesting differs and the order is the same, so none of our rules is needed.
     features = theirs.features.state_dict()
     theirs.features.load_state_dict(dict(zip(features, given.values(), strict=True)))
 
@@ -134,7 +134,7 @@ def test_mobilenet_files_of_torchvision_and_timm_are_read_too(tmp_path: Path) ->
         dict(zip(whole.features.state_dict(), given.values(), strict=True))
     )
     files: dict[str, Mapping[str, torch.Tensor]] = {
-        "torchvision": whole.state_dict(),  # with its classifier, which no tap needs
+        "torchvision": whole.state_dict(),  # includes its classifier, which no tap needs
         "timm": ours,
     }
     for name, state in files.items():
@@ -197,12 +197,12 @@ def test_wide_resnet_patches_are_patchcores(wide: Any, picture: NDArray[np.uint8
         rows = rows * (part.norm(dim=-1).mean() / rows.norm(dim=-1).mean())
         torch.testing.assert_close(part, rows, atol=1e-4, rtol=1e-4)
     first, second = (p.norm(dim=-1).mean() for p in features.split([512, 1024], dim=-1))
-    assert float(second / first) == pytest.approx(1, abs=1e-4)  # neither decides alone
+    assert float(second / first) == pytest.approx(1, abs=1e-4)  # neither of the two dominates
 
 
 @pytest.mark.parametrize("backbone_id", [*LITE[1:], MOBILE])
 def test_trained_weights_tell_patches_apart(backbone_id: str, picture: NDArray[np.uint8]) -> None:
-    """A norm layer in the wrong place makes the numbers explode, or all patches alike."""
+    """A norm layer in the wrong place makes the values explode, or all patches alike."""
     recipe = load_recipe(backbone_id)
     package_state(backbone_id)
     model = create_model(recipe)

@@ -1,4 +1,4 @@
-"""The export of a backbone: recipe, weights, graph, parity gate, self-test."""
+"""The export of a backbone: recipe, weights, graph, parity check and self-test."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_module_is_the_tapped_map_pooled_and_normed(
     pooled = np.nanmean(shifted, axis=0).reshape(112, -1).T
     centred = pooled - pooled.mean(1, keepdims=True)
     normed = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-6)
-    # LayerNorm hides a wrong scale along the border, so the pooled map is looked at as well.
+    # LayerNorm hides a wrong scale along the border, so the pooled map is compared as well.
     for norm, expected, tolerance in (("none", pooled, 1e-3), ("layernorm", normed, 2e-4)):
         taps = recipe.tapped((5,), norm=norm)  # type: ignore[arg-type]
         official, _ = run_torch(official_backbone(recipe, taps, model), picture[None])
@@ -166,8 +166,10 @@ VITS = {"dinov3-s": (96, 64), "dinov3-splus": (64, 96), "dinov2-s": (84, 56), "c
 
 @pytest.mark.parametrize("name", VITS)
 def test_a_transformer_rewritten_computes_what_it_did(name: str) -> None:
-    """Positions made constant, attention spelled out, normalisation folded; not square, two taps,
-    with and without the final norm."""
+    """Positions are constants, attention is written out, and normalization is folded.
+
+    The input is not square, and there are two taps, with and without the final norm.
+    """
     recipe, (width, height) = load_recipe(name), VITS[name]
     loaded = load_weights(recipe, "random:1")
     pixels = synthetic_picture(width, height, seed=3)[None]
@@ -189,8 +191,11 @@ def test_a_transformer_rewritten_computes_what_it_did(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dinov3-s", "clip-b"])
 def test_random_weights_are_at_a_trained_scale(name: str) -> None:
-    """Were LayerScale 1e-5, as timm draws it, a destroyed block would go unnoticed; were attention
-    as flat, so would whatever a runtime does to its logits."""
+    """Random weights have the scale of trained ones, so that a wrong graph changes the features.
+
+    With a LayerScale of 1e-5, as timm draws it, a destroyed block would go unnoticed; with flat
+    attention, so would a change of its logits.
+    """
     recipe = load_recipe(name)
     model = create_model(recipe)
     model.load_state_dict(load_weights(recipe, "random:1").state)
@@ -199,9 +204,9 @@ def test_random_weights_are_at_a_trained_scale(name: str) -> None:
     pixels = synthetic_picture(64, 64)[None]
     similar = torch.nn.functional.cosine_similarity
     (before,), _ = run_torch(module, pixels)
-    model.blocks[1].attn.qkv.weight[: before.shape[-1]] = 0  # no queries: every patch alike
+    model.blocks[1].attn.qkv.weight[: before.shape[-1]] = 0  # without queries all patches are alike
     (flat,), _ = run_torch(module, pixels)
-    assert similar(before, flat, dim=-1).mean() < 0.995  # 0.9999 as timm draws it
+    assert similar(before, flat, dim=-1).mean() < 0.995  # with timm's own weights it is 0.9999
     model.blocks[1].attn.proj.weight.zero_()
     (after,), _ = run_torch(module, pixels)
     assert similar(before, after, dim=-1).mean() < 0.99
@@ -221,7 +226,7 @@ def test_graph_is_what_devices_can_load(graph: Path, recipe: Recipe) -> None:
     assert {p.key: p.value for p in proto.metadata_props}["anoco_edge.recipe"] == recipe.id
     assert not any(n.doc_string or n.metadata_props for n in proto.graph.node)
     assert b"site-packages" not in content
-    # Cut after the tap: the last two stages, the head and the classifier are not there.
+    # The graph is cut after the tap, so the last two stages, the head and the classifier are gone.
     assert len(content) < 4e6
 
 
@@ -278,7 +283,7 @@ def test_graph_that_some_device_could_not_load_is_refused(graph: Path, tmp_path:
     refused(newer, "operators {'': 20}")
     refused(foreign, "com.microsoft")
     assert {"If", "Loop", "Scan", "NonZero"} <= FORBIDDEN
-    assert EXTERNAL_ABOVE < 2**31  # where protobuf ends
+    assert EXTERNAL_ABOVE < 2**31  # the limit of protobuf
 
 
 def test_a_large_graph_keeps_its_weights_in_a_second_file(
@@ -290,7 +295,7 @@ def test_a_large_graph_keeps_its_weights_in_a_second_file(
     check_backbone_graph(files[0], WIDTH, HEIGHT, TOKENS)
     np.testing.assert_array_equal(run_onnx(files[0], picture[None]), run_onnx(graph, picture[None]))
     again = save_graph(onnx.load(graph), tmp_path / "backbone.onnx", limit=1_000_000)
-    assert again[1].stat().st_size < 4_000_000  # replaced, not appended to
+    assert again[1].stat().st_size < 4_000_000  # the file was replaced, not appended to
 
 
 @pytest.fixture(scope="module")
@@ -302,11 +307,14 @@ def vit_graph(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_a_transformers_graph_is_plain(vit_graph: Any) -> None:
-    """What silently went wrong in TensorRT elsewhere: rotary tables computed at run time, split
-    projections, decomposed norms, shapes that depend on the batch."""
+    """The graph avoids patterns that silently went wrong in TensorRT elsewhere.
+
+    These are rotary tables computed at run time, split projections, decomposed norms and shapes
+    that depend on the batch.
+    """
     ops = Counter(node.op_type for node in vit_graph.graph.node)
     assert ops["LayerNormalization"] == 2 * 3 + 1 and ops["Softmax"] == 3 and ops["Erf"] == 3
-    # One projection for q, k and v; products that take their bias along.
+    # There is one projection for q, k and v, and products include their bias.
     assert ops["Gemm"] == 4 * 3 and ops["MatMul"] == 2 * 3 and ops["Conv"] == 1
     assert not ops.keys() & {
         "Sin",
@@ -395,7 +403,7 @@ def test_half_precision_is_in_the_graph(tmp_path: Path) -> None:
 def test_nothing_comes_out_when_parity_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A graph of the right shape with the wrong numbers: bits lost along the way."""
+    """The graph has the right shape and wrong numbers, because bits were lost."""
 
     def coarse(*arguments: Any) -> Any:
         proto = trace(*arguments)
@@ -415,7 +423,7 @@ def test_nothing_comes_out_when_parity_fails(
 def test_a_full_disk_is_one_line_and_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The graph goes to /dev/full, where the kernel itself says that no space is left."""
+    """The graph is written to /dev/full, for which the kernel reports that no space is left."""
 
     def traced(*_: Any) -> Any:
         (workspace,) = tmp_path.iterdir()
@@ -466,7 +474,7 @@ def test_long_attention_is_written_in_pieces_and_computes_the_same(
 
 
 def test_export_and_calibration_do_not_depend_on_each_other() -> None:
-    """Late imports count too; the command line brings the two together."""
+    """Imports inside functions count too; only the command line uses both packages."""
     for package, other in (
         ("export/anoco_edge_export", "anoco_edge_calibration"),
         ("calibration/anoco_edge_calibration", "anoco_edge_export"),

@@ -1,4 +1,4 @@
-"""A bundle that is replaced is the old one or the new one, with its products, wherever it ends."""
+"""Replacing a bundle leaves the old or the new one, with its products, wherever it stops."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def frames(*seeds: int) -> list[NewPicture]:
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`old.anoco` with two references, `new.anoco` with three. Copied, never written to."""
+    """Write `old.anoco` with two references and `new.anoco` with three; tests only copy them."""
     folder = tmp_path_factory.mktemp("master")
     for name, seeds in {"old": (1, 2), "new": (5, 6, 7)}.items():
         path = make_tiny_bundle(folder / f"{name}.anoco").path
@@ -49,12 +49,12 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def line(master: Path, tmp_path: Path) -> Path:
-    """The old bundle, alone in its folder."""
+    """Copy the old bundle into a folder of its own."""
     return Path(shutil.copytree(master / "old.anoco", tmp_path / "here" / "line.anoco"))
 
 
 def replace(path: Path, new: Bundle, *, overwrite: bool = True) -> None:
-    """What `export --refs` does, with an export and features that are there already."""
+    """Do what `export --refs` does, with an export and features that are already there."""
     product = new.product("part")
     folder = new.product_folder("part")
     files = {record.path: new.read(record, folder) for record in product_files(product)}
@@ -77,7 +77,7 @@ def replace(path: Path, new: Bundle, *, overwrite: bool = True) -> None:
 
 
 def state(path: Path) -> str:
-    """Whether the old or the new bundle is there; it must be whole, with its product."""
+    """Return whether the old or the new bundle is there; it must be whole, with its product."""
     if not path.exists() and not complete_replacement(path):
         return "none"
     bundle = Bundle.open(path)
@@ -88,8 +88,10 @@ def state(path: Path) -> str:
 
 
 def in_a_process_that_dies_at(call: int, work: Callable[[], None], exchange: Exchange) -> int:
-    """The exit code of a forked process that kills itself before its call number `call` that
-    changes anything on the disk; 0 when it made fewer."""
+    """Run in a forked process that kills itself before the given call that changes the disk.
+
+    Return its exit code, which is 0 if it made fewer such calls.
+    """
     if pid := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     gc.disable()  # an engine of the parent would wait for threads that a fork does not copy
@@ -127,7 +129,7 @@ def in_a_process_that_dies_at(call: int, work: Callable[[], None], exchange: Exc
 
 
 def no_exchange(_first: Path, _second: Path) -> bool:
-    """As where the kernel or the file system knows no RENAME_EXCHANGE."""
+    """Act like a kernel or file system without RENAME_EXCHANGE."""
     return False
 
 
@@ -143,7 +145,7 @@ def test_a_kill_at_every_call_of_an_overwrite_leaves_the_old_bundle_or_the_new_o
         code = in_a_process_that_dies_at(call, lambda: replace(line, new), exchange)
         assert line.exists() or exchange is no_exchange, "no moment is without a bundle"
         states.append(state(line))
-        # The next command sweeps what was left, and the bundle stays as it was.
+        # The next command deletes what was left, and the bundle stays as it was.
         with locked(line / "products/part", 0, print):
             pass
         assert [p.name for p in line.parent.iterdir()] == ["line.anoco"], call
@@ -200,7 +202,10 @@ def test_a_kill_at_every_call_leaves_the_old_triton_model_or_the_new_one(
 def test_a_failure_at_every_sync_says_what_is_true(
     line: Path, master: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the exchange nothing was changed; after it, the change is made and says so."""
+    """Before the exchange nothing is changed.
+
+    After it the change is made, and the error says so.
+    """
     new, real = Bundle.open(master / "new.anoco"), os.fsync
     found = set()
     for failing in range(1000):
@@ -236,7 +241,7 @@ def test_a_failure_at_every_sync_says_what_is_true(
 def test_where_two_renames_are_needed_a_reader_finds_the_bundle_all_the_same(
     line: Path, master: Path
 ) -> None:
-    """A kill between them: whoever opens the place completes the replacement."""
+    """After a kill between the two renames, the next command that opens it completes the change."""
     for find in (Bundle.open, lambda path: Bundle.open(find_bundle(path.parent))):
         shutil.rmtree(line.parent)
         shutil.copytree(master / "old.anoco", line)
@@ -297,7 +302,7 @@ def test_the_folder_of_a_live_process_is_never_swept(line: Path) -> None:
 
 
 def test_a_reused_number_does_not_keep_a_dead_folder(line: Path) -> None:
-    """Its name says this very process, its lock says that nobody is there."""
+    """Its name has the number of this process, but its lock says that it is not in use."""
     left = line.with_name(f"{TEMPORARY}line.anoco-{os.getpid()}-0")
     left.mkdir()
     (left / ".lock").touch()
@@ -310,7 +315,7 @@ def test_a_reused_number_does_not_keep_a_dead_folder(line: Path) -> None:
 def test_what_is_not_ours_is_not_swept(line: Path) -> None:
     theirs = [
         line.with_name(".tmp-somebody"),
-        line.with_name(".tmp-x-1-0"),  # without a lock, and not empty
+        line.with_name(".tmp-x-1-0"),  # has no lock and is not empty
         line.with_name(".tmp-export-line.anoco-77"),
     ]
     for folder in theirs:

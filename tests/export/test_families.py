@@ -1,4 +1,4 @@
-"""Every recipe family, both precisions: exported, built for a GPU, run by every engine here."""
+"""Every recipe family is exported in both precisions, built for a GPU and run by all engines."""
 
 from __future__ import annotations
 
@@ -46,14 +46,18 @@ def test_exported_built_and_run(name: str, precision: str, tmp_path: Path) -> No
 
 
 def _check_transformer(graph: Any, bundle: Bundle, precision: str) -> None:
-    """One operator a norm, one product for queries, keys and values, pixels normalised by the
-    patch embedding; and in FP16 the types of what goes wrong in TensorRT elsewhere."""
+    """Check that norms are one operator each, and queries, keys and values one product.
+
+    Pixels are normalized by the patch embedding, and in FP16 the sensitive nodes have the right
+    types.
+    """
     backbone = bundle.manifest.backbone
     taps = backbone.tap.split("+")
     blocks = int(taps[-1].removeprefix("blocks.")) + 1
     norms = 2 * blocks + len(taps) * (backbone.feature_norm == "model")
     ops = Counter(node.op_type for node in graph.graph.node)
-    assert ops["LayerNormalization"] == norms + backbone.id.startswith("clip")  # one before all
+    # CLIP has one norm before all blocks.
+    assert ops["LayerNormalization"] == norms + backbone.id.startswith("clip")
     assert not ops.keys() & {"ReduceMean", "Sqrt", "Pow", "Sin", "Cos", "Tile", "Shape", "Sub"}
     dim = bundle.manifest.input.dim // len(taps)
     fused = [t for t in graph.graph.initializer if sorted(t.dims) == [dim, 3 * dim]]
@@ -72,7 +76,7 @@ def _check_transformer(graph: Any, bundle: Bundle, precision: str) -> None:
 
 
 def _check_rotation(graph: Any, types: dict[str, int]) -> None:
-    """Queries and keys are turned in FP32, and whoever takes the result takes it in FP16."""
+    """Check that queries and keys are rotated in FP32, and that the result is used in FP16."""
 
     def users(name: str) -> list[Any]:
         return [node for node in graph.graph.node if name in node.input]

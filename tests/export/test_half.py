@@ -1,4 +1,4 @@
-"""FP16 graphs: which nodes stay FP32, where Casts stand, what happens to weights."""
+"""FP16 graphs have the right nodes in FP32, Casts in the right places, and converted weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from anoco_edge_export.fp32_islands import ISLANDS, tensor_types
 DIM, TOKENS = 8, 5
 ALL = [*ISLANDS]
 
-# One block as families.vit writes it: rotary positions by constant tables, a residual stream.
+# This is one block as families.vit writes it: constant rotary tables and a residual stream.
 BLOCK = f"""
 <ir_version: 10, opset_import: ["" : 18]>
 backbone (uint8[batch, {TOKENS}, {DIM}] pixels) => (float[batch, {TOKENS}, {DIM}] features) {{
@@ -77,7 +77,7 @@ def graph(text: str, **weights: NDArray[Any]) -> Any:
 
 
 def chain(body: str, **weights: NDArray[Any]) -> Any:
-    """A graph of float [batch, 4] -> float."""
+    """Make a graph of float [batch, 4] -> float."""
     head = '<ir_version: 10, opset_import: ["" : 18]>\nsmall (float[batch, 4] x) => (float[n, m] y)'
     return graph(f"{head} {{ {body} }}", **weights)
 
@@ -89,7 +89,7 @@ def run(model: Any, feed: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def single(model: Any) -> set[str]:
-    """The FP32 tensors that nodes make, Casts apart."""
+    """List the FP32 tensors that nodes produce, except for those of Casts."""
     types = tensor_types(model)
     made = {o for n in model.graph.node for o in n.output if "/" not in o}
     return {name for name in made if types[name] == TensorProto.FLOAT}
@@ -147,13 +147,13 @@ def test_neighbours_on_islands_hand_over_fp32() -> None:
     assert ("k_t", "k_t/fp32") in found
     assert ("attention", "attention/fp16") in found
     assert not any(source == "logits" for source, _ in found)
-    # q is cast up once for its two uses, and what comes out is FP16 again.
+    # q is cast to FP32 once for its two uses, and the result is FP16 again.
     rope = casts(to_half(block(), ["rope"]))
     assert sorted(rope)[2:] == [("q", "q/fp32"), ("turned", "turned/fp16")]
 
 
 def test_a_rotation_is_fp16_also_for_fp32_neighbours() -> None:
-    """Nothing between it and the logits, as with the keys: it is rounded, then cast up again."""
+    """Nothing lies between it and the logits, as with the keys: it is rounded and cast up again."""
     model = block()
     (scaled,) = (n for n in model.graph.node if "scaled" in n.output)
     scaled.op_type, scaled.input[:] = "Identity", ["turned"]
@@ -215,7 +215,7 @@ def test_a_gelu_is_not_a_residual() -> None:
         chain("x0 = Relu (x)\n " + body.replace("Add (x,", "Add (x0,"), w=square, three=square[0]),
         ["residual"],
     )
-    assert report.islands == {"residual": 2}  # the Add and the Relu behind it
+    assert report.islands == {"residual": 2}  # the Add and the Relu after it
 
 
 def test_two_scaled_branches_are_not_a_rotation() -> None:
@@ -355,14 +355,14 @@ def test_types_are_consistent(model: Any, islands: set[str]) -> None:
 
 @pytest.fixture(scope="module")
 def vit() -> Any:
-    """timm's DINOv3 in small, as torch's exporter writes it."""
+    """Export a small DINOv3 of timm with torch's exporter."""
     torch.manual_seed(0)
     model = timm.create_model(
         "vit_small_patch16_dinov3", embed_dim=64, num_heads=2, depth=1, img_size=64, num_classes=0
     )
     with torch.no_grad():
         for name, value in model.named_parameters():
-            if "gamma" in name:  # 1e-5 by default, which hides whatever happens in a block
+            if "gamma" in name:  # it is 1e-5 by default, which hides whatever happens in a block
                 value.normal_(0.2, 0.05)
             elif value.ndim == 2:
                 value.normal_(0, 1.4 / value.shape[1] ** 0.5)
@@ -415,7 +415,7 @@ def test_a_vision_transformer_survives(vit: Any, islands: list[str]) -> None:
 
 
 def test_int8_is_no_island_that_can_be_asked_for() -> None:
-    """It is found for INT8 exports alone; on an FP16 export it would do nothing, silently."""
+    """It applies to INT8 exports only; on an FP16 export it would silently do nothing."""
     assert "int8" not in ISLANDS
     with pytest.raises(UsageError, match="unknown island 'int8'; there is softmax, "):
         convert_to_fp16(block(), ["int8"])

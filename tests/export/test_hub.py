@@ -1,4 +1,4 @@
-"""The hub: what comes from it, and what is said when nothing does. A small server speaks for it."""
+"""Weights come from the hub, and errors are clear when nothing comes; a small server plays it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ for repository in sys.argv[1:]:
     except AnocoError as error:
         print(type(error).__name__, error.exit_code, error)
 """
-# As far as the download: what comes before and after it takes torch, and seconds to import that.
+# Only the download runs here; what comes before and after it needs torch, which loads slowly.
 EXPORT = """
 import sys
 from pathlib import Path
@@ -56,9 +56,9 @@ except EnvironmentMissingError as error:
 
 
 class _Hub(BaseHTTPRequestHandler):
-    """Enough of the protocol: a HEAD with commit, tag and size, a GET, and a list of files.
+    """A server with as much of the protocol as is needed: HEAD, GET and a list of files.
 
-    How a repository behaves is in its name.
+    The name of a repository says how it behaves.
     """
 
     asked: list[str]  # shared by the requests of one test
@@ -74,7 +74,7 @@ class _Hub(BaseHTTPRequestHandler):
         if self.path.startswith("/api/models/"):
             listed = [{"rfilename": name} for name in FILES]
             return self._send(200, json.dumps({"id": OPEN, "siblings": listed}).encode())
-        if "/resolve/" not in self.path:  # whatever else a version of the library wants to know
+        if "/resolve/" not in self.path:  # other requests, which some versions of the library make
             return self._send(404, b"")
         _, _, behaviour, *_, name = self.path.split("/")
         if behaviour in ("gated-401", "gated-403"):
@@ -101,7 +101,7 @@ class _Hub(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+        """Print nothing to stderr."""
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def hub() -> Iterator[tuple[type[_Hub], str]]:
 
 
 def _ask(endpoint: str, home: Path, *args: str, code: str = CODE, **settings: str) -> list[str]:
-    """Lines told, in a process of its own: the library reads its settings once."""
+    """Return the printed lines of a new process, because the library reads its settings once."""
     proxies = {f"{k}_proxy" for k in ("http", "https", "all", "HTTP", "HTTPS", "ALL")}
     kept = {k: v for k, v in os.environ.items() if k not in proxies and not k.startswith("HF_")}
     environment = kept | {
@@ -129,7 +129,7 @@ def _ask(endpoint: str, home: Path, *args: str, code: str = CODE, **settings: st
     }
     command = [sys.executable, "-c", code, *args]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.stderr == ""  # whatever happens, the library's own warnings stay out
+    assert done.stderr == ""  # the library's own warnings are never shown
     return done.stdout.splitlines()
 
 
@@ -153,8 +153,9 @@ def test_terms_that_another_program_left_out_are_fetched_afterwards(
     server, endpoint = hub
     path = Path(_ask(endpoint, tmp_path, OPEN)[-1])
     licence = path.with_name("LICENSE.md")
-    licence.unlink()  # README.md stays, as other programs fetch it: it is not the terms
-    assert _ask("http://127.0.0.1:9", tmp_path, OPEN) == [str(path)]  # no hub, and no harm
+    licence.unlink()  # README.md stays, as other programs fetch it, but it does not hold the terms
+    # There is no hub, and none is needed.
+    assert _ask("http://127.0.0.1:9", tmp_path, OPEN) == [str(path)]
     assert not licence.exists()
     server.asked.clear()
     assert _ask(endpoint, tmp_path, OPEN) == [str(path)]
@@ -186,21 +187,21 @@ def test_what_to_do_when_the_hub_gives_nothing(hub: tuple[type[_Hub], str], tmp_
     told = [line for line in _ask(hub[1], tmp_path, *says) if not line.startswith("fetching")]
     for line, expected in zip(told, says.values(), strict=True):
         _assert_helpful(line, tmp_path, expected)
-    assert not list((tmp_path / "hf").rglob("model.safetensors"))  # nothing half there
+    assert not list((tmp_path / "hf").rglob("model.safetensors"))  # no partial file is left
 
 
 def test_what_to_do_without_a_network(tmp_path: Path) -> None:
     nobody = "http://127.0.0.1:9"
     started = time.monotonic()
     (told,) = _ask(nobody, tmp_path, OPEN)
-    assert time.monotonic() - started < 20  # the library alone repeats itself for longer
+    assert time.monotonic() - started < 20  # the library alone would retry for longer
     _assert_helpful(told, tmp_path, f"the hub cannot be reached for model.safetensors of {OPEN}")
     (told,) = _ask(nobody, tmp_path, OPEN, HF_HUB_OFFLINE="1")
     _assert_helpful(told, tmp_path, "HF_HUB_OFFLINE forbids to fetch it")
 
 
 def _assert_helpful(line: str, home: Path, says: str) -> None:
-    """Exit code 3, what to fetch and where to put it."""
+    """Check exit code 3, and that the message says what to fetch and where to put it."""
     assert line.startswith("EnvironmentMissingError 3 ")
     assert says in line
     place = home / "cache" / "anoco-edge" / "weights" / "part.safetensors"
@@ -214,6 +215,6 @@ def test_a_file_put_where_the_message_says_is_found(
     assert kept_file("part") is None
     folder = tmp_path / "anoco-edge" / "weights"
     folder.mkdir(parents=True)
-    for name in ("part.pth", "part.safetensors"):  # the safer one wins
+    for name in ("part.pth", "part.safetensors"):  # the safer format wins
         (folder / name).touch()
         assert kept_file("part") == folder / name

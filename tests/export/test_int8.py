@@ -1,4 +1,4 @@
-"""INT8: the Q/DQ graph against NumPy, ranges, the choice of layers, and the command line."""
+"""INT8 exports: the Q/DQ graph against NumPy, ranges, the choice of layers, the command line."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def feed() -> NDArray[np.float32]:
 
 
 def rounded(values: NDArray[np.float32], limit: Any) -> NDArray[np.float32]:
-    """To 255 steps that are symmetric about 0, as INT8 holds them."""
+    """Round to the 255 steps of INT8, symmetric about 0."""
     scale = np.float32(limit) / np.float32(127)
     return (np.clip(np.rint(values / scale), -128, 127) * scale).astype(np.float32)
 
@@ -119,7 +119,7 @@ def test_it_is_symmetric_and_biases_stay(model: Any) -> None:
     assert all(not values[n.input[2]].any() for n in pairs if len(n.input) > 2)
     made = {output: node.op_type for node in graph.graph.node for output in node.output}
     relu = next(n for n in graph.graph.node if n.op_type == "Relu")
-    assert made[relu.input[0]] == "Sub"  # what a product gives is not rounded again
+    assert made[relu.input[0]] == "Sub"  # the result of a product is not rounded again
 
 
 def test_the_bias_of_a_convolution_stays() -> None:
@@ -188,7 +188,7 @@ def test_ranges_are_nearly_the_largest_value_and_halves_see_half(tmp_path: Path)
     assert found.halves is not None and seen == [1, 2, 3, 4]
     assert found.whole["y"] == pytest.approx(40, rel=0.01)
     assert [half["y"] for half in found.halves] == pytest.approx([30, 40], rel=0.01)
-    assert found.whole["z"] > 0  # zeros alone: any range will do, but none of zero
+    assert found.whole["z"] > 0  # for zeros any range will do, except an empty one
     assert collect_ranges(path, ["y"], pictures[:1]).halves is None
 
 
@@ -213,7 +213,7 @@ def test_exported_built_and_run(name: str, tmp_path: Path) -> None:
 
 
 def test_matrices_are_multiplied_as_integers(tmp_path: Path) -> None:
-    """What the report says of ONNX Runtime's arithmetic, seen in the graph that it runs."""
+    """The graph that ONNX Runtime runs contains the arithmetic that the report names."""
     import onnxruntime
 
     bundle = export_case("dinov3-s", tmp_path, "int8").bundle
@@ -252,7 +252,7 @@ def rules(monkeypatch: pytest.MonkeyPatch, most: int, **limits: float) -> None:
 def test_the_worst_layers_are_left_out_until_it_passes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Limits between those of FP16 and of INT8: with every layer left out it would pass."""
+    """The limits lie between those of FP16 and INT8, so it passes once all layers are left out."""
     rules(monkeypatch, 8, min_cosine=0.99995, mean_cosine=0.9999)
     options = ExportOptions(
         size=(96, 64),
@@ -293,7 +293,7 @@ def test_more_than_the_recipe_allows_is_no_bundle(
 
 
 def test_what_would_fail_its_self_test_on_a_device_does_not_pass_here(tmp_path: Path) -> None:
-    """The gate looks at many patches, the self-test of a bundle at the worst of one picture."""
+    """The parity check looks at many patches, a bundle's self-test at the worst of one picture."""
     graph = parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 18]>\n'
         f"small (uint8[batch, n, 1, 3] {INPUT}) => (float[b, n, 3] {OUTPUT})\n"

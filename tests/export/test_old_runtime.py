@@ -21,7 +21,7 @@ from anoco_edge.scoring.onnx_scorer import scoring_model
 from anoco_edge.scoring.onnx_session import open_session
 
 LIMIT = 1e-4  # of float32 graphs, relative to the largest number
-# Where two versions differ in the last bit, a number may be rounded to another step of INT8.
+# Where two versions differ in the last bit, a value may be rounded to another step of INT8.
 LIMITS = {"fp32": LIMIT, "fp16": 5e-3, "int8": 5e-2}
 
 
@@ -35,14 +35,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> OldRuntime:
 
 @pytest.fixture
 def old(made: OldRuntime, record_property: Callable[[str, str], None]) -> OldRuntime:
-    """The old environment; what it lacks is printed at the end of the run."""
+    """Return the old environment; what it lacks is printed at the end of the run."""
     if made.lacks:
         record_property("not executed", made.lacks)
     return made
 
 
 def write(folder: Path, name: str, model: bytes, inputs: dict[str, np.ndarray]) -> Path:
-    """A graph with what today's ONNX Runtime computes."""
+    """Write a graph together with the results of today's ONNX Runtime."""
     graph = folder / f"{name}.onnx"
     graph.write_bytes(model)
     session = open_session(model, name)
@@ -79,7 +79,7 @@ def test_graphs_that_we_write_run_there(old: OldRuntime, tmp_path: Path) -> None
 @pytest.mark.full
 @pytest.mark.xdist_group("old-runtime")
 def test_every_familys_graph_runs_there(old: OldRuntime, tmp_path: Path) -> None:
-    """fp16 too: today's ONNX Runtime and that one both compute it in FP32 on a CPU."""
+    """FP16 graphs are included, because both versions compute them in FP32 on a CPU."""
     graphs = tmp_path / "graphs"
     graphs.mkdir()
     for name in CASES:
@@ -106,7 +106,7 @@ def test_the_check_can_fail(old: OldRuntime, tmp_path: Path) -> None:
     session = open_session(wrong.read_bytes(), "it")
     expect(wrong, feeds, {"features": session.run(None, feeds)[0] + 1})
     new = write(tmp_path, "new", model.SerializeToString(), feeds)
-    model.ir_version = 14  # what onnx writes when it is not told otherwise
+    model.ir_version = 14  # the version that onnx writes by default
     new.write_bytes(model.SerializeToString())
     report = run_graphs(old, tmp_path)
     assert report["wrong"]["error"] > LIMIT
@@ -144,7 +144,7 @@ def test_only_a_python_that_starts_is_taken(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("ANOCO_PYTHON310", raising=False)
     assert old_runtime.find_python310() is None
-    script(tmp_path / "python3.10", "exit 127")  # a shim with nothing behind it
+    script(tmp_path / "python3.10", "exit 127")  # a shim without a Python behind it
     assert old_runtime.find_python310() is None
     monkeypatch.setenv("ANOCO_PYTHON310", script(tmp_path / "other", "echo 3 12 /usr/bin/other"))
     assert old_runtime.find_python310() is None
@@ -165,9 +165,10 @@ def test_without_python_310_the_run_says_so(
 
 
 def test_what_was_not_executed_is_printed_by_name(tmp_path: Path) -> None:
-    """With workers too: the property of a test travels to the process that prints.
+    """This also works with workers, whose properties travel to the process that prints.
 
-    Without a temporary folder of its own it would clear away gigabytes of earlier runs as it ends.
+    The run has a temporary folder of its own; otherwise it would delete gigabytes of earlier runs
+    at its end.
     """
     own = ["-p", "no:cacheprovider", "--basetemp", tmp_path / "temporary"]
     (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())

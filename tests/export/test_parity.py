@@ -1,4 +1,4 @@
-"""The gate: what it lets through, what it names when it does not."""
+"""The parity check accepts equal features, and names the layer where features differ."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def limits() -> ParityLimits:
 
 
 def broken_trace(weight: str, change: Any) -> Any:
-    """`trace`, with one of the graph's weights changed afterwards."""
+    """Run `trace`, and then change one of the graph's weights."""
 
     def broken(*arguments: Any) -> Any:
         graph = trace(*arguments)
@@ -99,7 +99,7 @@ def _feeds(graph: Any, node: Any, end: Any) -> bool:
 def test_an_overflow_in_half_precision_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """ONNX Runtime computes it in FP32 and sees nothing; only the walk does."""
+    """ONNX Runtime computes in FP32 and does not see it; only the FP16 emulation does."""
     from anoco_edge_export import parity
 
     monkeypatch.setattr(parity, "emulate_fp16", _overflowing(parity.emulate_fp16))
@@ -110,7 +110,7 @@ def test_an_overflow_in_half_precision_is_named(
 
 
 def test_drift_that_only_rounding_shows_is_named(tmp_path: Path) -> None:
-    """At 32768 FP16 counts in steps of 32; ONNX Runtime adds and subtracts in FP32."""
+    """At 32768, FP16 has steps of 32, but ONNX Runtime adds and subtracts in FP32."""
     graph = onnx.parser.parse_model("""
         <ir_version: 10, opset_import: ["" : 18]>
         g (uint8[batch, 4, 4, 3] pixels) => (float[batch, 16, 3] features)
@@ -148,7 +148,7 @@ def _overflowing(walk: Any) -> Any:
 def test_a_disk_too_full_to_look_for_the_layer_does_not_hide_the_difference(
     limits: ParityLimits, tmp_path: Path
 ) -> None:
-    """The graph with its inner tensors goes to /dev/full, which has no space left."""
+    """The graph with its inner tensors is written to /dev/full, which has no space left."""
     graph = onnx.load_from_string(tiny_backbone(64, 64, 8))
     (path,) = save_graph(graph, tmp_path / "backbone.onnx")
     (tmp_path / "ends.onnx").symlink_to("/dev/full")
@@ -203,7 +203,7 @@ def test_first_drift_is_the_first_and_may_be_none(limits: ParityLimits) -> None:
     assert first_drift(ends, later, limits) == "blocks.2"
     wild = {**later, "blocks.1": np.full((30, 8), np.nan, np.float32)}
     assert first_drift(ends, wild, limits) == "blocks.1"
-    # A CNN's layer is channels first: a place, not a channel, is compared.
+    # A CNN's layer is channels first, and positions are compared, not channels.
     maps = {"layer1": rng.normal(size=(8, 5, 6)).astype(np.float32)}
     moved = maps["layer1"].copy()
     moved[:, 4, 5] *= -1

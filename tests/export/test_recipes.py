@@ -1,4 +1,4 @@
-"""Recipes: validated data, and figures that are true."""
+"""Recipes are validated data, and their figures are true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk that rounds every FP16 tensor, against NumPy's float16."""
+"""The emulation that rounds every FP16 tensor agrees with NumPy's float16."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_sum_is_rounded_even_where_the_next_node_takes_it_apart() -> None:
     body = "a = Add (x, tiny)\n b = Sub (a, x)\n y = Relu (b)"
     model = graph(body, tiny=np.array(2.0**-12))
     assert walk(model, np.ones((1, 1, 4))).features.max() == 0
-    # On an island the same numbers are not rounded; the weight is exact in either type.
+    # In an FP32 island the same values are not rounded; the weight is exact in either type.
     kept = walk(model, np.ones((1, 1, 4)), islands=("op:Add", "op:Sub"))
     assert kept.features.min() == 2.0**-12
 
@@ -66,7 +66,7 @@ def test_weights_are_rounded_too() -> None:
 
 
 def test_it_equals_a_walk_by_hand() -> None:
-    # Few bits, so that sums are exact in FP32 whatever their order and all error is rounding.
+    # The values have few bits, so that FP32 sums are exact in any order and all error is rounding.
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (1, 6, 4)).astype(np.float32)
     w, v = (rng.integers(-64, 64, (4, 4)) / np.float32(16) for _ in range(2))
@@ -115,7 +115,7 @@ def test_the_tensor_closest_to_the_end_is_named_with_its_room() -> None:
     found = walk(graph(body, **weights), np.full((1, 2, 4), 16.0))
     assert (found.closest, found.first_non_finite) == ("a", None)
     assert found.headroom == 65504 / 16384
-    assert "b" not in found.peaks  # the numbers of a, moved
+    assert "b" not in found.peaks  # it only moves the values of a
 
 
 def test_without_fp16_there_is_nothing_to_overflow() -> None:
@@ -134,7 +134,8 @@ def test_pictures_are_walked_one_by_one_and_the_worst_counts() -> None:
         alone = walk(model, x[i : i + 1], ("a", "s"), ("softmax",))
         assert np.array_equal(together.features[i], alone.features[0])
         assert np.array_equal(together.watched["s"][i], alone.watched["s"][0])
-    assert not np.array_equal(together.watched["s"], to_fp16(together.watched["s"]))  # an island's
+    # It belongs to an island.
+    assert not np.array_equal(together.watched["s"], to_fp16(together.watched["s"]))
 
 
 def test_an_overflow_of_one_picture_is_not_lost_behind_the_next() -> None:

@@ -1,4 +1,4 @@
-"""The single file says what the detector says in ONNX Runtime, and TensorRT-RTX builds it."""
+"""The single file gives the detector's results in ONNX Runtime, and TensorRT-RTX builds it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PICTURE = (120, 80)
 
 
 def mask_png() -> bytes:
-    """White, so left out: a strip a quarter of the picture wide."""
+    """Return a mask whose white strip, a quarter of the picture wide, is left out."""
     mask = np.zeros((PICTURE[1], PICTURE[0]), np.uint8)
     mask[:, 40:70] = 255
     buffer = io.BytesIO()
@@ -53,13 +53,14 @@ PRODUCTS: dict[str, Settings] = {
     "cosine": Settings({"metric": "cosine", "bank_dtype": "float32", "floor": 0.2}),
     "region": Settings({}, region=[(0, 5), (120, 5), (60, 80)], mask=mask_png()),
     "masked-top5": Settings({"pooling": "top5"}, mask=mask_png()),
-    "three": Settings({"pooling": "top5"}, region=[(0, 0), (60, 20)]),  # fewer than five patches
+    # These cover fewer than five patches.
+    "three": Settings({"pooling": "top5"}, region=[(0, 0), (60, 20)]),
 }
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """Every kind of product, each taught the same three rendered pictures."""
+    """Make every kind of product, each taught the same three rendered pictures."""
     bundle = make_tiny_bundle(tmp_path_factory.mktemp("one") / "t.anoco", size=SIZE, dim=12)
     references = [
         NewPicture.from_array(f"{k}.png", synthetic_picture(*PICTURE, k)) for k in range(3)
@@ -72,7 +73,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="module")
 def pictures() -> list[Pixels]:
-    """Parts like the references with something on them, and parts like nothing known."""
+    """Make parts like the references with something on them, and parts unlike all references."""
     known = [synthetic_picture(*PICTURE, k % 3) for k in range(12)]
     for k, rgb in enumerate(known[3:]):
         rgb[20 + 3 * k : 40 + 3 * k, 9 * k : 9 * k + 25] = 255 - 20 * k
@@ -80,7 +81,7 @@ def pictures() -> list[Pixels]:
 
 
 def remake(bundle: Bundle, path: Path, files: dict[str, bytes], **changes: Any) -> Bundle:
-    """The same bundle, without products, with other files or another contract."""
+    """Write the same bundle without products, with other files or another contract."""
     manifest = bundle.manifest
     return create_bundle(
         path,
@@ -106,7 +107,7 @@ def run(content: bytes | Path, bundle: Bundle, pictures: list[Pixels]) -> dict[s
 
 
 def undecided(detector: Detector, rgb: Pixels) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """Which patches may go either way, and what an energy may differ by: DESIGN section 3."""
+    """Return which patches may go either way, and how far energies may differ (DESIGN, 3)."""
     product, contract = detector.product, detector.bundle.manifest.input
     engine = open_engine("onnxruntime", detector.bundle, EngineSettings())
     features = engine.features(prepare(rgb, contract)[0][None])[0]
@@ -127,7 +128,10 @@ def undecided(detector: Detector, rgb: Pixels) -> tuple[NDArray[np.bool_], NDArr
 
 
 def assert_same(got: dict[str, Any], detector: Detector, pictures: list[Pixels]) -> int:
-    """Returns how many pictures had only decided patches: their score and map are compared too."""
+    """Compare the results, and return for how many pictures all patches were decided.
+
+    For those, the score and the map are compared too.
+    """
     whole = 0
     for k, rgb in enumerate(pictures):
         expected = detector.inspect(rgb)
@@ -156,7 +160,7 @@ def test_it_says_what_the_detector_says(name: str, bundle: Bundle, pictures: lis
         "map": (contract.height, contract.width),
     }
     assert all(v.dtype == np.float32 and len(v) == len(pictures) for v in got.values())
-    # The references themselves are undecided: their own patch and its equals lie at s = 1.
+    # The references themselves are undecided, because their own patch and its equals have s = 1.
     assert assert_same(got, detector, pictures) >= len(pictures) - 4
     scored = detector.inspect(pictures[0]).scored
     assert (scored.sum() < 5) == (name == "three")
@@ -232,7 +236,7 @@ def test_what_the_backbone_says_of_itself_stays_unless_it_clashes(
 ) -> None:
     model = onnx.load_from_string(tiny_backbone(*SIZE, 12))
     onnx.helper.set_model_props(model, {"maker": "someone", "anoco_edge.pooling": "avg3x3"})
-    for node in model.graph.node:  # names that the scoring and the map use too
+    for node in model.graph.node:  # the scoring and the map use these names too
         node.output[:] = ["energy" if o == "texture" else o for o in node.output]
         node.input[:] = ["energy" if i == "texture" else i for i in node.input]
     files = {"backbone.onnx": model.SerializeToString()}
@@ -250,7 +254,7 @@ def test_what_the_backbone_says_of_itself_stays_unless_it_clashes(
 def test_a_patch_that_cannot_be_scored_gives_nan_and_spoils_no_other_picture(
     value: float, bundle: Bundle, pictures: list[Pixels]
 ) -> None:
-    """The features of white pictures become this value; a scorer would refuse it."""
+    """The features of white pictures become this value, which a scorer would refuse."""
     model = onnx.load_from_string(single(bundle, "region"))
     make = onnx.helper.make_node
     nodes = [
@@ -299,7 +303,7 @@ def letterboxed(bundle: Bundle, path: Path, sizes: list[tuple[int, int]]) -> Bun
 def test_letterbox_takes_the_place_that_all_references_share(
     bundle: Bundle, pictures: list[Pixels], tmp_path: Path
 ) -> None:
-    # Half the size lies in the same place.
+    # The same part at half the size lies in the same place.
     boxed = letterboxed(bundle, tmp_path / "boxed.anoco", [(80, 80), (40, 40), (80, 80)])
     content = single(boxed)
     some = [rgb[:, 20:100] for rgb in pictures[12:18]]
@@ -418,7 +422,7 @@ def test_a_backbone_in_two_files_is_read_and_its_second_file_checked(
 
 @pytest.fixture(scope="module")
 def half_bundle(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The same backbone in half precision, as `export --precision fp16` writes it."""
+    """Make the same backbone in half precision, as `export --precision fp16` writes it."""
     half, _ = convert_to_fp16(
         onnx.load_from_string(tiny_backbone(*SIZE, 12)), ["layernorm", "output"]
     )

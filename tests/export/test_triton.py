@@ -1,4 +1,4 @@
-"""The Triton repository: what its config says is what the model has, read by Triton's protobuf."""
+"""The config in the Triton repository describes the model, as read by Triton's own protobuf."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse(text: str) -> Any:
 
 
 def shapes(values: Any) -> dict[str, tuple[str, list[int]]]:
-    """Type and dimensions without the batch, of a graph's inputs or outputs."""
+    """Return type and dimensions, without the batch, of a graph's inputs or outputs."""
     types = {onnx.TensorProto.UINT8: "TYPE_UINT8", onnx.TensorProto.FLOAT: "TYPE_FP32"}
     found = {}
     for value in values:
@@ -50,7 +50,7 @@ def shapes(values: Any) -> dict[str, tuple[str, list[int]]]:
 
 
 def declared(values: Any) -> dict[str, tuple[str, list[int]]]:
-    """The same of a config, as the model sees it: a reshape stands for its shape."""
+    """Return the same of a config as the model sees it, with its reshapes applied."""
     kinds = {v.name: v.DESCRIPTOR.fields_by_name["data_type"].enum_type for v in values}
     return {
         v.name: (
@@ -82,7 +82,8 @@ def test_the_config_says_what_the_model_has(
     assert config.max_batch_size == max_batch
     assert declared(config.input) == shapes(graph.input)
     assert declared(config.output) == shapes(graph.output)
-    assert all(len(v.dims) for v in (*config.input, *config.output))  # Triton wants one at least
+    # Triton needs at least one dimension.
+    assert all(len(v.dims) for v in (*config.input, *config.output))
     assert {k: v.string_value for k, v in config.parameters.items()} == said
     (group,) = config.instance_group
     assert (group.count, group.kind) == (1, group.KIND_AUTO)

@@ -1,4 +1,4 @@
-"""Key layouts of vision transformers: every way round gives the same tensors under timm's names."""
+"""Every key layout of vision transformers gives the same tensors under timm's names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _block(i: int, swiglu: bool, scale: tuple[str, ...]) -> dict[str, tuple[int,
 
 
 def _dinov3(swiglu: bool = False, biased: bool = False) -> State:
-    """As timm names its Eva: gamma_1, and q_bias and v_bias or none."""
+    """Name the tensors as timm's Eva does: gamma_1, and q_bias and v_bias or none."""
     shapes = {
         "cls_token": (1, 1, D),
         "reg_token": (1, 4, D),
@@ -85,7 +85,7 @@ def _last_norm(state: State, name: str) -> State:
 
 
 def _split(state: State, names: tuple[str, str, str], key_bias: bool = True) -> State:
-    """Query, key and value as three matrices."""
+    """Split query, key and value into three matrices."""
     out = {}
     for key, value in state.items():
         if ".attn.qkv." not in key:
@@ -97,7 +97,7 @@ def _split(state: State, names: tuple[str, str, str], key_bias: bool = True) -> 
 
 
 def _fused_bias(state: State, masked: float) -> State:
-    """Meta's one bias with its mask; `masked` lies where the mask is zero."""
+    """Make Meta's single bias with its mask; `masked` holds the values where the mask is zero."""
     out = {k: v for k, v in state.items() if not k.endswith(("q_bias", "v_bias"))}
     for i in range(DEPTH):
         q, v = (state.get(f"blocks.{i}.attn.{n}_bias", torch.zeros(D)) for n in "qv")
@@ -145,7 +145,7 @@ def _transformers_v3(state: State) -> State:
 
 
 def _with_class_position(state: State) -> State:
-    """As Meta stores it: timm's class token is the sum of theirs and its position."""
+    """Store class token and position as Meta does; timm's class token is their sum."""
     position = torch.full((1, 1, D), 0.25)
     moved = {"cls_token": state["cls_token"] - position}
     return state | moved | {"pos_embed": torch.cat([position, state["pos_embed"]], dim=1)}
@@ -243,7 +243,7 @@ CASES = {
 def test_every_layout_comes_back_as_the_same_tensors(case: str) -> None:
     layout, given, expected = CASES[case]
     if layout != "timm":
-        assert given.keys() != expected.keys()  # the case says something
+        assert given.keys() != expected.keys()  # the case changes something
     actual = convert(layout, given, list(expected))
     assert actual.keys() == expected.keys()
     for key, value in expected.items():
@@ -286,7 +286,7 @@ FILES = {
 def test_a_file_of_every_library_is_read_as_it_is_published(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its format, its layout, and what else it holds: found out from the file alone."""
+    """Format, layout and further contents are found out from the file alone."""
     _, given, expected = CASES[case]
     backbone, surplus = FILES[case]
     recipe = load_recipe(backbone)
@@ -314,7 +314,7 @@ def test_a_file_of_every_library_is_read_as_it_is_published(
 
 
 def test_names_as_the_libraries_write_them() -> None:
-    """A few keys by heart, so that a mistake in this file's own tables would show."""
+    """A few keys are written out, so that a mistake in this file's own tables would show."""
     assert "storage_tokens" in _meta_v3(PLAIN) and "blocks.1.ls2.gamma" in _meta_v3(PLAIN)
     assert "layer.1.attention.o_proj.weight" in _transformers_v3(PLAIN)
     assert "layer.0.attention.k_proj.bias" not in _transformers_v3(BIASED)
@@ -333,7 +333,7 @@ def test_a_bias_that_is_not_zero_asks_for_the_model_that_has_one() -> None:
     assert convert("timm", zero, list(PLAIN)).keys() == PLAIN.keys()
     assert convert("timm", zero, list(BIASED)).keys() == BIASED.keys()
     one = zero | {"blocks.1.attn.v_bias": BIASED["blocks.1.attn.v_bias"]}
-    assert convert("timm", one, list(PLAIN)).keys() == BIASED.keys()  # all of them, or none
+    assert convert("timm", one, list(PLAIN)).keys() == BIASED.keys()  # all of the biases, or none
 
 
 def test_the_mask_hides_the_keys_bias_and_nothing_else_does() -> None:
@@ -363,7 +363,7 @@ def test_a_flat_patch_embedding_becomes_a_convolution() -> None:
 def test_half_precision_positions_are_added_in_full() -> None:
     given = {k: v.half() for k, v in _with_class_position(_dinov2()).items()}
     given["cls_token"] = torch.ones(1, 1, D).half()
-    given["pos_embed"][:, 0] = 2.0**-12  # lost in a sum of halves
+    given["pos_embed"][:, 0] = 2.0**-12  # lost in a sum of float16 numbers
     token = convert("meta", given, list(_dinov2()))["cls_token"]
     assert torch.equal(token, torch.full((1, 1, D), 1 + 2.0**-12))
 

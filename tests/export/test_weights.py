@@ -1,4 +1,4 @@
-"""Weights: where they are found, how they are read, that every key has its place."""
+"""Weights are found and read, and every key reaches its place."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def state(recipe: Recipe) -> State:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transformers of one narrow block stand for the recipes' own."""
+    """Replace the recipes' models with transformers of one narrow block."""
 
     def create(recipe: Recipe, variant: str | None = None) -> Any:
         name = variant or recipe.architecture
@@ -138,7 +138,7 @@ def test_what_a_layout_refuses_is_said_only_when_no_other_fits(tmp_path: Path) -
 
 
 def _official(recipe: Recipe) -> State:
-    """Meta's names for timm's tensors."""
+    """Rename timm's tensors as Meta does."""
     theirs = {"reg_token": "storage_tokens", "blocks.0.gamma_1": "blocks.0.ls1.gamma"}
     theirs["blocks.0.gamma_2"] = "blocks.0.ls2.gamma"
     return {theirs.get(k, k): v for k, v in _weights(recipe).items()}
@@ -180,7 +180,7 @@ TAGGED = {"architecture": PLAIN, "pretrained_cfg": {"tag": "openai"}}
         ("config.json", {"model_type": "clip", "vision_config": {"hidden_act": "gelu"}}, PLAIN),
         ("config.json", {"model_type": "clip", "vision_config": {}}, QUICK),
         ("config.json", {"architecture": QUICK}, QUICK),
-        ("config.json", TAGGED, QUICK),  # timm's plain name, with a note on the activation
+        ("config.json", TAGGED, QUICK),  # timm's plain name, with a note about the activation
         ("config.json", TAGGED | {"pretrained_cfg": {"tag": "laion2b"}}, PLAIN),
         ("config.json", [], QUICK),
         ("open_clip_config.json", {"model_cfg": {"quick_gelu": True}}, QUICK),
@@ -223,7 +223,8 @@ def test_the_same_weights_in_timms_layout_as_safetensors(recipe: Recipe, tmp_pat
     assert all(torch.equal(ours.state[k], theirs.state[k]) for k in ours.state)
     assert (ours.origin, ours.record.license) == ("package", "Apache-2.0")
     assert theirs.record.source == "mine.safetensors"
-    assert theirs.record.license == "as the file's owner says"  # the recipe's terms are not its
+    # The recipe's terms do not apply to this file.
+    assert theirs.record.license == "as the file's owner says"
     assert license_files(recipe, theirs)["LICENSES/beside-weights/LICENSE.md"] == b"mine"
 
 
@@ -260,7 +261,7 @@ def test_a_wrapped_state_dict_is_unwrapped_once(tmp_path: Path) -> None:
 
 
 class _Program:
-    """What a pickle may do on being read, and must not be let."""
+    """An object whose unpickling runs code, which must be prevented."""
 
     def __init__(self, made: Path) -> None:
         self.made = made
@@ -269,7 +270,7 @@ class _Program:
         return Path.touch, (self.made,)
 
 
-@pytest.mark.filterwarnings("error")  # torch's, around our one line
+@pytest.mark.filterwarnings("error")  # torch would add its warnings to our one line
 def test_a_pickle_that_is_no_state_dict_is_not_run(recipe: Recipe, tmp_path: Path) -> None:
     made = tmp_path / "made"
     for protocol in (2, pickle.HIGHEST_PROTOCOL):
@@ -279,7 +280,7 @@ def test_a_pickle_that_is_no_state_dict_is_not_run(recipe: Recipe, tmp_path: Pat
             with pytest.raises(UsageError, match=r"pickled.pth (cannot be read as|is not a plain)"):
                 load_weights(recipe, str(file))
             assert not made.exists()
-            pickle.loads(file.read_bytes())  # it would have done so
+            pickle.loads(file.read_bytes())  # plain pickle would have run it
             assert made.exists() == (content != {"a": [1, 2]})
             made.unlink(missing_ok=True)
 
@@ -394,7 +395,7 @@ def test_random_weights_are_reproducible_and_marked(recipe: Recipe) -> None:
 def test_numbers_that_are_no_plain_floats_are_refused(
     spoil: Callable[[torch.Tensor], torch.Tensor], says: str, tmp_path: Path
 ) -> None:
-    """Torch would be given the same wrong numbers, so parity could not tell."""
+    """Torch would get the same wrong values, so the parity check could not tell."""
     recipe = load_recipe("efficientnet-lite0")
     state = dict(load_weights(recipe, "random:0").state)
     state["bn1.weight"] = spoil(state["bn1.weight"])

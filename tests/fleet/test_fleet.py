@@ -1,4 +1,4 @@
-"""`--on ray`: the same results as on one machine, whoever is killed meanwhile."""
+"""`--on ray` gives the same results as one machine, whichever process is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ from anoco_edge.fleet.journal import NAME, Journal
 from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
 from anoco_edge.sources.files import find_pictures
 
-pytestmark = pytest.mark.xdist_group("ray")  # two heads on a machine want the same ports
+pytestmark = pytest.mark.xdist_group("ray")  # two heads on one machine want the same ports
 MARK = "ANOCO_FLEET_TEST"
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A calibrated line.anoco, and many/: 400 parts, of which two are defective and one is no
-    picture. local/ is what one machine makes of them."""
+    """Write a calibrated line.anoco, and 400 parts in many/.
+
+    Two parts are defective and one is not a picture. local/ holds the results of one machine.
+    """
     folder = make_line(tmp_path_factory.mktemp("template"))
     held = write_good_pictures(folder / "held", 30, seed=900)
     ok("calibrate", folder / "line.anoco", *held, "--false-reject", "0.1")
@@ -62,16 +64,16 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "many" / "broken.png").write_bytes(b"no picture")
     ran = start("infer", "line.anoco", "many", "--out", "local", "--batch", 2, cwd=folder)
     ran.communicate(timeout=PATIENCE)
-    assert ran.returncode == 1  # for the broken one
+    assert ran.returncode == 1  # because one file is not a picture
     return folder
 
 
 @pytest.fixture(autouse=True)
 def ours(template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A mark that all processes of a test carry. None outlives its run, not even a killed one."""
+    """Mark all processes of a test, and end those that are left, also after a killed run."""
     mark = f"{MARK}={uuid4()}"
     monkeypatch.setenv(*mark.split("="))
-    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):  # a Ray in this process leaves them behind
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):  # a Ray in this process leaves these behind
         monkeypatch.delenv(name, raising=False)
     yield mark
     monkeypatch.delenv(MARK)
@@ -79,7 +81,7 @@ def ours(template: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def processes(mark: str, name: str = "") -> list[int]:
-    """Those that carry the mark and whose command line begins so; not this one."""
+    """List the marked processes whose command line begins with this text, without this one."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -101,13 +103,13 @@ def wait_for(happened: Callable[[], Any], what: str) -> Any:
 
 
 def journalled(folder: Path) -> int:
-    """How many tasks the journal holds."""
+    """Count the tasks in the journal."""
     path = folder / NAME
     return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
 
 
 def same(folder: Path, local: Path) -> None:
-    """Rows, table and overlays are those of the local run, but for the time they took."""
+    """Check that rows, table and overlays equal those of the local run, except for times."""
     rows, expected = rows_of(folder), rows_of(local)
     for row in (*rows, *expected):
         row.pop("timings")
@@ -134,21 +136,23 @@ def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path,
     with (out / NAME).open("ab") as journal:
         journal.write(b'{"task": 0, "result": [{"row"')  # killed in the middle of a line
 
-    orphans = set(processes(ours, "ray::Worker"))  # of the killed driver: they may take a while
+    # Workers of the killed driver may take a while to end.
+    orphans = set(processes(ours, "ray::Worker"))
     second = start(*ON, "--out", "out", cwd=template)
     wait_for(lambda: journalled(out) >= done + 3, "the run goes on")
-    working = wait_for(  # Ray names a process by what it does; another may still be starting
+    working = wait_for(  # Ray names a process by what it does, and another may still be starting
         lambda: [pid for pid in processes(ours, "ray::Worker.work") if pid not in orphans],
         "a worker is at work",
     )
     os.kill(working[0], signal.SIGKILL)
     said, complaint = second.communicate(timeout=PATIENCE)
-    assert second.returncode == 1, complaint  # as the local run: one is no picture
+    # The same as in the local run, since one file is not a picture.
+    assert second.returncode == 1, complaint
     assert f"an unfinished run goes on: {8 * done} of 403 pictures are done" in complaint
     assert complaint.count("died; another one takes its place and does its work again") == 1
     assert "raylet" not in said and "Traceback" not in complaint
     shares = [line for line in complaint.splitlines() if line.startswith("worker ")]
-    assert len(shares) >= 2  # the one that was killed may have done nothing yet
+    assert len(shares) >= 2  # the killed worker may not have done anything yet
     assert sum(int(line.split(": ")[1].split()[0]) for line in shares) == 403 - 8 * done
     same(out, template / "local")
 
@@ -157,7 +161,10 @@ EVAL = ("eval", "set", "--bundle", "bare.anoco", "--shots", "1,2", "--seeds", 2)
 
 
 def test_an_evaluation_is_the_same_and_goes_on(template: Path) -> None:
-    """Two categories, four draws each; the driver is killed when a unit is measured."""
+    """There are two categories with four draws each.
+
+    The driver is killed once a unit is measured.
+    """
     make_tiny_bundle(template / "bare.anoco")
     for category, seed in (("bolt", 0), ("nut", 100)):
         write_good_pictures(template / "set" / category / "train" / "good", 5, seed=seed)
@@ -186,7 +193,7 @@ def test_an_evaluation_is_the_same_and_goes_on(template: Path) -> None:
 
 
 def page_pictures(folder: Path) -> list[str]:
-    """The worst misses and false alarms, as the report shows them."""
+    """Return the worst misses and false alarms that the report shows."""
     found = re.findall(r"data:image/jpeg;base64,[^\"]+", (folder / "report.html").read_text())
     assert found
     return found
@@ -203,7 +210,7 @@ def test_work_that_ends_every_worker_is_given_up(monkeypatch: pytest.MonkeyPatch
         pool = Pool(cluster, job, said.append, lambda _worker, steps: heard.append(steps))
         found = {d.task.payload: d.result for d in pool.run(map(Task, range(6), texts))}
     assert found == {text: None if text == "poison" else text * 2 for text in texts}
-    # The first time it may have been the task beside it.
+    # The first time, the task beside it may have been the cause.
     deaths = sum("does its work again" in line for line in said)
     assert ATTEMPTS <= deaths <= ATTEMPTS + 1
     assert {1, 2, 3} & set(heard)
@@ -221,8 +228,10 @@ def test_ctrl_c_ends_it_quietly(template: Path) -> None:
 
 @pytest.fixture
 def head(ours: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Starts a Ray of its own on the loopback, and gives its address. It asks for a token, which
-    whoever is started here has."""
+    """Start a separate Ray on the loopback interface, and return its address.
+
+    It asks for a token, which the processes started here have.
+    """
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", uuid4().hex * 2)
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
@@ -241,7 +250,7 @@ def head(ours: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., s
         return f"ray://127.0.0.1:{port}"
 
     yield start_head
-    for pid in processes(ours):  # `ray stop` would end everybody's
+    for pid in processes(ours):  # `ray stop` would end those of other tests too
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -258,7 +267,7 @@ def test_a_cluster_that_runs_already_does_the_same(
     same(template / "cluster", template / "local")
 
 
-# Before all other finders: one that an editable install has left would find the package.
+# It comes before all other finders, because that of an editable install would find the package.
 LACKING = """
 import sys
 class Nowhere:
@@ -319,7 +328,7 @@ def test_a_run_that_did_nothing_leaves_nothing_to_go_on_with(tmp_path: Path) -> 
     with Journal(tmp_path, {"bundle": "a"}):
         pass
     assert not (tmp_path / NAME).exists()
-    (tmp_path / NAME).write_text('{"run": {"bundle": "a"}}\n')  # killed before its first answer
+    (tmp_path / NAME).write_text('{"run": {"bundle": "a"}}\n')  # killed before its first result
     with Journal(tmp_path, {"bundle": "b"}) as journal:
         journal.add(0, [1])
     with Journal(tmp_path, {"bundle": "b"}) as journal:
@@ -352,7 +361,7 @@ def test_what_is_done_is_not_done_again_and_a_split_task_goes_picture_by_picture
 def test_a_picture_that_ends_workers_costs_no_other(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pool is a double, which gives up what holds that picture; the work itself is real."""
+    """The pool is a double that gives up on tasks with that picture; the work itself is real."""
 
     class GivingUp:
         def __init__(self, _cluster: object, job: Job, _say: object) -> None:
@@ -388,7 +397,7 @@ def test_a_picture_that_ends_workers_costs_no_other(
 def test_results_being_written_when_it_was_killed_are_written_anew(
     template: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everything is in the journal: no Ray is needed any more."""
+    """All answers are in the journal, so Ray is no longer needed."""
     monkeypatch.chdir(template)
     shutil.copytree("local", "earlier")
     paths = find_pictures(["many"], "")

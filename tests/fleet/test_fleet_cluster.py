@@ -1,4 +1,4 @@
-"""Reaching a Ray: an address where nobody is, where somebody else is, and a Ray that fails."""
+"""Connecting to Ray gives clear errors: nothing listens, something else listens, or Ray fails."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_an_address_that_does_not_answer(here: Path) -> None:
 def test_a_port_that_is_open_but_no_ray_is_one_line_at_once(
     here: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | None, said: str
 ) -> None:
-    """It says something else, hangs up, or says nothing; Ray would try for half a minute."""
+    """The listener answers something else, hangs up, or stays silent; Ray would retry for 30 s."""
     monkeypatch.setattr("anoco_edge.fleet.cluster.GREETING_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as other:
 
         def serve() -> None:
             guest, _ = other.accept()
             with guest:
-                guest.recv(64)  # what is left unread would reset the connection
+                guest.recv(64)  # unread bytes would reset the connection
                 guest.sendall(answer or b"")
                 if answer is None:
                     guest.recv(64)
@@ -78,11 +78,12 @@ def test_a_ray_that_does_not_start_says_where_its_logs_are(
         raise RuntimeError("the raylet\n died")
 
     own = {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "RAY_TMPDIR")}
-    monkeypatch.setattr(os, "environ", own | variables)  # where the Ray leaves its token, too
+    # Ray also stores its token in the environment.
+    monkeypatch.setattr(os, "environ", own | variables)
     monkeypatch.setattr(ray, "init", broken)
     from ray._common.utils import get_default_ray_temp_dir
 
-    assert get_default_ray_temp_dir() == folder  # Ray agrees
+    assert get_default_ray_temp_dir() == folder  # Ray uses the same folder
     with (
         pytest.raises(EnvironmentMissingError, match=f"the raylet died; look into {folder}$"),
         open_cluster("ray", workers=1, threads=1, gpu=False),

@@ -1,6 +1,6 @@
-"""Workers that cannot work: one line that says which and why, with the exit code of the reason.
+"""A worker that cannot work gives one line that says which and why, with the right exit code.
 
-Ray only carries what is said here; that it does is `test_fleet.py`'s.
+Ray only transports these answers; `test_fleet.py` tests that it does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def new_worker() -> Any:
 
 
 def refusal(answer: dict[str, Any]) -> AnocoError:
-    """What the driver makes of a worker's answer."""
+    """Return the error that the driver raises for a worker's answer."""
     pool = Pool(cast(Any, _Named()), Job("", "", {}), lambda _: None)
     with pytest.raises(AnocoError) as caught:
         pool._introduce(_Worker(None), answer)
@@ -44,7 +44,7 @@ def refusal(answer: dict[str, Any]) -> AnocoError:
 
 
 class _Named:
-    """As much of a cluster as a pool needs that starts nothing."""
+    """The part of a cluster that a pool needs; it starts nothing."""
 
     ray, name, workers = None, "ray", 2
 
@@ -67,7 +67,7 @@ def test_one_that_can_work_says_so_and_works(here: Path) -> None:
 
 
 def test_one_whose_engine_dies_is_no_bug(here: Path) -> None:
-    """Its error reaches the driver as it is, through Ray's pickle."""
+    """The error reaches the driver unchanged, through Ray's pickle."""
     worker = new_worker()
     worker.hello(str(here))
     opened(worker, DetectorConfig("line.anoco"), Bundle.open("line.anoco").product().checksum)
@@ -143,7 +143,7 @@ def test_workers_that_all_die_at_the_start_end_the_run() -> None:
 
 
 def test_a_task_shared_with_another_is_not_blamed_alone() -> None:
-    """A worker that had two may have died of either: each is done again by itself."""
+    """A worker that had two tasks may have died of either, so each is run again alone."""
     pool = Pool(cast(Any, _Named()), Job("", "", {}), lambda _: None)
     tasks = [Task(0, "a"), Task(1, "b")]
     worker = _Worker(None, ready=True)
@@ -160,7 +160,7 @@ def test_a_task_shared_with_another_is_not_blamed_alone() -> None:
 
 def test_a_cluster_without_room_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
-    monkeypatch.setattr(os, "environ", dict(os.environ))  # a Ray's token stays there otherwise
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # otherwise Ray's token would stay there
     monkeypatch.setattr(ray, "init", lambda *_, **__: None)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 4.0})

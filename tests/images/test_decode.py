@@ -1,4 +1,4 @@
-"""Pictures of every kind come out as a plain Pillow expression says; bad ones as one clear line."""
+"""Pictures of every kind decode as a plain Pillow expression says; bad ones give one clear line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
 
 
 def png(width: int, height: int, depth: int, colour_type: int, rows: bytes) -> bytes:
-    """A PNG by hand: Pillow writes neither 16-bit colour nor a header that lies."""
+    """Write a PNG by hand, since Pillow writes neither 16-bit colour nor a wrong header."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return (
@@ -83,10 +83,10 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_plain_pillow(kind: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's own about the palette
+        warnings.simplefilter("ignore")  # ignore Pillow's own warning about the palette
         expected = np.asarray(Image.open(io.BytesIO(KINDS[kind])).convert("RGB"))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # ours says nothing
+        warnings.simplefilter("error")  # our function gives no warning
         got = decode_picture(KINDS[kind], kind)
     np.testing.assert_array_equal(got, expected)
     assert got.dtype == np.uint8 and got.flags.c_contiguous and got.flags.writeable
@@ -126,7 +126,7 @@ def test_deep_grey_loses_its_low_byte(data: bytes) -> None:
 
 
 def test_deep_grey_is_never_stretched() -> None:
-    """A dark 12-bit picture stays dark: stretching would hide that the light failed."""
+    """A dark 12-bit picture stays dark, because stretching would hide that the light failed."""
     dark = np.full((H, W), 0x0FFF, dtype=np.uint16)
     assert decode_picture(encoded(Image.fromarray(dark), "PNG"), "dark").max() == 0x0F
 
@@ -179,7 +179,8 @@ def test_what_is_no_picture(data: bytes) -> None:
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.97])
 def test_a_truncated_picture_is_never_accepted(kind: str, share: float) -> None:
     data = KINDS[kind]
-    refused(data[: min(int(len(data) * share), len(data) - 24)])  # 12 are a PNG's mere end mark
+    # the last 12 bytes are only a PNG's end mark
+    refused(data[: min(int(len(data) * share), len(data) - 24)])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
@@ -210,7 +211,7 @@ def test_16_pixels_are_enough() -> None:
 
 
 def test_too_many_pixels_are_refused_from_the_header() -> None:
-    """There is nothing behind the header, so a decoder that started would say 'truncated'."""
+    """Nothing follows the header, so a decoder that had started would report 'truncated'."""
     text = refused(png(10_001, 10_000, 8, 2, b""))
     assert "10001x10000" in text and "100 million" in text
     assert MAX_PIXELS < 10_001 * 10_000
@@ -221,7 +222,7 @@ def test_too_many_pixels_are_refused_from_the_header() -> None:
 def test_the_limit_is_ours_and_pillows_is_left_alone(
     limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An application's own Pillow limit neither applies to us nor is touched by us."""
+    """An application's own Pillow limit does not apply to us, and we do not change it."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -259,7 +260,8 @@ def test_files_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyP
             read_picture(path)
         assert str(caught.value).startswith(str(path))
 
-    def forbidden(*_: object, **__: object) -> None:  # root, as in CI, may read everything
+    # a plain chmod would not do: root, as in CI, may read everything
+    def forbidden(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", forbidden)

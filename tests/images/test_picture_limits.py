@@ -1,4 +1,4 @@
-"""One definition of an acceptable picture, in Python and at the C boundary."""
+"""Python and the C interface accept exactly the same pictures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def library(native_library: Path) -> ctypes.CDLL:
 
 @pytest.fixture(scope="module")
 def room() -> np.ndarray:
-    """As much memory as a picture of MAX_PIXELS may be read from; it is never touched."""
+    """Reserve the memory that a picture of MAX_PIXELS may need; it is never touched."""
     return np.empty(3 * MAX_PIXELS + 2**20, np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""The model's input is Pillow's, bit for bit; patches know whether they count."""
+"""The model's input equals Pillow's, bit for bit, and the mask says which patches are scored."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_letterbox_touches_two_edges_keeps_the_shape_and_is_centred() -> None:
     assert (wide.left, wide.top, wide.width, wide.height) == (0, 8, 64, 32)
     tall = place(contract("letterbox"), 30, 60)
     assert (tall.left, tall.top, tall.width, tall.height) == (20, 0, 24, 48)
-    odd = place(contract("letterbox"), 64, 43)  # 5 rows to share: the lower edge gets one more
+    odd = place(contract("letterbox"), 64, 43)  # 5 rows of fill: the lower edge gets one more
     assert (odd.top, odd.height) == (2, 43)
 
 
@@ -92,13 +92,13 @@ def test_a_placement_lies_in_the_input_and_leads_back(
     assert p.top >= 0 and p.top + p.height <= made.height
     if fit == "letterbox":
         assert p.width == made.width or p.height == made.height
-        # Centred, and no side is off its true length by more than half a pixel.
+        # It is centred, and no side differs from its true length by more than half a pixel.
         assert 0 <= made.width - p.width - 2 * p.left <= 1
         assert 0 <= made.height - p.height - 2 * p.top <= 1
         scale = min(made.width / width, made.height / height)
         assert abs(p.width - max(1, width * scale)) <= 0.5
         assert abs(p.height - max(1, height * scale)) <= 0.5
-    # The whole input is the whole picture, and a point of the picture comes back to itself.
+    # The whole input covers the whole picture, and a point of the picture maps back to itself.
     assert p.to_picture((0, 0, made.width, made.height)) == pytest.approx((0, 0, width, height))
     x, y = 0.25 * width, 0.75 * height
     there = (p.left + x * p.width / width, p.top + y * p.height / height)
@@ -131,12 +131,12 @@ def test_everything_counts_without_region_mask_or_fill() -> None:
 
 def test_a_patch_that_touches_fill_does_not_count() -> None:
     made = contract("letterbox", rows=4, cols=4)
-    # 64 x 32 in the middle: rows 1 and 2 are free of fill.
+    # With 64 x 32 pixels in the middle, rows 1 and 2 contain no fill.
     assert inspected_patches(made, place(made, 200, 100)).all(axis=1).tolist() == [0, 1, 1, 0]
-    # One pixel less on each side, and those rows hold fill too.
+    # With one pixel less on each side, those rows contain fill too.
     scored = inspected_patches(made, Placement(200, 94, 0, 17, 64, 30))
     assert not scored.any()
-    # Fill on the right only costs the last column.
+    # Fill on the right excludes only the last column.
     scored = inspected_patches(made, Placement(63, 64, 0, 0, 63, 64))
     assert scored.all(axis=0).tolist() == [1, 1, 1, 0]
 
@@ -150,7 +150,8 @@ def test_a_patch_counts_when_more_than_half_of_it_is_in_the_region() -> None:
         assert (scored[0] == scored[1]).all()
         return [int(c) for c in scored[0]]
 
-    assert columns(24 / 64) == [1, 0, 0, 0]  # exactly half of the second: not more than half
+    # exactly half of the second patch, which is not more than half
+    assert columns(24 / 64) == [1, 0, 0, 0]
     assert columns(25 / 64) == [1, 1, 0, 0]
     assert columns(1.0) == [1, 1, 1, 1]
     assert columns(7 / 64) == [0, 0, 0, 0]
@@ -159,7 +160,7 @@ def test_a_patch_counts_when_more_than_half_of_it_is_in_the_region() -> None:
 @given(st.lists(st.integers(0, 128), min_size=4, max_size=4), st.integers(1, 8))
 @settings(derandomize=True, deadline=None)
 def test_a_rectangle_fills_the_pixels_whose_centre_it_holds(quarters: list[int], more: int) -> None:
-    """Stride 1 makes a patch of every pixel; no edge may draw a pixel more than another."""
+    """Stride 1 makes a patch of every pixel, and no edge may include a pixel more than another."""
     x0, x1 = sorted(q / 4 for q in quarters[:2])
     y0, y1 = sorted(q / 4 for q in quarters[2:])
     made = contract(rows=32, cols=32, stride=1)
@@ -171,7 +172,7 @@ def test_a_rectangle_fills_the_pixels_whose_centre_it_holds(quarters: list[int],
 
 
 def test_a_bent_polygon_is_filled_by_its_area() -> None:
-    """An L on pixel edges: the notch is outside."""
+    """The polygon is an L on pixel edges, and the notch lies outside."""
     made = contract(rows=32, cols=32, stride=1)
     corners = [(4, 4), (28, 4), (28, 12), (12, 12), (12, 28), (4, 28)]
     region = Region(points=tuple((x / 32, y / 32) for x, y in corners))
@@ -200,7 +201,7 @@ def test_a_patch_counts_when_less_than_half_of_it_is_masked() -> None:
     made = contract(rows=2, cols=4)
     at = place(made, 64, 32)
     ignore = np.zeros((32, 64), np.bool_)
-    ignore[:, :16] = True  # column 0 whole
+    ignore[:, :16] = True  # all of column 0
     ignore[:8, 16:32] = True  # half of row 0, column 1
     ignore[:7, 32:48] = True  # less than half of row 0, column 2
     ignore[31, 63] = True  # a pixel of row 1, column 3

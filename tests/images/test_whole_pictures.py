@@ -1,4 +1,4 @@
-"""A picture that was not received whole is refused; one that is whole never is."""
+"""A picture that was received incompletely is refused, and a complete one never is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anoco_edge.images.jpeg_check import MAX_SCANS, check_jpeg
 
 EOI = b"\xff\xd9"
 RNG = np.random.default_rng(3)
-# Smooth with some noise, as a part before a camera.
+# The picture is smooth with some noise, like a part in front of a camera.
 PART = Image.fromarray(
     (
         np.add.outer(np.arange(240), np.arange(320))[..., None] / 3
@@ -77,7 +77,7 @@ def accepted(data: bytes) -> bool:
 
 
 def only_first(kind: str) -> bytes:
-    """Without what is allowed to follow the picture: padding, a second picture."""
+    """Cut off what may follow a picture: padding, or a second picture."""
     data = JPEGS[kind]
     if kind == "two pictures":
         return data[: data.index(b"\xff\xd9\xff\xd8") + 2]
@@ -105,8 +105,11 @@ def test_a_jpeg_without_its_end_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in JPEGS if kind != "poor"])
 def test_a_jpeg_that_lacks_a_kilobyte_in_the_middle_is_refused(kind: str) -> None:
-    """Not in the second half of a progressive one, which refines: any bits make sense there. And
-    by chance the rest may have the right length, where a kilobyte is a handful of blocks."""
+    """A JPEG that lacks bytes in the middle is refused, with two exceptions.
+
+    In the second half of a progressive JPEG, which refines, any bits are valid. And where a
+    kilobyte is a handful of blocks, the rest may happen to have the right length.
+    """
     data = only_first(kind)
     last = len(data) // 2 if "progressive" in kind else len(data) - 1100
     starts = np.linspace(700, last, 12).astype(int)
@@ -116,7 +119,7 @@ def test_a_jpeg_that_lacks_a_kilobyte_in_the_middle_is_refused(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", ["progressive", "progressive 4:4:4", "restarts of rows"])
 def test_a_progressive_jpeg_without_its_last_scans_is_refused(kind: str) -> None:
-    """libjpeg does not warn about it: it would be a blurred picture that passes as good."""
+    """libjpeg does not warn about it, and the blurred picture would pass as good."""
     data = JPEGS[kind]
     starts = [n for n in range(len(data) - 1) if data[n : n + 2] == b"\xff\xda"]
     assert len(starts) > 4
@@ -127,7 +130,7 @@ def test_a_progressive_jpeg_without_its_last_scans_is_refused(kind: str) -> None
 
 
 def test_a_scan_that_never_comes_is_refused() -> None:
-    """Sequential JPEGs may have a scan for each colour, and lose one."""
+    """A sequential JPEG may have one scan for each colour, and one may be missing."""
     data = bytearray(JPEGS["grey"])
     frame = data.index(b"\xff\xc0")
     assert data[frame + 9] == 1
@@ -213,7 +216,7 @@ def test_threads_of_such_an_application_do_not_weaken_each_other(
 
 
 def test_tags_that_share_their_bytes_take_no_memory() -> None:
-    """300 tags of 10 MB each, in a file of 10 MB: Pillow would copy them all."""
+    """The file has 10 MB and 300 tags of 10 MB each, all of which Pillow would copy."""
     size, number = 10_000_000, 300
     entries = b"".join(
         struct.pack("<HHLL", 40_000 + n, 1, size - 5000, 4000) for n in range(number)

@@ -1,4 +1,4 @@
-"""The native detector on a CUDA device says what it says on the CPU, run on the simulated driver.
+"""The native detector gives the same results on the simulated CUDA driver as on the CPU.
 
 The engine is OpenVINO on the CPU, so its features are copied; runtime/tests/gpu has engines whose
 features stay on the device.
@@ -67,7 +67,7 @@ def test_every_product_is_inspected_as_on_the_cpu(
 ) -> None:
     on_device, on_cpu = both(request.getfixturevalue(fit), product)
     pictures = [textured_picture(20), defective_part(31), np.full((80, 96, 3), 7, np.uint8)]
-    if product == "any-size":  # where letterboxed, other patches count each time
+    if product == "any-size":  # with a letterbox, other patches are scored each time
         pictures += [defective_part(33, 130, 60), textured_picture(21, 60, 75), defective_part(34)]
     for rgb in pictures:
         assert_same_inspection(on_device.inspect(rgb), on_cpu.inspect(rgb))
@@ -87,7 +87,7 @@ def test_pythons_own_road_scores_on_the_device(stretched: Path) -> None:
     assert_same_inspection(on_device, expected)
 
 
-# The command line, in processes of their own where the environment differs.
+# The commands run in their own processes where the environment differs.
 
 
 def test_infer_bench_and_doctor(stretched: Path, tmp_path: Path) -> None:

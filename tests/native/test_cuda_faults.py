@@ -1,7 +1,7 @@
 """Every call to CUDA fails in turn, and the device is lost in between.
 
-runtime/tests/gpu has a program that takes detectors and scorers through it; here it is run, and
-what it counted is shown.
+A program in runtime/tests/gpu does this with detectors and scorers; here it runs, and its counts
+are shown.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ def test_every_call_fails_in_turn(
     simulated_driver: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """The error names the call, nothing is left behind, and what can go on goes on. The device is
-    lost at every seventh call, or at every one, which takes longer."""
+    """The error names the call, nothing leaks, and the detector goes on where it can.
+
+    The device is lost at every seventh call, or at every one, which takes longer.
+    """
     program = simulated_driver.parents[1] / "gpu" / "test_gpu_faults"
     if not program.exists():
         pytest.skip("the simulated driver is not in a build folder with its tests")

@@ -1,6 +1,7 @@
-"""The CUDA kernels as code for devices: every kernel compiles for every target, none spills, and
-what each takes is written down. Running them is tested elsewhere, under emulation
-(runtime/tests/simt)."""
+"""Every CUDA kernel compiles for every target without spills, and its resources are recorded.
+
+Running the kernels is tested elsewhere, under emulation (runtime/tests/simt).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from paths import RUNTIME
 pytestmark = pytest.mark.xdist_group("native")
 
 CUDA = RUNTIME / "cuda"
-PINNED = ["NVRTC 12.6", "NVRTC 13.0"]  # whose figures resources.md has
+PINNED = ["NVRTC 12.6", "NVRTC 13.0"]  # resources.md has their figures
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def script() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def codes(script: ModuleType) -> list[Any]:
-    """What the compilers of this machine make of the kernels."""
+    """Compile the kernels with the compilers of this machine."""
     compilers = script.find_compilers()
     if not compilers:
         pytest.skip(f"no CUDA compiler: {script.HINT}")
@@ -100,7 +101,7 @@ def test_a_kernel_that_does_not_compile_is_an_error_with_its_line(
 
 
 class Counting:
-    """A compiler that makes code of nothing."""
+    """A compiler that writes empty code and counts its calls."""
 
     def __init__(self, major: int) -> None:
         self.version = (major, 0)
@@ -113,7 +114,7 @@ class Counting:
 
 
 def test_the_older_compiler_serves_what_it_knows(script: ModuleType) -> None:
-    """What CUDA 13 compiles does not load on JetPack 6."""
+    """JetPack 6 cannot load what CUDA 13 compiles, so the older compiler comes first."""
     twelve, thirteen = Counting(12), Counting(13)
 
     def by(compilers: dict[int, Counting]) -> dict[str, int]:
@@ -137,7 +138,7 @@ def test_results_are_kept(
     assert (first.bytes, first.log) == (b"sm_75 by counting 12\0", "said")
     script.compile_target(script.Target("sm_80"), compiler)
     assert compiler.calls == 2
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")  # there can be no cache
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")  # no cache can be written there
     assert script.compile_target(target, compiler) == first and compiler.calls == 3
 
 

@@ -1,4 +1,4 @@
-"""The native library runs backbones with OpenVINO as Python does, and fails with clear words."""
+"""The native library runs backbones with OpenVINO as Python does, and its errors are clear."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 @pytest.fixture(scope="module")
 def openvino() -> Path:
-    """The folder of the Python package."""
+    """Return the folder of OpenVINO's Python package."""
     spec = find_spec("openvino")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("openvino is not installed")
@@ -41,7 +41,7 @@ def openvino() -> Path:
 
 @pytest.fixture
 def run(native_build: Path, openvino: Path, tiny_bundle: Bundle) -> Run:
-    """`run(pictures)` gives what runtime/tests/run_backbone wrote; options have good defaults."""
+    """Return `run(pictures)`, which runs runtime/tests/run_backbone and returns its features."""
 
     program = native_build / "tests/run_backbone"
 
@@ -72,7 +72,7 @@ def run(native_build: Path, openvino: Path, tiny_bundle: Bundle) -> Run:
 
 
 def refused(done: subprocess.CompletedProcess[bytes], status: int) -> str:
-    """The one line that says why."""
+    """Run it, expect a failure, and return the one line that says why."""
     assert (done.returncode, done.stdout) == (status, b""), done.stderr
     text = done.stderr.decode()
     assert text.startswith("openvino on ") and text.count("\n") == 1, text
@@ -83,7 +83,7 @@ def refused(done: subprocess.CompletedProcess[bytes], status: int) -> str:
 def test_features_are_those_of_the_python_engine(
     run: Run, tiny_bundle: Bundle, device: str, threads: int
 ) -> None:
-    """Bit for bit, each picture its own; and nothing is printed."""
+    """They are equal bit for bit, pictures do not mix, and nothing is printed."""
     pictures = np.stack([textured_picture(k, 64, 64) for k in range(3)])
     done = run(pictures, device=device, threads=threads)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -99,13 +99,13 @@ def test_the_library_is_a_file_a_folder_or_in_the_environment(run: Run, openvino
     for place in (folder, file):
         assert run(library=place).returncode == 0
         assert run(library="", ANOCO_OPENVINO_LIBRARY=str(place)).returncode == 0
-    # What the caller names goes first.
+    # The path that the caller names is tried first.
     text = refused(run(library="/nowhere", ANOCO_OPENVINO_LIBRARY=str(folder)), NO_BACKEND)
     assert "/nowhere: cannot open" in text
 
 
 def test_no_library(run: Run, tmp_path: Path) -> None:
-    """The text names what was tried, and what to do."""
+    """The message lists what was tried, and says what to do."""
     text = refused(run(library="", LD_LIBRARY_PATH="", ANOCO_OPENVINO_LIBRARY=""), NO_BACKEND)
     assert "libopenvino_c.so: cannot open" in text and "pip install openvino" in text
     assert re.search(r"libopenvino_c\.so\.\d+: cannot open", text)
@@ -120,7 +120,7 @@ def test_a_folder_means_its_newest_library(run: Run, tmp_path: Path) -> None:
 
 @pytest.fixture
 def fake(tmp_path: Path, openvino: Path, run: Run) -> Run:
-    """`run` with a library that has devices and versions which this machine has not."""
+    """Return `run` with a library whose devices and versions this machine does not have."""
     library = tmp_path / "libfake.so"
 
     def runs(*, without: str = "", **how: Any) -> subprocess.CompletedProcess[bytes]:
@@ -136,7 +136,7 @@ def fake(tmp_path: Path, openvino: Path, run: Run) -> Run:
 
 
 def test_an_exception_of_unknown_type_becomes_a_status(fake: Run) -> None:
-    """A library that throws something else than a std::exception does not end the process."""
+    """A library that throws something other than a std::exception does not end the process."""
     text = refused(fake(FAKE_THROW="1"), INTERNAL)
     assert "an exception of unknown type was thrown" in text
 
@@ -175,14 +175,14 @@ def test_devices_and_options_are_those_of_the_python_engine(
 
 @pytest.mark.parametrize(("shift", "accepted"), [(-1, True), (1, True), (2, False)])
 def test_numbers_of_types_differ_between_versions(fake: Run, shift: int, accepted: bool) -> None:
-    """UNDEFINED left the list in 2025, and everything after it moved by one."""
+    """UNDEFINED was removed from the list in 2025, and everything after it moved by one."""
     done = fake(FAKE_SHIFT=str(shift))
     text = refused(done, ENGINE if accepted else BAD_BUNDLE)
     assert ("cannot compile" if accepted else "not of type uint8") in text
 
 
 def test_an_exception_that_nobody_expects_does_not_end_the_program(fake: Run) -> None:
-    """A shape that no vector holds: std::length_error, which is neither ours nor bad_alloc."""
+    """No vector can hold this shape: std::length_error is neither our error nor bad_alloc."""
     assert "vector" in refused(fake(FAKE_RANK=str(2**60)), INTERNAL)
 
 
@@ -212,7 +212,7 @@ def test_another_shape_than_the_manifest_says(run: Run) -> None:
     assert "features are of shape [1, 8, 8], the manifest says [1, 16, 8]" in text
     text = refused(run(size=(2, 2)), BAD_BUNDLE)
     assert "does not take pixels of shape [1, 2, 2, 3]: " in text
-    assert "src/" not in text  # places in OpenVINO's sources
+    assert "src/" not in text  # no places in OpenVINO's sources
 
 
 def other_graph(bundle: Bundle, path: Path, change: Callable[[onnx.ModelProto], None]) -> Path:
@@ -258,7 +258,7 @@ def test_other_names(run: Run, tiny_bundle: Bundle, tmp_path: Path) -> None:
 
 
 def find_headers(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """What runtime/cmake/FindOpenVINOC.cmake finds, as "<include> <soname>"."""
+    """Return what runtime/cmake/FindOpenVINOC.cmake finds, as "<include> <soname>"."""
     script = folder / "find.cmake"
     script.write_text(
         "cmake_minimum_required(VERSION 3.22)\n"
@@ -273,7 +273,7 @@ def find_headers(folder: Path, *options: str) -> subprocess.CompletedProcess[str
 
 
 def test_where_a_build_finds_the_headers(openvino: Path, tmp_path: Path) -> None:
-    """In the folder that was named, beside OpenVINO's own CMake files, in the Python package."""
+    """They are in the named folder, beside OpenVINO's CMake files, or in the Python package."""
     named = tmp_path / "named"
     for folder in (named, tmp_path / "system/include"):
         (folder / "openvino/c").mkdir(parents=True)

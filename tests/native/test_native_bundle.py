@@ -1,6 +1,6 @@
-"""What Python writes the native library reads, all of it; what Python refuses it refuses too.
+"""The native library reads everything that Python writes, and refuses everything Python refuses.
 
-`read_bundle` (runtime/tests) shows everything that the library found in a bundle, or in one file.
+`read_bundle` (runtime/tests) prints everything that the library finds in a bundle or in one file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Read = Callable[[str, Path], bytes]
 
 
 class Refused(Exception):
-    """What the library said, and the status."""
+    """The message and the status with which the library refused a bundle."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -56,7 +56,7 @@ class Refused(Exception):
 
 @pytest.fixture(scope="module")
 def read(native_build: Path) -> Read:
-    """`read(what, path)` gives what read_bundle writes; what it refuses is raised."""
+    """Return `read(what, path)`, which gives read_bundle's output or raises what it refuses."""
 
     def run(what: str, path: Path) -> bytes:
         command = [native_build / "tests/read_bundle", what, path]
@@ -69,7 +69,7 @@ def read(native_build: Path) -> Read:
 
 
 def refusal(read: Read, path: Path, names: str | Path) -> str:
-    """The one line with which a damaged bundle is refused; it names the file."""
+    """Return the one line with which a damaged bundle is refused; it names the file."""
     with pytest.raises(Refused) as caught:
         read("bundle", path)
     text = str(caught.value)
@@ -80,7 +80,7 @@ def refusal(read: Read, path: Path, names: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A product of two generations with region, mask and baseline. Copied, never written to."""
+    """Write a product of two generations with region, mask and baseline; tests only copy it."""
     folder = tmp_path_factory.mktemp("master")
     path = make_tiny_bundle(folder / "tiny.anoco").path
     pictures = [NewPicture.from_file(p) for p in write_good_pictures(folder / "good", 8)]
@@ -189,7 +189,7 @@ def test_every_product_that_python_writes_is_read_alike(
     folder.mkdir(parents=True)
     (folder / "product.json").write_bytes(sealed_document(product))
     assert json.loads(read("bundle", enrolled)) == contents(enrolled)
-    # Without the defaults written out it says the same.
+    # Without the defaults written out, it means the same.
     (folder / "product.json").write_bytes(seal(given_fields))
     assert json.loads(read("bundle", enrolled)) == contents(enrolled)
 
@@ -289,14 +289,14 @@ def check_mask(read: Read, folder: Path, data: bytes) -> None:
 
 
 def with_chunk(data: bytes, kind: bytes, content: bytes) -> bytes:
-    """Another chunk right after the header, which is 13 bytes long."""
+    """Insert another chunk right after the header, which is 13 bytes long."""
     body = kind + content
     chunk = struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
     return data[:33] + chunk + data[33:]
 
 
 def with_header(data: bytes, at: int, value: bytes) -> bytes:
-    """Another header with the right checksum."""
+    """Replace the header, with the right checksum."""
     header = bytearray(data[12:29])
     header[4 + at : 4 + at + len(value)] = value
     return data[:12] + bytes(header) + struct.pack(">I", zlib.crc32(header)) + data[33:]
@@ -383,7 +383,7 @@ def test_files_cut_short_or_missing_are_found(read: Read, enrolled: Path) -> Non
     for name in files_with_content(enrolled):
         unused = (name.parent.name in ("history", "calibration"), name.name == "product.json")
         if any(unused):
-            continue  # a product without its product.json is none, see below
+            continue  # a folder without product.json is not a product, see below
         right = (enrolled / name).read_bytes()
         for kept in (0, len(right) // 2, len(right) - 1):
             (enrolled / name).write_bytes(right[:kept])
@@ -447,7 +447,7 @@ def test_a_newer_schema_says_update(read: Read, enrolled: Path, name: str) -> No
 
 
 def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """The way to everything in a document, itself included."""
+    """List the path to every value in a document, the document itself included."""
     inside: Iterable[tuple[str | int, Any]] = ()
     if isinstance(value, dict | list):
         inside = value.items() if isinstance(value, dict) else enumerate(value)
@@ -458,10 +458,10 @@ def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | i
 def test_what_python_does_not_accept_anywhere_in_a_document_is_refused(
     read: Read, enrolled: Path, name: str
 ) -> None:
-    """Whatever stands in whatever place: the library refuses it exactly where Python does."""
+    """Whatever value stands in whatever place, the library refuses it exactly where Python does."""
     file = enrolled / name
     right = file.read_bytes()
-    free = ("evidence", "parity", "history")  # may say anything
+    free = ("evidence", "parity", "history")  # these may hold anything
     places = [p for p in paths_in(json.loads(right))[1:] if not set(p) & set(free)]
     odd = st.sampled_from(
         [None, True, -1, 0, 2**40, 0.5, -0.5, 1e300, "", "x", "../x", [], {}, [1]]
@@ -555,7 +555,7 @@ def cut(tensors: Tensors, end: int = 0) -> None:
 
 @pytest.fixture
 def second_generation(enrolled: Path) -> Path:
-    """rewrite_bank changes the bank of generation 2."""
+    """Return a function that changes the bank of generation 2."""
     folder = enrolled / PRODUCT
     (folder / "bank-1.safetensors").rename(folder / BANK.name)
     edit_document(folder / "product.json", lambda d: d["bank"].update(path=BANK.name))
@@ -712,7 +712,7 @@ def test_a_bundle_is_opened_listed_and_described(library: ctypes.CDLL) -> None:
     assert library.anoco_bundle_describe(bundle, ctypes.byref(info)) == 0
     assert (info.backbone, info.random_weights) == (b"tiny", 0)
     assert (info.width, info.height, info.rows, info.cols, info.dim) == (32, 32, 2, 2, 4)
-    # A program compiled against an older header gets as much as it knows of.
+    # A program compiled against an older header gets only the fields that it knows.
     short = BundleInfo(struct_size=BundleInfo.width.offset, height=7)
     assert library.anoco_bundle_describe(bundle, ctypes.byref(short)) == 0
     assert (short.backbone, short.height) == (b"tiny", 7)

@@ -1,4 +1,4 @@
-"""The native runtime says what Python says, about every kind of product, from any thread."""
+"""The native runtime gives Python's results for every kind of product, from any thread."""
 
 from __future__ import annotations
 
@@ -61,13 +61,14 @@ pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_na
 
 
 def teach_all(bundle: Bundle) -> Path:
-    """Every kind of product, in one bundle."""
+    """Teach every kind of product in one bundle."""
     teacher = Teacher.open(bundle.path)
     for name, how in PRODUCTS.items():
         teacher.enroll(good_parts(0, 1, 2), name, how)
     others = [NewPicture.from_array(f"c{s}.png", textured_picture(s)) for s in range(100, 109)]
     teacher.calibrate(others, "baseline", false_reject=0.2, sigmas=1.5)
-    # Calibrated with pictures that are not kept, then taught another: the threshold is lost.
+    # It is calibrated with pictures that are not kept and then taught another, so it loses its
+    # threshold.
     teacher.calibrate(others, "uncalibrated", false_reject=0.2, keep=False)
     teacher.enroll(good_parts(3), "uncalibrated")
     return bundle.path
@@ -101,7 +102,7 @@ def opened(path: Path, product: str, runtime: str, engine: str = "auto") -> Dete
 
 
 def assert_alike(native: Detector, python: Detector, rgb: Pixels) -> None:
-    """The same result, or the same error."""
+    """Check that both runtimes give the same result or the same error."""
     try:
         expected = python.inspect(rgb)
     except AnocoError as error:
@@ -125,7 +126,7 @@ def test_every_product_is_inspected_as_in_python(
 
 
 def test_the_products_differ_in_what_they_say(stretched: Path) -> None:
-    """Else the test above would show little."""
+    """Otherwise the test above would show little."""
     found = {
         name: opened(stretched, name, "native").inspect(defective_part(31)) for name in PRODUCTS
     }
@@ -156,7 +157,7 @@ def test_onnxruntime_agrees_as_far_as_engines_do(stretched: Path, product: str) 
 def test_pictures_of_any_size(
     request: pytest.FixtureRequest, width: int, height: int, fit: str, data: st.DataObject
 ) -> None:
-    """The context grows with them."""
+    """The context grows with the pictures."""
     path = request.getfixturevalue(fit)
     rgb = textured_picture(data.draw(st.integers(0, 9)), width, height)
     rgb[height // 3 : height // 2, width // 4 : width // 3] = 255
@@ -169,7 +170,7 @@ def test_a_picture_may_be_part_of_another(stretched: Path) -> None:
     large = np.zeros((100, 120, 4), np.uint8)
     large[10 : 10 + HEIGHT, 7 : 7 + WIDTH, :3] = defective_part(31)
     expected = detector.inspect(defective_part(31))
-    part = large[10 : 10 + HEIGHT, 7 : 7 + WIDTH, :3]  # pixels of four bytes
+    part = large[10 : 10 + HEIGHT, 7 : 7 + WIDTH, :3]  # pixels have four bytes
     rows = np.ascontiguousarray(large[..., :3])[10 : 10 + HEIGHT, 7 : 7 + WIDTH]
     mirrored = np.ascontiguousarray(defective_part(31)[:, ::-1])[:, ::-1]
     for view in (part, rows, mirrored):
@@ -280,7 +281,7 @@ def test_a_device_that_is_not_there(stretched: Path) -> None:
 def test_a_product_that_changes_while_it_is_opened(
     stretched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python has read one generation, the library another: anchors would name wrong pictures."""
+    """Python read one generation and the library another, so anchors would name wrong pictures."""
     path = tmp_path / "line.anoco"
     shutil.copytree(stretched, path)
     real = Bundle.product
@@ -320,7 +321,7 @@ def test_a_status_becomes_an_error_of_ours(status: int, kind: type[AnocoError]) 
 
 @dataclass
 class Native:
-    """A detector of the library without anything of ours around it."""
+    """A detector of the library, without our Python classes around it."""
 
     lib: ctypes.CDLL
     detector: ctypes.c_void_p
@@ -402,7 +403,7 @@ def test_every_format_of_a_picture(native: Native, context: ctypes.c_void_p) -> 
 
 
 def test_nv12_as_a_camera_gives_it(native: Native, context: ctypes.c_void_p) -> None:
-    """Luma 16 to 235 is black to white; chroma of 128 has no colour."""
+    """Luma 16 to 235 is black to white, and chroma 128 has no colour."""
     grey = defective_part(31)[..., 1]
     luma = np.round(16 + grey.astype(float) * 219 / 255).astype(np.uint8)
     shown = np.round((luma.astype(float) - 16) * 255 / 219).clip(0, 255).astype(np.uint8)
@@ -412,7 +413,7 @@ def test_nv12_as_a_camera_gives_it(native: Native, context: ctypes.c_void_p) -> 
     expected = energies(native, context, image_of(shown, interface.GREY))
     found = energies(native, context, image)
     np.testing.assert_allclose(found, expected, atol=0.02 * expected.max())
-    # The chroma may lie elsewhere, and colour it.
+    # The chroma may lie elsewhere, and adds colour.
     elsewhere = np.full((HEIGHT // 2, WIDTH + 8), 128, np.uint8)
     image.chroma, image.chroma_stride = elsewhere.ctypes.data, elsewhere.strides[0]
     np.testing.assert_array_equal(energies(native, context, image), found)
@@ -526,9 +527,9 @@ def test_contexts_and_detectors_are_given_back(
         monkeypatch.setattr(lib, f"anoco_{kind}_destroy", destroy)
     detector = Detector.open(stretched, "any-size", runtime="native")
     assert destroyed == ["bundle"]
-    detector.inspect(textured_picture(20, 500, 40))  # a context with room for it takes over
+    detector.inspect(textured_picture(20, 500, 40))  # a new context has room for it
     assert destroyed == ["bundle", "context"]
-    detector.inspect(textured_picture(20, 40, 500))  # and now for both
+    detector.inspect(textured_picture(20, 40, 500))  # and now one has room for both
     detector.inspect(textured_picture(20, 500, 500))
     assert destroyed == ["bundle", "context", "context"]
     del detector
@@ -537,7 +538,7 @@ def test_contexts_and_detectors_are_given_back(
 
 
 def test_a_program_that_ends_in_the_middle_of_a_picture(stretched: Path) -> None:
-    """It ends without a crash, though its threads and their contexts are stopped as they are."""
+    """It ends without a crash, although its threads are stopped in the middle of their work."""
     code = (
         "import sys, threading, time\n"
         "import numpy as np\n"
@@ -555,8 +556,10 @@ def test_a_program_that_ends_in_the_middle_of_a_picture(stretched: Path) -> None
 
 
 def test_products_change_over_while_pictures_are_inspected(native: Native) -> None:
-    """Two threads, two contexts, one detector, a thousand pictures: each result is one product's
-    own, name, generation, score and energies."""
+    """Each result belongs to one product: name, generation, score and energies.
+
+    Two threads with two contexts inspect a thousand pictures with one detector.
+    """
     products = ("plain", "cosine")
     pictures = [defective_part(31), defective_part(32), textured_picture(20), textured_picture(21)]
     images = [image_of(rgb, interface.RGB) for rgb in pictures]
@@ -599,7 +602,7 @@ def test_the_same_in_a_c_program(native_build: Path, stretched: Path) -> None:
 
 @pytest.mark.full
 def test_the_same_under_thread_sanitizer(stretched: Path, tmp_path: Path) -> None:
-    """The program has a backend of its own: nothing but our code runs in it."""
+    """The program has a backend of its own, so that only our code runs in it."""
     swap_under_way(build(tmp_path, "-DANOCO_SANITIZE=thread"), stretched)
 
 
@@ -643,7 +646,7 @@ STRUCTS = {
 
 
 def test_the_structs_are_those_of_the_header(tmp_path: Path) -> None:
-    """Offsets and sizes as a C compiler has them."""
+    """Offsets and sizes are those of a C compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("cc is not installed")
@@ -682,7 +685,7 @@ def test_statuses_and_functions_are_those_of_the_header() -> None:
 
 
 def test_what_the_library_warns_of_is_heard(stretched: Path) -> None:
-    # On a processor it warns of products alone; that an engine is not captured comes the same way.
+    # On a CPU there are warnings about products only; those about CUDA graphs come the same way.
     detector = Detector.open(stretched, "uncalibrated", runtime="native")
     assert isinstance(detector._pipeline, NativePipeline)
     listener = detector._pipeline._log

@@ -1,5 +1,7 @@
-"""Teaching from C: what `anoco_enroll` writes is what Python would have written, and both may teach
-one bundle in turns."""
+"""`anoco_enroll` writes what Python would have written.
+
+Both may teach one bundle in turns.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ from anoco_edge.teaching import NewPicture, Settings, TileSettings
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]
 
-__all__ = ["controller"]  # a fixture that is shared
+__all__ = ["controller"]  # the fixture is shared, and pytest finds it by this name
 
 # ---- the same as Python
 
@@ -64,7 +66,7 @@ VARIATIONS: dict[str, Settings] = {
 def test_c_teaches_what_python_teaches(
     tiny_bundle: Bundle, tmp_path: Path, controller: Open, settings: Settings
 ) -> None:
-    """Python makes the product with its settings; then one bundle is taught by C, one by Python."""
+    """Python makes the product with its settings; then C teaches one copy and Python the other."""
     ours = tiny_bundle.path
     python(ours).enroll(new_pictures(frames(1), ["first.png"]), "part", settings)
     theirs = Path(shutil.copytree(ours, tmp_path / "theirs.anoco"))
@@ -200,7 +202,7 @@ def test_python_undoes_prunes_and_goes_on_after_c(tiny_bundle: Bundle, controlle
     c.enroll(frames(3), ["c.png"])
     bundle = Bundle.open(path)
     assert undo(bundle, "part").generation == 1
-    # What was undone is not used as a number again, as in Python.
+    # As in Python, the number of an undone generation is not used again.
     assert c.enroll(frames(4), ["d.png"]).generation == 3
     product = bundle.product("part")
     assert (product.parent, [r.name for r in product.references]) == (
@@ -290,18 +292,19 @@ def test_grey_and_cut_out_pictures_are_kept_as_rgb(tiny_bundle: Bundle, controll
     kept = [read_picture(path / "products/part" / r.file.path) for r in product.references]
     np.testing.assert_array_equal(kept[0], np.repeat(grey[:, :, None], 3, axis=2))
     np.testing.assert_array_equal(kept[1], large[10:90, 20:116])
-    # Python knows them again.
+    # Python can read them.
     with pytest.raises(PictureError, match=r"nothing new: again \(same as cut\)"):
         python(path).enroll([NewPicture.from_array("again", kept[1])], "part")
 
 
 def _hard_to_compress() -> dict[str, Pixels]:
     rng = np.random.default_rng(5)
-    # Steps from pixel to pixel whose Huffman tree is deeper than deflate allows: each is rarer by
-    # 1.75 than the one before. Rows begin with another colour each, so that they are not alike.
+    # The steps from pixel to pixel need a Huffman tree deeper than deflate allows, because each
+    # step is rarer by 1.75 than the one before. Rows begin with different colours, so that they
+    # differ.
     counts = [int(1.75**k) for k in range(19)]
     common_last = np.repeat(np.arange(19, 0, -1), counts)[: sum(counts) // 48 * 48]
-    steps = common_last.reshape(3, 16, -1).transpose(1, 2, 0)  # never three alike in a row
+    steps = common_last.reshape(3, 16, -1).transpose(1, 2, 0)  # never three equal pixels in a row
     steps = np.stack([np.roll(row, y, axis=1) for y, row in enumerate(steps)])
     speckled = np.zeros((300, 400, 3), np.uint8)
     speckled.reshape(-1)[rng.integers(0, speckled.size, 900)] = rng.integers(1, 255, 900)

@@ -1,4 +1,4 @@
-"""Teaching from C with numbers that cannot be kept, full disks, kills and two writers at once."""
+"""Teaching from C survives unstorable features, full disks, kills and two writers at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from anoco_edge.native.library import check, load_library
 
 pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]
 
-__all__ = ["controller", "powerless"]  # fixtures that are shared
+__all__ = ["controller", "powerless"]  # shared fixtures, which pytest finds by these names
 
 # ---- features, number by number
 
@@ -71,7 +71,7 @@ class Numbers:
         return 0
 
 
-_NUMBERS: list[Numbers] = []  # a backend is registered once, for good
+_NUMBERS: list[Numbers] = []  # a backend is registered once and never removed
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def _features(seed: int) -> NDArray[np.float32]:
 def test_float16_banks_are_rounded_as_numpy_rounds(
     tiny_bundle: Bundle, controller: Open, numbers: Numbers
 ) -> None:
-    """Normal numbers, those below 2^-14, ties both ways, and the largest that fit."""
+    """The values include subnormal ones below 2^-14, ties both ways, and the largest that fit."""
     rng = np.random.default_rng(1)
     exponents = rng.integers(-26, 15, (2, 16, 8))
     grids = (rng.uniform(-2, 2, (2, 16, 8)) * 2.0**exponents).astype(np.float32)
@@ -111,7 +111,7 @@ def test_patches_without_signal_are_dropped_and_counted(
 ) -> None:
     first, second = _features(1), _features(2)
     first[[0, 5]] = 0
-    second[7] = 1e-9  # nothing is left of it in float16
+    second[7] = 1e-9  # it becomes 0 in float16
     numbers.next = [first, second]
     c = controller(tiny_bundle.path, "numbers")
     assert c.enroll(frames(1, 2)).patches == 29
@@ -168,13 +168,13 @@ child = partial(run_apart, _PRELUDE)
 
 @pytest.fixture
 def enrolled(tiny_bundle: Bundle, controller: Open) -> Path:
-    """Generation 1 of `part`: two references."""
+    """Write generation 1 of `part` with two references."""
     controller(tiny_bundle.path).enroll(frames(1, 2), ["frame1", "frame2"])
     return tiny_bundle.path
 
 
 def assert_whole(path: Path) -> list[str]:
-    """The bundle verifies and inspects; returns the names of its references."""
+    """Check that the bundle verifies and inspects, and return the names of its references."""
     bundle = Bundle.open(path)
     list(bundle.verify())
     product = bundle.product("part")
@@ -184,7 +184,7 @@ def assert_whole(path: Path) -> list[str]:
 
 
 def test_a_file_size_limit_changes_nothing(enrolled: Path) -> None:
-    """It stands for a full disk: the write itself fails, at the first byte or within a file."""
+    """The limit acts as a full disk: the write itself fails, at the first byte or within a file."""
     before = snapshot(enrolled)
     body = """
     import resource
@@ -227,7 +227,7 @@ def test_a_read_only_bundle_is_not_taught(enrolled: Path, powerless: tuple[str, 
 
 
 def test_kill_at_random_moments_leaves_the_old_or_the_new_state(enrolled: Path) -> None:
-    """(That no step of a commit is left out is for runtime/tests/test_commit.cpp to show.)"""
+    """runtime/tests/test_commit.cpp shows that every step of a commit is covered."""
     body = """
     c = Controller(path)
     for seed in range({first}, {first} + 1000, 2):
@@ -248,7 +248,7 @@ def test_kill_at_random_moments_leaves_the_old_or_the_new_state(enrolled: Path) 
         process.communicate(timeout=PATIENCE)
         assert process.returncode == -signal.SIGKILL
         after = assert_whole(enrolled)
-        # Two come together: never one of them alone, and none of the others is lost.
+        # The two appear together, never one alone, and no other is lost.
         assert after[: len(before)] == [r.name for r in before]
         assert (len(after) - len(before)) % 2 == 0
     Controller(enrolled).enroll(frames(5))

@@ -1,5 +1,7 @@
-"""libanoco_edge as a C library: what it exports, how it is installed and found, and its programs
-under sanitizers and on another processor."""
+"""libanoco_edge as a C library: what it exports, and how it is installed and found.
+
+Its test programs run under sanitizers and on an emulated processor.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def test_headers_are_plain_c99(header: str, tmp_path: Path) -> None:
 
 
 def declared() -> set[str]:
-    """The functions of the headers, by their ANOCO_API."""
+    """List the functions of the headers by their ANOCO_API."""
     texts = [(RUNTIME / "include" / header).read_text() for header in HEADERS]
     names = [re.findall(r"^ANOCO_API [^(;]*?\b(\w+)\(", text, re.MULTILINE) for text in texts]
     assert sum(map(len, names)) == sum(text.count("\nANOCO_API ") for text in texts)
@@ -53,15 +55,15 @@ def declared() -> set[str]:
 
 
 def exported(library: Path) -> dict[str, str]:
-    """The version of each symbol."""
+    """Return the version of each exported symbol."""
     lines = run("nm", "-D", "--defined-only", "--with-symbol-versions", library).splitlines()
-    # "A" is the name of the version itself.
+    # Type "A" marks the name of the version itself.
     names = [line.split()[2] for line in lines if line.split()[1] != "A"]
     return {name: version for name, _, version in (found.partition("@@") for found in names)}
 
 
 def test_declared_listed_and_exported_functions_are_the_same(native_library: Path) -> None:
-    """abi/symbols.txt only grows: what is taken off it breaks programs that were built before."""
+    """abi/symbols.txt only grows, because removing a symbol breaks programs built before."""
     need("nm")
     listed = (RUNTIME / "abi" / "symbols.txt").read_text().split()
     assert listed == sorted(listed)
@@ -104,7 +106,7 @@ def test_the_presets_are_there() -> None:
     assert {"release", "asan", "ubsan", "tsan", "aarch64"} <= set(listed)
 
 
-# Embedding it: what `cmake --install` gives is found by CMake, by pkg-config, and by hand.
+# CMake, pkg-config and a plain compiler call find what `cmake --install` writes.
 
 _PROGRAM = """#include <anoco_edge.h>
 #include <stdio.h>
@@ -125,7 +127,7 @@ target_link_libraries(line PRIVATE anoco_edge::anoco_edge)
 
 @pytest.fixture(scope="module")
 def prefix(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An install that was moved afterwards."""
+    """Install the library, and move the folder afterwards."""
     folder = tmp_path_factory.mktemp("install")
     for component in ("runtime", "devel"):
         options = ("--component", component, "--prefix", folder / "first")

@@ -1,7 +1,7 @@
-"""The picture rooms of the native library, one by one, against the Python that they mirror.
+"""Each picture module of the native library agrees with the Python code that it mirrors.
 
-Bytes are compared bit by bit, with Pillow as the oracle of every resize and warp. The rooms are
-reached through runtime/tests/parts.cpp; ANOCO_EDGE_PARTS names one that is built already.
+Bytes are compared bit by bit, with Pillow as the oracle of every resize and warp. The modules are
+called through runtime/tests/parts.cpp; ANOCO_EDGE_PARTS names a built one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ some = settings(
 
 
 class Image(ctypes.Structure):
-    """anoco_image."""
+    """The C struct anoco_image."""
 
     _fields_ = (
         ("struct_size", ctypes.c_uint32),
@@ -62,7 +62,7 @@ class Image(ctypes.Structure):
 
 
 class Input(ctypes.Structure):
-    """anoco_input."""
+    """The C struct anoco_input."""
 
     _fields_ = (
         ("struct_size", ctypes.c_uint32),
@@ -75,7 +75,7 @@ class Input(ctypes.Structure):
 
 
 class Placed(ctypes.Structure):
-    """anoco_placement."""
+    """The C struct anoco_placement."""
 
     _fields_ = (
         ("struct_size", ctypes.c_uint32),
@@ -88,7 +88,7 @@ class Placed(ctypes.Structure):
 
 
 class Contract(ctypes.Structure):
-    """PartsContract of parts.cpp."""
+    """The C struct PartsContract of parts.cpp."""
 
     _fields_ = (
         ("width", ctypes.c_int64),
@@ -101,7 +101,7 @@ class Contract(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Parts:
-    """Calls parts.cpp: arrays and structs are given by their address."""
+    """Calls parts.cpp, and passes arrays and structs by their address."""
 
     library: ctypes.CDLL
 
@@ -109,7 +109,7 @@ class Parts:
         return int(self.library[name](*map(_as_c, arguments)))
 
     def done(self, name: str, *arguments: Any) -> None:
-        """The call, which must succeed."""
+        """Call a function, which must succeed."""
         status = self(name, *arguments)
         assert status == 0, self.error
 
@@ -171,14 +171,17 @@ def as_input(c: InputContract) -> Input:
 
 
 def as_image(pixels: Pixels, layout: int = RGB, **changes: Any) -> Image:
-    """Rows may have gaps: the strides are the array's. Of NV12 it is the luma, then the chroma."""
+    """Describe an array as an anoco_image, with the array's own strides.
+
+    Rows may have gaps. For NV12, the array holds the luma and then the chroma.
+    """
     height, width = pixels.shape[:2]
     if layout == NV12:
         height = height * 2 // 3
     image = Image(
         ctypes.sizeof(Image), layout, pixels.ctypes.data, width, height, pixels.strides[0], None, 0
     )
-    image.memory = pixels  # which the image only points at
+    image.memory = pixels  # the image only points at it
     for name, value in changes.items():
         setattr(image, name, value)
     return image
@@ -189,13 +192,13 @@ def noise(seed: int, *shape: int) -> Pixels:
 
 
 def energies(seed: int, rows: int, cols: int) -> Map:
-    """Mostly low, some high, some equal."""
+    """Draw energies that are mostly low, some high and some equal."""
     rng = np.random.default_rng(seed)
     return (rng.integers(0, 12, (rows, cols)) ** 2 / 10).astype(np.float32)
 
 
 sides = st.one_of(st.integers(1, 40), st.integers(1, 400))
-picture_sides = st.integers(16, 120)  # the smallest picture that is inspected has 16
+picture_sides = st.integers(16, 120)  # pictures smaller than 16 pixels are refused
 grids = st.builds(
     contract,
     cols=st.integers(1, 8),
@@ -207,7 +210,7 @@ grids = st.builds(
 seeds = st.integers(0, 2**32 - 1)
 
 
-# Where a picture lies.
+# Placement of a picture.
 
 
 @some
@@ -238,7 +241,7 @@ def test_a_patch_in_input_pixels(parts: Parts) -> None:
     assert tuple(box) == patch_box(c, 1, 2)
 
 
-# Preparing.
+# Preprocessing.
 
 
 def prepared(parts: Parts, image: Image, c: InputContract) -> Pixels:
@@ -263,11 +266,11 @@ def test_a_picture_is_prepared_as_pillow_does_it(
         ((16, 16), (48, 32)),
         ((48, 32), (1, 1)),
         ((640, 480), (32, 24)),  # to a twentieth
-        ((31, 32), (32, 32)),  # across alone
-        ((32, 31), (32, 32)),  # down alone
+        ((31, 32), (32, 32)),  # resized horizontally only
+        ((32, 31), (32, 32)),  # resized vertically only
         ((32, 32), (32, 32)),
-        ((50, 100), (40, 80)),  # the last that goes across first ...
-        ((50, 101), (40, 80)),  # ... and the first that goes down first
+        ((50, 100), (40, 80)),  # the last size that is resized horizontally first ...
+        ((50, 101), (40, 80)),  # ... and the first that is resized vertically first
         ((16, 2000), (32, 32)),
         ((3000, 17), (16, 16)),
         ((20000, 16), (1, 1)),
@@ -284,7 +287,7 @@ def test_sizes_that_are_special(
 
 
 def test_white_stays_white(parts: Parts) -> None:
-    """Though rounded weights add up to more than one: from 32768 to 16 each is rounded up."""
+    """From 32768 to 16, rounded weights add up to more than one, because each is rounded up."""
     white = np.full((16, 32768, 3), 255, np.uint8)
     for width in range(1, 40):
         c = contract(width, 1)
@@ -292,7 +295,7 @@ def test_white_stays_white(parts: Parts) -> None:
 
 
 def in_layout(rgb: Pixels, layout: int) -> tuple[Pixels, Pixels]:
-    """The picture in another layout, and the RGB that this means."""
+    """Return the picture in another layout, and the RGB values that it stands for."""
     if layout == GREY:
         grey = np.ascontiguousarray(rgb[..., 0])
         return grey, np.repeat(grey[..., None], 3, axis=2)
@@ -303,7 +306,7 @@ def in_layout(rgb: Pixels, layout: int) -> tuple[Pixels, Pixels]:
 
 
 def with_gaps(pixels: Pixels, gap: int) -> Pixels:
-    """The same picture in rows that end in `gap` bytes of something else."""
+    """Return the same picture with `gap` other bytes at the end of each row."""
     height, row = pixels.shape[0], pixels[0].nbytes
     memory = noise(7, height, row + gap)
     memory[:, :row] = pixels.reshape(height, row)
@@ -367,7 +370,7 @@ def test_every_nv12_colour(parts: Parts) -> None:
 def test_one_preparer_takes_pictures_of_every_size_up_to_its_own(
     parts: Parts, c: InputContract, sizes: list[tuple[int, int]], seed: int
 ) -> None:
-    """The largest first, or last, or twice: what it keeps from one never shows in the next."""
+    """The largest comes first, last, or twice; no picture affects the result of the next."""
     room = max(w for w, _ in sizes), max(h for _, h in sizes)
     sizes = [*sizes, (room[0] + 1, 16), room, (16, room[1] + 1)]
     sizes += [(16, 16), (16, room[1]), (room[0], 16)]
@@ -471,7 +474,7 @@ def test_null_is_refused_and_an_old_header_understood(parts: Parts) -> None:
     np.testing.assert_array_equal(out, prepare(picture, contract(8, 8))[0])
 
 
-# Which patches count.
+# The patch mask.
 
 
 def scored_masks(
@@ -482,7 +485,7 @@ def scored_masks(
     ignore: Mask | None,
     views: Sequence[Affine],
 ) -> list[Mask]:
-    """Asked of one counter, one after the other."""
+    """Ask one patch mask about several pictures in turn."""
     points = np.array(region.points if region else [], np.float64)
     mask = None if ignore is None else ignore.astype(np.uint8)
     out = np.full((len(sizes), c.rows, c.cols), 9, np.uint8)
@@ -536,7 +539,7 @@ def test_patches_count_as_python_counts_them(
 def test_a_mask_of_single_pixels_is_sampled_where_pillow_samples_it(
     parts: Parts, size: tuple[int, int]
 ) -> None:
-    """A patch of one pixel shows each of them."""
+    """A patch of one pixel shows each pixel of the mask."""
     c, ignore = contract(41, 29), np.random.default_rng(3).random(size[::-1]) < 0.5
     ignore.flat[0] = False
     got = scored_masks(parts, c, [size], None, ignore, [IDENTITY])[0]
@@ -545,7 +548,7 @@ def test_a_mask_of_single_pixels_is_sampled_where_pillow_samples_it(
 
 def test_exactly_half_a_patch_is_not_enough(parts: Parts) -> None:
     c, ignore = contract(3, 1, 4), np.zeros((4, 12), np.bool_)
-    ignore[:2, :4] = True  # half of the first patch; of the second one pixel less
+    ignore[:2, :4] = True  # half of the first patch, and one pixel less of the second
     ignore[:2, 4:8] = True
     ignore[0, 4] = False
     got = scored_masks(parts, c, [(12, 4)], None, ignore, [IDENTITY])[0]
@@ -553,7 +556,7 @@ def test_exactly_half_a_patch_is_not_enough(parts: Parts) -> None:
 
 
 def test_a_pixel_whose_centre_lies_on_the_region_s_edge(parts: Parts) -> None:
-    """Belongs to it on the left and on top, and not on the other sides."""
+    """Such a pixel belongs to the region on the left and at the top, but not on the other sides."""
     c, box = contract(2, 2), ((0.25, 0.25), (0.75, 0.25), (0.75, 0.75), (0.25, 0.75))
     for points in (box, box[::-1]):
         region = Region(points=points)
@@ -563,7 +566,7 @@ def test_a_pixel_whose_centre_lies_on_the_region_s_edge(parts: Parts) -> None:
 
 
 def test_a_share_of_fill_that_pillow_rounds_away_does_not_count(parts: Parts) -> None:
-    c, size = contract(3, 1, 4, "letterbox"), (4, 4)  # the picture is the patch in the middle
+    c, size = contract(3, 1, 4, "letterbox"), (4, 4)  # the picture covers the patch in the middle
     pixels = inspected_pixels(c, place(c, *size))
     for shift, seen in ((-1e-9, True), (-1e-3, False)):
         view: Affine = (1, 0, shift, 0, 1, 0)
@@ -592,7 +595,7 @@ def test_patches_of_a_view_count_as_python_counts_them(
     ignore: Mask,
     seed: int,
 ) -> None:
-    """Of two pictures in turn, some with a region of interest or a mask."""
+    """Two pictures take turns, some with a region of interest or a mask."""
     roi = region if seed % 2 else None
     mask = ignore if seed % 3 == 0 else None
     views = [v for v in some_views(seed, c)[1:] for _ in sizes] * 2
@@ -620,7 +623,7 @@ def test_the_views_of_the_paper_count_as_python_counts_them(
         assert got.any() and not got.all()
 
 
-# The map.
+# The anomaly map.
 
 
 def native_map(parts: Parts, energy: Map, known: Mask | None, stride: int) -> Map:
@@ -645,7 +648,7 @@ def test_the_map_is_pythons(
     c, energy = contract(cols, rows, stride), energies(seed, rows, cols)
     known = np.random.default_rng(seed).random((rows, cols)) < (1 if share is None else share)
     expected = MapMaker(c)(energy, known)
-    energy[~known] = np.nan  # whatever stands there
+    energy[~known] = np.nan  # any value may stand there
     got = native_map(parts, energy, None if share is None else known, stride)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * max(expected.max(), 1e-9))
 
@@ -736,7 +739,7 @@ def test_many_regions_in_the_order_of_their_peaks(parts: Parts, seed: int) -> No
 
 
 def test_numbers_are_compared_as_numpy_compares_them(parts: Parts) -> None:
-    """A seed with the threshold in float64, its surroundings in float32."""
+    """A seed is compared with the threshold in float64, its surroundings in float32."""
     c, tenth = contract(5, 1, 2), np.float32(0.1)
     above, below = math.nextafter(float(tenth), 0), math.nextafter(float(tenth), 1)
     assert check_regions(parts, c, (10, 2), np.full((1, 5), tenth), above, 0.0) == 1
@@ -755,7 +758,7 @@ def test_a_patch_that_smoothing_pushed_under_the_level_is_drawn_whole(parts: Par
     assert check_regions(parts, contract(3, 3, 4), (12, 12), energy, 0.9, 0.0, flat) == 1
 
 
-# Views.
+# Augmented views.
 
 
 @some

@@ -1,4 +1,4 @@
-"""The native library finds the plans that Python filed: the same folder, records and rules."""
+"""The native library finds the plans that Python stored, by the same folder, records and rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Found:
 
 @pytest.fixture
 def find(native_build: Path) -> Any:
-    """`find(graph, version, full_version, device)` asks the library."""
+    """Return `find(graph, version, full_version, device)`, which asks the library."""
 
     def ask(
         graph: str = GRAPH, version: str = "10.3.0", full: str = "10.3.0.30", device: Any = ORIN
@@ -169,7 +169,10 @@ def test_the_cache_is_where_python_has_it(
 
 
 def test_the_native_runtime_asks_for_tensorrt(here: Path, use_native: Path) -> None:
-    """Here it is not installed, or the library was built without its headers: either is said."""
+    """TensorRT is not installed here, or the library was built without its headers.
+
+    The error says which.
+    """
     args = ("infer", "line.anoco", "parts", "--runtime", "native", "--engine", "tensorrt")
     line = fails(3, *args)
     assert "TensorRT" in line and ("ANOCO_TENSORRT_INCLUDE" in line or "cannot be loaded" in line)
@@ -178,7 +181,7 @@ def test_the_native_runtime_asks_for_tensorrt(here: Path, use_native: Path) -> N
 
 
 def test_whether_the_backend_was_built(native_build: Path) -> None:
-    """CI names by this test that it did not compile the backend, where no headers exist."""
+    """Where no headers exist, this test tells CI that the backend was not compiled."""
     if not any(native_build.rglob("tensorrt/backend.cpp.o")):
         pytest.skip(
             "TensorRT's headers (NvInfer.h) are not here: backend.cpp and library.cpp in "

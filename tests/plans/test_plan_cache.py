@@ -1,4 +1,4 @@
-"""Plans are kept where nobody else changes them, and leave when they no longer run."""
+"""Plans are stored where nobody else changes them, and are deleted when they no longer run."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_write_that_fails_leaves_no_plan(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_plan_built_again_is_the_old_one_or_the_new_one(
     step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk fails at one step of the second build: content, folder, record, folder."""
+    """The disk fails at each step of the second build in turn: content, folder, record, folder."""
     stored(b"old")
     real, calls = os.fsync, itertools.count()
 

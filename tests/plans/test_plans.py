@@ -1,4 +1,4 @@
-"""Plans: built by the real TensorRT-RTX, which needs no GPU, and by a double of TensorRT."""
+"""Plans are built by the real TensorRT-RTX, which needs no GPU, and by a double of TensorRT."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def build(
 
 
 def graph(op: str, kind: int, shape: list[Any], **attributes: Any) -> bytes:
-    """One node named `culprit`, from x of shape [b, 4]."""
+    """Return a graph with one node named `culprit`, whose input x has the shape [b, 4]."""
     from onnx import helper
 
     nodes = [helper.make_node(op, ["x"], ["y"], name="culprit", **attributes)]
@@ -88,7 +88,7 @@ def test_the_batch_and_the_targets_are_in_the_plan() -> None:
 @rtx
 @pytest.mark.parametrize(("queries", "dim"), [(16, 8), (2304, 1024)])
 def test_the_scoring_graph_builds_for_any_bank(queries: int, dim: int) -> None:
-    """In FP32, also at the size of DINOv3-L at 768 px."""
+    """It builds in FP32, also at the size of DINOv3-L at 768 px."""
     profile = {
         "query": ((1, dim), (queries, dim), (queries, dim)),
         "reference_units": ((1, dim), (9216, dim), (100_000, dim)),
@@ -130,7 +130,7 @@ def test_a_graph_that_is_refused_is_one_line_with_the_node(capfd: Any) -> None:
 
 @rtx
 def test_a_graph_that_parses_and_does_not_build() -> None:
-    """FACTS: SM75 has no float32 matrix product."""
+    """SM75 has no float32 matrix product (see FACTS), so this graph parses but does not build."""
     from onnx import TensorProto, helper, numpy_helper
 
     weights = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")

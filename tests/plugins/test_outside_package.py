@@ -1,4 +1,4 @@
-"""A package of somebody else adds an engine, a scorer and a source, and the commands know them.
+"""Another package adds an engine, a scorer and a source, and the commands offer them.
 
 The test writes the package as pip would install it: modules, and a dist-info folder whose
 entry_points.txt names the specs. PYTHONPATH makes both visible to a process of its own.
@@ -105,7 +105,7 @@ lost-source = outside_specs:NOTHING
 
 
 def install(folder: Path, entry_points: str) -> dict[str, str]:
-    """Write the package into a folder; returns the environment in which Python finds it."""
+    """Write the package into a folder, and return the environment in which Python finds it."""
     for name, text in MODULES.items():
         folder.joinpath(name).write_text(text)
     facts = folder / "outside_parts-1.0.dist-info"
@@ -136,7 +136,7 @@ def findings(env: dict[str, str]) -> dict[tuple[str, str], dict[str, str]]:
 
 @pytest.fixture
 def line(tmp_path: Path) -> Path:
-    """A bundle that knows two good parts."""
+    """Write a bundle that knows two good parts."""
     bundle = make_tiny_bundle(tmp_path / "line.anoco").path
     good = write_good_pictures(tmp_path / "good", 2)
     done = run(environment(), "enroll", bundle, *good)

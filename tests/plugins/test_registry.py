@@ -1,4 +1,4 @@
-"""Tables of what can be chosen by name: what entries say, and what happens with bad ones."""
+"""Registries read their tables and entry points, and report bad entries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUP = "anoco_edge.colors_of_a_test"
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A module of another package, whose entry points find it."""
+    """Make a module of another package, which entry points can name."""
     made = ModuleType("colors_of_a_test")
     monkeypatch.setitem(sys.modules, "colors_of_a_test", made)
     return made
@@ -38,7 +38,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Registry[ColorSpec]]:
-    """`table(green="colors_of_a_test:GREEN")` has red, and these entry points."""
+    """Return a function that makes a registry with an entry red and the given entry points."""
 
     def make(**points: str) -> Registry[ColorSpec]:
         found = [EntryPoint(name, value, GROUP) for name, value in points.items()]
@@ -71,7 +71,7 @@ def test_a_bad_entry_is_kept_apart_and_named(module: Any, table: Any) -> None:
     assert "named 'olive'" in colors.broken["olive"]
     assert "no_such_module_anywhere" in colors.broken["gone"]
     assert "the name is taken" in colors.broken["red"]
-    assert colors.get("red").module == "json"  # ours stays
+    assert colors.get("red").module == "json"  # our own entry stays
     with pytest.raises(EnvironmentMissingError, match="'gone' comes from a package that cannot"):
         colors.get("gone")
     with pytest.raises(UsageError, match="unknown color 'pink'; use one of: red"):
@@ -136,7 +136,7 @@ def test_a_pipeline_chooses_once(
     teacher = Teacher.open(tiny_bundle.path)
     teacher.enroll([NewPicture.from_file(path) for path in good_pictures(1)])
     for place in ("engines.registry.choose_engine", "scoring.registry.choose_scorer"):
-        # What opens them finds these; the pipeline has its own references to the real ones.
+        # The code that opens them looks here; the pipeline has its own references to the real ones.
         monkeypatch.setattr(f"anoco_edge.{place}", _choose_again)
     detector = Detector.open(tiny_bundle.path)
     assert detector.choices["engine"].name == "onnxruntime"

@@ -1,4 +1,4 @@
-"""The short version of `make attack`, one test a campaign; the full one is `make attack`."""
+"""Each test runs the short version of one campaign; `make attack` runs the full ones."""
 
 from __future__ import annotations
 

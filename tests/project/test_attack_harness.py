@@ -1,5 +1,7 @@
-"""The campaigns on system calls find what is wrong: writers with a known fault are reported, and
-one without is not. Otherwise a campaign that holds would prove nothing."""
+"""The campaigns on system calls report writers with a known fault, and accept one without.
+
+A campaign that could not find a fault would prove nothing.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_each_fault_is_found_and_a_writer_without_one_holds(
 
 
 def test_every_kind_of_call_is_seen_and_can_be_killed_and_refused(tmp_path: Path) -> None:
-    """Relative to the working directory, to a directory handle, and by system call number."""
+    """The calls name a file relative to the working directory, to a directory handle, and by
+    number.
+    """
     folder = tmp_path / "root"
     folder.mkdir()
     names = ["mkdir", "open", "write", "fsync", "rename", "rename", "truncate", "chmod", "link"]
@@ -110,7 +114,7 @@ def test_the_model_of_a_disk_loses_what_was_not_synced(tmp_path: Path) -> None:
     assert found["all kept"] == {"a": b"new"}
     assert found["names kept, data lost"] == {"a": b""}
     assert {"a": b"n"} in found.values() or {"a": b"ne"} in found.values()
-    disk.apply(event(Op.SYNC, ""))  # the folder, not the file
+    disk.apply(event(Op.SYNC, ""))  # the folder is synced, not the file
     assert dict(outcomes(disk, rng, 0))["all unsynced lost"] == {"a": b""}
     disk.apply(event(Op.SYNC, "a"))
     assert all(files == {"a": b"new"} for _, files in outcomes(disk, rng, 3))
@@ -134,7 +138,7 @@ def test_the_model_exchanges_folders_and_knows_their_content(tmp_path: Path) -> 
 
 
 def test_the_model_does_not_bring_a_moved_folder_back(tmp_path: Path) -> None:
-    """Made in one folder, moved to another that is then synced: it is not in the first again."""
+    """A folder is moved to one that is then synced, so it must not reappear in the first."""
     (tmp_path / "staging").mkdir()
     disk = Disk(tmp_path)
     disk.apply(event(Op.MKDIR, "staging/new"))

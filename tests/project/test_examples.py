@@ -1,4 +1,4 @@
-"""Every example runs."""
+"""Every example in examples/ runs."""
 
 from __future__ import annotations
 

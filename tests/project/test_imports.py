@@ -1,4 +1,4 @@
-"""What is loaded when: a device without torch must never miss it, and nothing costs a second."""
+"""Commands import only what they need: a device has no torch, and start-up must be fast."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = {"anoco_edge_export", "anoco_edge_calibration"}
 
 
 def loaded_after(code: str, *args: object) -> set[str]:
-    """Top-level modules in a fresh interpreter once `code` has run."""
+    """Return the top-level modules in a fresh interpreter after `code` has run."""
     dump = "import atexit, json, sys\natexit.register(lambda: sys.stderr.write('\\nLOADED' + "
     dump += "json.dumps(sorted({m.partition('.')[0] for m in sys.modules}))))\n"
     ran = subprocess.run(
@@ -64,7 +64,7 @@ def test_inspecting_pictures_never_loads_torch_or_onnx(tmp_path: Path) -> None:
 
 
 def test_import_time() -> None:
-    """DESIGN section 7: under 0.2 s. The best of five, because the machine may be busy."""
+    """DESIGN section 7 allows 0.2 s; the best of five runs counts, as the machine may be busy."""
     seconds = []
     for _ in range(5):
         ran = subprocess.run(
@@ -85,13 +85,16 @@ MODULES = sorted((ROOT / "anoco_edge").rglob("*.py"))
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_heavy_modules_are_imported_late(path: Path) -> None:
-    """By name, so that a module no other test happens to import is held to it too."""
+    """Each module is named, so that one that no other test imports is checked too."""
     names = set(_imported_at_once(ast.parse(path.read_text("utf-8"))))
     assert not names & (HEAVY | PACKAGES)
 
 
 def _imported_at_once(node: ast.AST) -> list[str]:
-    """Top-level names that importing the module imports; functions and TYPE_CHECKING do not."""
+    """Return the top-level names that importing the module imports.
+
+    Imports in functions and under TYPE_CHECKING are left out.
+    """
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         return []
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):

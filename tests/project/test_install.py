@@ -1,4 +1,4 @@
-"""What a device gets: a fresh environment from the wheel, without torch, small, and at work."""
+"""A fresh environment made from the wheel works without torch and is small, as a device needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""examples/jetson: what can be checked of it without a Jetson is."""
+"""Everything in examples/jetson that can be checked without a Jetson is checked here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WARNINGS = ("-Wall", "-Wextra", "-pedantic", "-Werror")
 
 
 def camera_calls() -> list[list[str]]:
-    """Every `anoco-edge infer ... --camera "pipeline"` of the kit."""
+    """List every `anoco-edge infer ... --camera "pipeline"` of the kit."""
     texts = [(KIT / name).read_text() for name in ("README.md", "anoco-edge.service")]
     lines = [
         line for text in texts for line in text.splitlines() if "nvarguscamerasrc sensor" in line
@@ -90,7 +90,7 @@ def test_the_deepstream_page_calls_what_the_file_has() -> None:
 
 @pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
 def test_the_binding_of_cuda_runs_with_the_drivers_of_its_machine(machine: str) -> None:
-    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    tomllib = pytest.importorskip("tomllib")  # new in Python 3.11
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     here = {"platform_machine": machine}
 
@@ -101,7 +101,7 @@ def test_the_binding_of_cuda_runs_with_the_drivers_of_its_machine(machine: str) 
 
     wanted = chosen(project["optional-dependencies"]["tensorrt"])
     assert "12.9.1" in wanted, "which runs with every driver from CUDA 12 on"
-    # JetPack 6 has CUDA 12.6; torch for x86_64 wants the 13.
+    # JetPack 6 has CUDA 12.6, but torch for x86_64 needs CUDA 13.
     assert ("13.0.3" in wanted) == (machine == "x86_64")
     pins = (ROOT / "constraints.txt").read_text().splitlines()
     (pin,) = chosen([line for line in pins if line.startswith("cuda-bindings")])

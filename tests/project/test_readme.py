@@ -1,4 +1,4 @@
-"""Every command and snippet of README.md runs, in its order, in a directory like a user's."""
+"""Every command and snippet of README.md runs, in its order, in a directory like that of a user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMMANDS = [line for block in blocks("sh") for line in block.strip().splitlines(
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """good/, more-good/, bad/, parts/ and dataset/ as the README speaks of them."""
+    """Write good/, more-good/, bad/, parts/ and dataset/ as the README describes them."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "good").mkdir()
     (folder / "parts").mkdir()
@@ -75,7 +75,7 @@ def test_every_command_runs(workplace: Path) -> None:
     executed = 0
     for command in COMMANDS:
         if not command.startswith("anoco-edge") or (cameras and "--camera" in command):
-            continue  # make and pip are looked at below; a real camera would run for ever
+            continue  # make and pip are tested below, and a real camera would run for ever
         result = run(command, workplace)
         expected = NO_CAMERA if "--camera" in command else 0
         assert result.returncode == expected, f"{command}\n{result.stdout}\n{result.stderr}"

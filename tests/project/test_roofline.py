@@ -1,4 +1,4 @@
-"""docs/roofline.md is what docs/roofline.py computes, and that counts as the recipe does."""
+"""docs/roofline.md holds what docs/roofline.py computes, and it counts as the recipe does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def roofline() -> ModuleType:
     spec = importlib.util.spec_from_file_location("roofline", ROOT / "docs/roofline.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["roofline"] = module  # dataclasses look there
+    sys.modules["roofline"] = module  # dataclasses look their module up there
     spec.loader.exec_module(module)
     return module
 

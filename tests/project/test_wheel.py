@@ -1,6 +1,6 @@
-"""Wheels: with the native library where it can be built, and whole without it where it cannot.
+"""A wheel contains the native library where it can be built, and is complete without it elsewhere.
 
-They are built with this environment's own scikit-build-core and CMake, and tried in a fresh
+They are built with this environment's own scikit-build-core and CMake, and installed in a fresh
 environment that borrows its packages.
 """
 
@@ -57,7 +57,7 @@ def build_wheel(folder: Path, **variables: str) -> Path:
 
 
 class Installed:
-    """A wheel in an environment of its own."""
+    """A wheel that is installed in an environment of its own."""
 
     def __init__(self, wheel: Path, folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
@@ -107,10 +107,10 @@ def test_without_a_compiler_the_wheel_is_plain_python_and_works(tmp_path: Path) 
 
 
 def test_without_cmake_too(tmp_path: Path) -> None:
-    """Nothing is downloaded when pip is told to build with what is there."""
+    """When pip is told to build with what is installed, nothing is downloaded."""
     empty = tmp_path / "empty"
     empty.mkdir()
-    (empty / "cmake.py").write_text("raise ImportError")  # the one in this environment
+    (empty / "cmake.py").write_text("raise ImportError")  # hides the CMake of this environment
     wheel = build_wheel(tmp_path / "dist", PATH=str(empty), PYTHONPATH=str(empty))
     assert wheel.name.endswith("-py3-none-any.whl")
 

@@ -1,4 +1,4 @@
-"""The overlay is checked by its pixels: colour, place, scale, and the shapes that break layouts."""
+"""The overlay has the right pixels: colour, place, scale, and shapes that could break layouts."""
 
 from __future__ import annotations
 
@@ -120,7 +120,8 @@ def test_input_is_not_written_to() -> None:
     rgb.setflags(write=False)
     energy.setflags(write=False)
     overlay(rgb, energy, regions=((1, 1, 9, 9),), outline=np.eye(32, dtype=np.bool_))
-    heat(rgb, np.zeros((32, 32), np.float32), None)[0, 0] = 1  # the result is the caller's own
+    # the result is a new array, which the caller may change
+    heat(rgb, np.zeros((32, 32), np.float32), None)[0, 0] = 1
 
 
 def test_the_panel_shows_the_heat_where_it_is() -> None:
@@ -140,7 +141,7 @@ def test_boxes_and_contour_lie_where_the_region_is() -> None:
     pixels = overlay(grey(400, 400), regions=((40.0, 90.0, 160.0, 210.0),), outline=outline)
     x, y, *_ = plan_overlay((400, 400), None).picture
     box = (pixels == REGION).all(axis=-1)
-    box[: y - 2] = False  # the header's white letters
+    box[: y - 2] = False  # leave out the header's white letters
     box[y + 400 :] = False
     rows, cols = np.where(box)
     assert (cols.min() - x, rows.min() - y) == (40, 90)

@@ -1,4 +1,4 @@
-"""A run into a folder that holds an earlier one destroys nothing of it, whenever it is killed."""
+"""A run into a folder with earlier results destroys none of them, whenever it is killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUN = {
 
 
 class Killed(BaseException):
-    """Nothing that is written catches this."""
+    """Stands for a kill: no handler in the code under test catches this."""
 
 
 def write_run(folder: Path, mark: str) -> dict[str, bytes]:
@@ -39,7 +39,7 @@ def write_run(folder: Path, mark: str) -> dict[str, bytes]:
 
 
 def test_three_runs_and_the_first_is_still_there(here: Path) -> None:
-    """A service that was started again twice lost a shift."""
+    """A service that was restarted twice once lost the results of a shift."""
     for number in range(3):
         ok("infer", "line.anoco", f"parts/good{number}.png", "--out", "out", "--save", "all")
     found = [[row["source"] for row in rows_of(run)] for run in all_runs(Path("out"))]

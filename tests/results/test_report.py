@@ -1,4 +1,4 @@
-"""The report, read as HTML and, where Chromium is installed, used in a real browser."""
+"""The report is correct HTML and, where Chromium is installed, works in a real browser."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ needs_driver = pytest.mark.skipif(
 
 
 class Reader(HTMLParser):
-    """Counts tags and keeps attributes and text, as a browser would see them."""
+    """Counts tags and keeps attributes and text, as a browser sees them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ def test_names_are_text_and_never_markup(tmp_path: Path) -> None:
     page = Reader(text)
     assert len(page.all("script")) == 1
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
-    assert len(page.all("img")) == 2  # one thumbnail, and the empty one of the larger view
+    assert len(page.all("img")) == 2  # one thumbnail, and the empty image of the larger view
     assert [str(a["href"])[:16] for a in page.all("a")] == ["./javascript%3Ad"]
     assert "{{ROWS}}{{TITLE}}" in text and EVIL in "".join(page.text)
 
@@ -255,7 +255,7 @@ def dom_of(page: Path, fragment: str) -> str:
 
 
 def sources(dom: str) -> list[str]:
-    """Names in the order of the table, without the rows that are filtered away."""
+    """Return the names in the order of the table, without rows that are filtered out."""
     rows = re.findall(r"<tr data-verdict.*?</tr>", dom, re.DOTALL)
     shown = [r for r in rows if not re.match(r"<tr[^>]* hidden", r)]
     return [re.findall(r'class="name" data-v="(.*?)"', r)[0] for r in shown]
@@ -282,7 +282,7 @@ def test_the_address_sorts_and_filters(tmp_path: Path, fragment: str, expected: 
 @needs_chromium
 def test_an_evil_name_does_no_harm_in_a_browser(tmp_path: Path) -> None:
     page = evil_page(tmp_path)
-    # The policy of the page would stop a script as well; without it the escaping stands alone.
+    # The page's policy would stop a script as well; here only the escaping can.
     bare = tmp_path / "bare.html"
     bare.write_text(re.sub(r"<meta http-equiv=.*?>", "", page.read_text()))
     dom = dom_of(bare, "#sort=source-asc")
@@ -293,7 +293,7 @@ KEYS = {"Escape": "\ue00c", "ArrowRight": "\ue014", "ArrowLeft": "\ue012", "Ente
 
 
 class Browser:
-    """The few calls of the WebDriver protocol that are needed here."""
+    """A client with the few calls of the WebDriver protocol that these tests need."""
 
     def __init__(self, port: int) -> None:
         self.base = f"http://127.0.0.1:{port}"
@@ -304,7 +304,7 @@ class Browser:
     def call(self, method: str, path: str, body: object = None) -> Any:
         data = json.dumps(body).encode() if method == "POST" else None
         request = urllib.request.Request(self.base + path, data=data, method=method)
-        # A proxy of the environment must not come between this machine and itself.
+        # A proxy of the environment must not be used for requests to this machine.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(request, timeout=PATIENCE) as answer:
             return json.load(answer)["value"]
@@ -361,7 +361,7 @@ def test_clicks_and_keys_sort_and_filter(tmp_path: Path, browser: Browser) -> No
     assert browser.run(NAMES) == ["1", "2", "10", "11", "12"]
     browser.click("th[data-key=score] button")
     assert browser.run(NAMES) == ["2", "10", "1", "12", "11"]
-    browser.press("Enter")  # the heading has the focus: the keyboard turns the order round
+    browser.press("Enter")  # the heading has the focus, so the key reverses the order
     assert browser.run(NAMES) == ["12", "1", "10", "2", "11"]
     browser.click("[data-show=anomalous]")
     assert browser.run(NAMES) == ["10", "2"]

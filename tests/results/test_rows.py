@@ -1,4 +1,4 @@
-"""Rows of results.jsonl: written and read back, also as earlier versions wrote them."""
+"""Rows of results.jsonl survive writing and reading, also those of earlier versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMAS = ROOT / "docs" / "schemas"
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """parts/ holds three good parts, a defective one and one that is no picture."""
+    """Write parts/ with three good parts, a defective one and a file that is not a picture."""
     folder = make_line(tmp_path_factory.mktemp("template"))
     Image.fromarray(defective_picture()).save(folder / "parts" / "scratched.png")
     (folder / "parts" / "torn.png").write_text("no picture")
