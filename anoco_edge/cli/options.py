@@ -1,7 +1,7 @@
 """Options that several commands share, and how their texts are read.
 
-Help texts name what a table holds as {engines}, {scorers} or {devices}; `fill_in_help` completes
-them when a help page is shown, because reading the tables takes a moment.
+Help texts name what a table holds as {engines}, {scorers}, {devices} or {native}; `fill_in_help`
+completes them when a help page is shown, because reading the tables takes a moment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DeviceOption = Annotated[str, typer.Option(help="Where the engine runs, with {de
 ScorerOption = Annotated[str, typer.Option(help="What scores: auto, {scorers}.")]
 RuntimeOption = Annotated[
     Literal["python", "native"],
-    typer.Option(help="What inspects: Python, or libanoco_edge (with openvino or tensorrt)."),
+    typer.Option(help="What inspects: Python, or libanoco_edge (with {native})."),
 ]
 ThreadsOption = Annotated[int, typer.Option(min=0, help="Threads; 0 uses every core.")]
 ArenaOption = Annotated[
@@ -80,10 +80,24 @@ def device_names() -> str:
     return "; ".join(f"{spec.name}: {', '.join(spec.devices)}" for spec in ENGINES if spec.devices)
 
 
+def native_names() -> str:
+    """List the engines and scorers that the native library has, for a help text.
+
+    >>> native_names()
+    'openvino, tensorrt; native, cuda'
+    """
+    from anoco_edge.engines import ENGINES
+    from anoco_edge.scoring import SCORERS
+
+    tables = (ENGINES.native(), SCORERS.native())
+    return "; ".join(", ".join(spec.name for spec in table) for table in tables)
+
+
 _TABLES: dict[str, Callable[[], str]] = {
     "{engines}": engine_names,
     "{scorers}": scorer_names,
     "{devices}": device_names,
+    "{native}": native_names,
 }
 
 

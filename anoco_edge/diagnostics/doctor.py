@@ -27,6 +27,7 @@ from anoco_edge.engines.probe_graph import PROBE_GRAPH
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
 from anoco_edge.machine import cache_folder, cores, cpu_model, package_version, total_memory_mb
 from anoco_edge.plugins import Registry
+from anoco_edge.plugins.registry import SpecT
 from anoco_edge.scoring import SCORERS, ScorerSpec, score_patches
 from anoco_edge.scoring.onnx_session import load_onnxruntime
 from anoco_edge.sinks import SINKS, SinkSpec
@@ -222,28 +223,33 @@ def provider_findings() -> Iterator[Finding]:
 
 def source_findings() -> Iterator[Finding]:
     """Look whether the packages that each source of the table needs are installed."""
-    for spec in SOURCES:
-        yield _try("sources", spec.name, partial(_describe_source, spec))
-    yield from _broken_entries(SOURCES, "sources")
+    yield from _table_findings(SOURCES, "sources", _describe_source)
 
 
 def _describe_source(spec: SourceSpec) -> str:
-    if package := spec.missing_package():
-        raise spec.missing_error(package)
     return f"reads {spec.accepts or 'what it is made for'}"
 
 
 def sink_findings() -> Iterator[Finding]:
     """Look whether the packages that each sink of the table needs are installed."""
-    for spec in SINKS:
-        yield _try("sinks", spec.name, partial(_describe_sink, spec))
-    yield from _broken_entries(SINKS, "sinks")
+    yield from _table_findings(SINKS, "sinks", _describe_sink)
 
 
 def _describe_sink(spec: SinkSpec) -> str:
-    if package := spec.missing_package():
-        raise spec.missing_error(package)
     return f"asked for as {spec.usage}"
+
+
+def _table_findings(
+    table: Registry[SpecT], group: str, describe: Callable[[SpecT], str]
+) -> Iterator[Finding]:
+    def look(spec: SpecT) -> str:
+        if package := spec.missing_package():
+            raise spec.missing_error(package)
+        return describe(spec)
+
+    for spec in table:
+        yield _try(group, spec.name, partial(look, spec))
+    yield from _broken_entries(table, group)
 
 
 def video_findings() -> Iterator[Finding]:
@@ -336,7 +342,11 @@ def _load_native() -> str:
 
     library = load_runtime()
     version, kernels = (f().decode() for f in (library.anoco_version, library.anoco_kernels))
-    return f"libanoco_edge {version} ({kernels}), {load_openvino()}"
+    engines, scorers = (
+        " or ".join(spec.name for spec in table) for table in (ENGINES.native(), SCORERS.native())
+    )
+    stages = f"with engine {engines}, scorer {scorers}"
+    return f"libanoco_edge {version} ({kernels}), {load_openvino()}; {stages}"
 
 
 def _start(ort: Any, provider: str) -> str:

@@ -21,7 +21,7 @@ from typing import ClassVar, cast
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines.base import Engine, EngineSettings
 from anoco_edge.errors import EnvironmentMissingError, UsageError
-from anoco_edge.plugins import Choice, Registry, Spec
+from anoco_edge.plugins import Choice, StageRegistry, StageSpec
 
 
 class EngineChoice(Choice):
@@ -29,25 +29,37 @@ class EngineChoice(Choice):
 
 
 @dataclass(frozen=True)
-class EngineSpec(Spec):
+class EngineSpec(StageSpec):
     """What is known of an engine before its module is imported.
 
-    `gpu` says that it runs on an NVIDIA GPU, which a worker of a cluster must then have.
-    `needs_plan` says that it runs a plan that `anoco-edge build` makes for one bundle. `devices`
-    are those that its setting `device` may name, if it has any. `optional` engines need not be
-    installed for a machine to be complete.
+    A worker of a cluster must have a GPU for an engine with `gpu`. `needs_plan` says that it runs a
+    plan that `anoco-edge build` makes for one bundle. `devices` are those that its setting `device`
+    may name, if it has any.
     """
 
-    gpu: bool = False
     needs_plan: bool = False
     devices: tuple[str, ...] = ()
-    optional: bool = True
 
     purpose: ClassVar[str] = "to run the backbone"
 
     def open(self, bundle: Bundle, settings: EngineSettings) -> Engine:
         """Load the bundle's backbone into this engine."""
         return cast(Engine, self.load().open_engine(self.name, bundle, settings))
+
+    def reason_for_auto(self, bundle: Bundle | None) -> str:
+        """Say why `auto` should choose this engine for a bundle; empty if it should not."""
+        if self.needs_plan and bundle is None:
+            return ""
+        return "" if self.why_not(self.name, bundle) else self.auto_reason
+
+    def check_device(self, settings: EngineSettings) -> None:
+        """Refuse a device that was asked for where the engine does not know any."""
+        if settings.device != EngineSettings.device and not self.devices:
+            knowing = [spec.name for spec in ENGINES if spec.devices]
+            raise UsageError(
+                f"device {settings.device} was asked for, which {self.name} does not know",
+                hint=f"devices belong to {', '.join(knowing)}: add `engine='{knowing[0]}'`",
+            )
 
     def try_out(self) -> str:
         """Run something small where the engine knows how; says what ran, raises what failed."""
@@ -64,7 +76,7 @@ class EngineSpec(Spec):
 
 # On processors onnxruntime and openvino are as fast as each other within 10 %, so `auto` does not
 # measure both. It leaves ONNX Runtime's GPU providers alone: a plan that was built ahead is faster.
-ENGINES = Registry(
+ENGINES = StageRegistry(
     "engine",
     "anoco_edge.engines",
     [
@@ -104,6 +116,7 @@ ENGINES = Registry(
             rank=60,
             auto=True,
             auto_reason="onnxruntime is not installed, and no plan for a GPU runs here",
+            native="openvino",
             devices=("CPU", "GPU", "NPU", "AUTO"),
         ),
         EngineSpec(
@@ -115,6 +128,7 @@ ENGINES = Registry(
             auto=True,
             auto_reason="a plan of this bundle runs on this machine's GPU",
             gpu=True,
+            native="tensorrt",
             needs_plan=True,
         ),
         EngineSpec(
@@ -139,14 +153,10 @@ def choose_engine(name: str = "auto", bundle: Bundle | None = None) -> EngineCho
     >>> choose_engine("onnxruntime")
     EngineChoice(name='onnxruntime', reason='asked for')
     """
-    if name != "auto":
-        return EngineChoice(ENGINES.get(name).name, "asked for")
-    for spec in ENGINES.by_rank():
-        if not spec.auto or (spec.needs_plan and bundle is None):
-            continue
-        if not spec.why_not(spec.name, bundle):
-            return EngineChoice(spec.name, spec.auto_reason)
-    raise ENGINES.get("onnxruntime").missing_error("onnxruntime")
+    choice = ENGINES.choose(name, lambda spec: spec.reason_for_auto(bundle))
+    if choice is None:
+        raise ENGINES.get("onnxruntime").missing_error("onnxruntime")
+    return EngineChoice(*choice)
 
 
 def open_engine(
@@ -156,12 +166,7 @@ def open_engine(
     settings = settings or EngineSettings()
     choice = name if isinstance(name, EngineChoice) else choose_engine(name, bundle)
     spec = ENGINES.get(choice.name)
-    if settings.device != EngineSettings.device and not spec.devices:
-        knowing = [other.name for other in ENGINES if other.devices]
-        raise UsageError(
-            f"device {settings.device} was asked for, which {spec.name} does not know",
-            hint=f"devices belong to {', '.join(knowing)}: add `engine='{knowing[0]}'`",
-        )
+    spec.check_device(settings)
     return spec.open(bundle, settings)
 
 

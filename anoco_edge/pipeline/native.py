@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.engines import EngineChoice, EngineSettings
+from anoco_edge.engines import ENGINES, EngineChoice, EngineSettings
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
 from anoco_edge.images.frame import Frame
@@ -31,36 +31,34 @@ from anoco_edge.native.library import VARIABLE, check, find_library, load_librar
 from anoco_edge.pipeline.base import PipelineChoices, ProductSnapshot
 from anoco_edge.pipeline.inspection import Inspection, Timings
 from anoco_edge.pipeline.regions import FoundRegion
-from anoco_edge.plugins import Choice
-from anoco_edge.scoring import ScorerChoice
+from anoco_edge.plugins import Choice, StageSpec
+from anoco_edge.scoring import SCORERS, ScorerChoice
 
 OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
 TENSORRT_VARIABLE = "ANOCO_TENSORRT_LIBRARY"
-_SCORERS = {"native": b"cpu", "cuda": b"cuda"}
-"""As the library calls them."""
 
 
 def choose_parts(engine: str = "auto", scorer: str = "auto") -> PipelineChoices:
-    """Choose what the library runs: OpenVINO or TensorRT, and its own scorer on the CPU or GPU.
+    """Choose what the library runs, out of the engines and scorers that it has (`native`).
 
     >>> choose_parts(scorer="cuda")["scorer"]
     ScorerChoice(name='cuda', reason='asked for')
     """
+    first = EngineChoice(*_choose("engine", engine, ENGINES.native()))
     # The first choice scores features on the device that computed them, which costs least.
-    scorers = ("cuda", "native") if engine == "tensorrt" else ("native", "cuda")
-    return {
-        "engine": EngineChoice(*_choose("engine", engine, ("openvino", "tensorrt"))),
-        "scorer": ScorerChoice(*_choose("scorer", scorer, scorers)),
-    }
+    gpu = ENGINES.get(first.name).gpu
+    scorers = sorted(SCORERS.native(), key=lambda spec: spec.gpu != gpu)
+    return {"engine": first, "scorer": ScorerChoice(*_choose("scorer", scorer, scorers))}
 
 
-def _choose(part: str, asked: str, known: tuple[str, ...]) -> Choice:
+def _choose(stage: str, asked: str, known: Sequence[StageSpec]) -> Choice:
+    names = [spec.name for spec in known]
     if asked == "auto":
-        return Choice(known[0], "the native runtime's first choice")
-    if asked not in known:
+        return Choice(names[0], "the native runtime's first choice")
+    if asked not in names:
         raise UsageError(
-            f"{part} {asked!r} was asked for, the native runtime has {' and '.join(known)} alone",
-            hint=f"leave `{part}` out, or use `runtime='python'`",
+            f"{stage} {asked!r} was asked for, the native runtime has {' and '.join(names)} alone",
+            hint=f"leave `{stage}` out, or use `runtime='python'`",
         )
     return Choice(asked, "asked for")
 
@@ -196,23 +194,19 @@ def _open_detector(
     choices: PipelineChoices,
     log: WarningLog,
 ) -> Handle:
-    engine, scorer = choices["engine"].name, choices["scorer"].name
-    if engine == "tensorrt" and settings.device != "CPU":
-        raise UsageError(
-            f"device {settings.device} was asked for, which tensorrt does not know",
-            hint="devices belong to openvino: add `engine='openvino'`",
-        )
+    engine, scorer = ENGINES.get(choices["engine"].name), SCORERS.get(choices["scorer"].name)
+    engine.check_device(settings)
     bundle = open_bundle(library, snapshot.bundle.path)
-    theirs = find_openvino() if engine == "openvino" else find_tensorrt()
+    theirs = find_openvino() if engine.native == "openvino" else find_tensorrt()
     options = interface.DetectorOptions(
         threads=settings.threads,
         product=snapshot.product.name.encode(),
-        backend=engine.encode(),
-        device=settings.device.encode() if engine == "openvino" else None,
+        backend=engine.native.encode(),
+        device=settings.device.encode() if engine.devices else None,
         library=theirs and os.fsencode(theirs),
         threshold=(snapshot.threshold or 0) if snapshot.threshold_kind == "manual" else 0,
         allow_random=1,  # Detector.open has already refused random weights, unless they are allowed
-        scorer=_SCORERS[scorer],
+        scorer=scorer.native.encode(),
         log=log.function,
     )
     return open_detector(library, bundle, options, log)

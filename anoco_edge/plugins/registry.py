@@ -120,7 +120,22 @@ class Spec:
         return found
 
 
+@dataclass(frozen=True)
+class StageSpec(Spec):
+    """What is known of a stage of the pipeline that `auto` can choose: an engine or a scorer.
+
+    `gpu` says that it runs on an NVIDIA GPU. `optional` stages need not be there for a machine to
+    be complete. `native` is the name under which the native library has the same stage; it is empty
+    if the library has none.
+    """
+
+    gpu: bool = False
+    optional: bool = True
+    native: str = ""
+
+
 SpecT = TypeVar("SpecT", bound=Spec)
+StageT = TypeVar("StageT", bound=StageSpec)
 
 
 class Registry(Generic[SpecT]):
@@ -201,6 +216,34 @@ class Registry(Generic[SpecT]):
         if not isinstance(spec, self._type) or spec.name != point.name:
             raise TypeError(f"it is not a {self._type.__name__} named {point.name!r}")
         return spec
+
+
+class StageRegistry(Registry[StageT]):
+    """The engines or the scorers, one of which a pipeline runs.
+
+    >>> own = [StageSpec("fast", "json"), StageSpec("slow", "json", auto=True, native="cpu")]
+    >>> table = StageRegistry("filter", "anoco_edge.no_such_group", own, StageSpec)
+    >>> table.choose("auto", lambda spec: spec.auto_reason)
+    Choice(name='slow', reason='it runs here')
+    >>> [spec.name for spec in table.native()]
+    ['slow']
+    """
+
+    def choose(self, name: str, reason_for_auto: Callable[[StageT], str]) -> Choice | None:
+        """Choose the stage of this name, which is never replaced, or leave the choice to `auto`.
+
+        `auto` takes the first stage by rank that has a reason; None if no stage has one.
+        """
+        if name != "auto":
+            return Choice(self.get(name).name, "asked for")
+        for spec in self.by_rank():
+            if spec.auto and (reason := reason_for_auto(spec)):
+                return Choice(spec.name, reason)
+        return None
+
+    def native(self) -> tuple[StageT, ...]:
+        """The stages that the native library has too."""
+        return tuple(spec for spec in self if spec.native)
 
 
 def _origin(point: EntryPoint) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from anoco_edge.plugins import Choice, Registry, Spec
+from anoco_edge.plugins import Choice, StageRegistry, StageSpec
 from anoco_edge.scoring.types import Parameters, References, Scorer, ScorerOptions
 
 
@@ -30,16 +30,13 @@ class ScorerChoice(Choice):
 
 
 @dataclass(frozen=True)
-class ScorerSpec(Spec):
+class ScorerSpec(StageSpec):
     """What is known of a scorer before its module is imported.
 
-    `gpu` says that it runs on an NVIDIA GPU. `timed` says that it reports how much of its time
-    retrieval takes. `optional` scorers need not be there for a machine to be complete.
+    `timed` says that it reports how much of its time retrieval takes.
     """
 
-    gpu: bool = False
     timed: bool = True
-    optional: bool = True
 
     purpose: ClassVar[str] = "to score"
 
@@ -65,7 +62,7 @@ class ScorerSpec(Spec):
         return None if found is None else float(found)
 
 
-SCORERS = Registry(
+SCORERS = StageRegistry(
     "scorer",
     "anoco_edge.scorers",
     [
@@ -96,6 +93,7 @@ SCORERS = Registry(
             rank=20,
             auto=True,
             auto_reason="the native library is present",
+            native="cpu",
         ),
         ScorerSpec(
             "cuda",
@@ -104,6 +102,7 @@ SCORERS = Registry(
             rank=10,
             auto=True,
             gpu=True,
+            native="cuda",
             timed=False,  # its kernels are not timed one by one
         ),
     ],
@@ -117,12 +116,8 @@ def choose_scorer(name: str = "auto") -> ScorerChoice:
     >>> choose_scorer("reference")
     ScorerChoice(name='reference', reason='asked for')
     """
-    if name != "auto":
-        return ScorerChoice(SCORERS.get(name).name, "asked for")
-    for spec in SCORERS.by_rank():
-        if spec.auto and (reason := spec.reason_for_auto()):
-            return ScorerChoice(spec.name, reason)
-    return ScorerChoice("reference", "no other scorer can be used here")
+    choice = SCORERS.choose(name, ScorerSpec.reason_for_auto)
+    return ScorerChoice(*(choice or ("reference", "no other scorer can be used here")))
 
 
 def open_scorer(

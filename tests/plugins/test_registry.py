@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from anoco_edge.cli.options import native_names
 from anoco_edge.detector import Detector
 from anoco_edge.engines import ENGINES, EngineChoice, EngineSpec, choose_engine, needs_gpu
 from anoco_edge.errors import EnvironmentMissingError, UsageError
-from anoco_edge.plugins import Registry, Spec, registry
+from anoco_edge.pipeline.native import choose_parts
+from anoco_edge.plugins import Registry, Spec, StageRegistry, registry
 from anoco_edge.scoring import SCORERS, ScorerChoice, ScorerSpec, choose_scorer
 from anoco_edge.sources import SOURCES
 from anoco_edge.teaching import NewPicture, Teacher
@@ -101,11 +103,11 @@ def test_auto_takes_the_lowest_rank_that_works(monkeypatch: pytest.MonkeyPatch) 
     first = EngineSpec("first", "json", packages=("no_such_package",), rank=1, auto=True)
     second = EngineSpec("second", "json", rank=2, auto=True, auto_reason="it is second")
     never = EngineSpec("never", "json", rank=0)
-    made = Registry("engine", GROUP, [second, first, never], EngineSpec)
+    made = StageRegistry("engine", GROUP, [second, first, never], EngineSpec)
     monkeypatch.setattr("anoco_edge.engines.registry.ENGINES", made)
     assert choose_engine() == EngineChoice("second", "it is second")
     scorer = ScorerSpec("only", "json", auto=True, auto_reason="it is alone")
-    scorers = Registry("scorer", GROUP, [scorer], ScorerSpec)
+    scorers = StageRegistry("scorer", GROUP, [scorer], ScorerSpec)
     monkeypatch.setattr("anoco_edge.scoring.registry.SCORERS", scorers)
     assert choose_scorer() == ScorerChoice("only", "it is alone")
 
@@ -145,3 +147,22 @@ def test_a_pipeline_chooses_once(
 
 def _choose_again(*given: object) -> None:
     raise AssertionError(f"{given} was chosen already")
+
+
+def test_the_native_runtime_runs_what_the_tables_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names are those of the C interface (anoco_detector_options: backend, scorer)."""
+    assert {spec.name: spec.native for spec in ENGINES.native()} == {
+        "openvino": "openvino",
+        "tensorrt": "tensorrt",
+    }
+    assert {spec.name: spec.native for spec in SCORERS.native()} == {
+        "native": "cpu",
+        "cuda": "cuda",
+    }
+    assert [c.name for c in choose_parts().values()] == ["openvino", "native"]
+    assert [c.name for c in choose_parts("tensorrt").values()] == ["tensorrt", "cuda"]
+    monkeypatch.setattr(ENGINES, "native", lambda: (ENGINES.get("onnxruntime-cuda"),))
+    assert [c.name for c in choose_parts().values()] == ["onnxruntime-cuda", "cuda"]
+    with pytest.raises(UsageError, match="the native runtime has onnxruntime-cuda alone"):
+        choose_parts("openvino")
+    assert native_names() == "onnxruntime-cuda; native, cuda"
