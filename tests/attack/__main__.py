@@ -1,4 +1,4 @@
-"""Run campaigns and print one table: tried, held, broken."""
+"""Runs campaigns and prints one table: tried, held, broken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.attack.campaign import Plan, Tally, campaigns  # noqa: E402
 
 
 def main() -> int:
-    """0 when everything held, 1 when something broke."""
+    """Run the chosen campaigns; return 0 if everything held, 1 if something broke."""
     every = campaigns()
     listing = "\n".join(f"  {name:14} {_title(one)}" for name, one in every.items())
     parser = argparse.ArgumentParser(
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def print_table(rows: list[tuple[str, Tally]], seed: int) -> None:
-    """One line a campaign, and their sum."""
+    """Print one line for each campaign, and the sums."""
     total = Tally(sum(t.tried for _, t in rows), sum(t.broken for _, t in rows))
     print(f"{'campaign':16}{'tried':>8}{'held':>8}{'broken':>8}   (seed {seed})")
     for name, tally in [*rows, ("total", total)]:

@@ -1,4 +1,4 @@
-"""Mutated bundles through both readers: no crash, no hang, one verdict."""
+"""Mutated bundles get the same verdict from both readers, without a crash or a hang."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PARITY = (b"[]", b"1", b'"[/red]"', b"null", b"{}", b"[1]", b'{"checks": 3}', b
 
 @dataclass(frozen=True)
 class Mutant:
-    """A change of a bundle: `files` get other bytes, or `special` is done to one file."""
+    """A change of a bundle: `files` get other bytes, or `special` is applied to one file."""
 
     name: str
     files: dict[Path, bytes]
@@ -41,7 +41,7 @@ class Mutant:
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    """Every mutant is read by Python and by the native library, which must agree."""
+    """Read every mutant with Python and with the native library, which must agree."""
     native = None
     try:
         native = NativeReader()
@@ -84,7 +84,7 @@ def _mutants(path: Path, rng: np.random.Generator, plan: Plan) -> Iterator[Mutan
 
 
 def _reported(path: Path) -> Iterator[Mutant]:
-    """Those that once got through one reader."""
+    """Mutants that one of the readers once accepted by mistake."""
     for file in (Path("manifest.json"), Path("products/größe/product.json")):
         raw = (path / file).read_bytes()
         number = ("input", "width") if file.name == "manifest.json" else ("generation",)
@@ -121,7 +121,7 @@ def _odd_document(path: Path, rng: np.random.Generator) -> Mutant:
 
 
 def _odd_parity(path: Path, rng: np.random.Generator) -> Mutant:
-    """What the command line shows of a parity report that says anything."""
+    """Mutants of the parity report, which the command line prints."""
     report: dict[str, Any] = {
         "against": "torch",
         "precision": "fp16",
@@ -167,7 +167,7 @@ def _odd_bytes(path: Path, rng: np.random.Generator) -> Mutant:
 
 
 def _recorded(path: Path, file: Path, data: bytes) -> dict[Path, bytes]:
-    """The file with other bytes, and every document that has its hash with the new one."""
+    """Change a file, and update its hash in every document that records it."""
     old, size = sha256_bytes((path / file).read_bytes()), (path / file).stat().st_size
     changed = {file: data}
     for document in _documents(path):
@@ -189,7 +189,7 @@ def _replace_record(value: Any, old: str, new: str, size: int, length: int) -> N
 
 
 def _odd_place(path: Path, rng: np.random.Generator) -> Mutant:
-    """A file that is missing, or a folder."""
+    """Mutants in which a file is missing or a folder."""
     file = odd_files.pick(rng, sorted(p for p in path.rglob("*") if p.is_file()))
     kind = odd_files.pick(rng, ("missing", "a folder"))
 
@@ -202,7 +202,7 @@ def _odd_place(path: Path, rng: np.random.Generator) -> Mutant:
 
 
 def _links(path: Path, rng: np.random.Generator, count: int) -> Iterator[Mutant]:
-    """A link to the same content inside or outside, or a pipe that nobody writes to."""
+    """Mutants with a link to the same content, inside or outside, or a pipe without a writer."""
     read = [
         p
         for p in path.rglob("*")
@@ -239,7 +239,7 @@ def _tried(
     expected: dict[str, Any] | None = None,
     unread: dict[str, Any] | None = None,
 ) -> Case:
-    """`expected` is what must be read, `unread` what must not."""
+    """Read one mutant; `expected` must be read, and `unread` must not."""
     with _changed(path, mutant):
         ours, wrong = _python(path)
         theirs: dict[str, Any] | str = ours
@@ -286,11 +286,11 @@ def _changed(path: Path, mutant: Mutant) -> Iterator[None]:
 
 
 class _HangError(BaseException):
-    """No Exception, so that nothing on the way takes it for an error of its own."""
+    """Raised on a hang. It is not an Exception, so that no handler takes it for its own error."""
 
 
 def _python(path: Path) -> tuple[dict[str, Any] | str, str]:
-    """What Python reads or how it refuses it, and what is wrong with that."""
+    """Read a bundle in Python; return the outcome, and what is wrong with it."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found: dict[str, Any] | str = ""
     wrong = ""
@@ -310,7 +310,7 @@ def _python(path: Path) -> tuple[dict[str, Any] | str, str]:
 
 
 def _outcome(work: Callable[[], Any]) -> Any:
-    """What it gives, or the one line with which it refuses."""
+    """Return what the call gives, or the one line with which it refuses."""
     try:
         return work()
     except AnocoError as error:
@@ -334,7 +334,7 @@ def _strangers(path: Path) -> None:
 
 
 def _shown(path: Path) -> None:
-    """`anoco-edge info`, for people and for machines."""
+    """Run `anoco-edge info` as text and as JSON."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         info(path, json_=False)
         info(path, json_=True)

@@ -1,4 +1,4 @@
-"""Calibration with bursts, copies, mixed sizes and groups: no promise beyond the true parts.
+"""Calibration with bursts, copies, mixed sizes and groups never promises too much.
 
 Every case knows how many parts its pictures show. It is broken when the words promise a rate that
 so many parts do not support, when a copy of a reference calibrates, or when anything but an
@@ -25,7 +25,8 @@ from anoco_edge.teaching import NewPicture, Settings, Teacher
 from tests.attack.campaign import Case, Plan
 
 Picture = NDArray[np.uint8]
-SIZE = 128  # below, noise and JPEG hide what tells two circuits apart (burst_detection.ALIKE)
+# With less, noise and JPEG hide the difference between two circuits (burst_detection.ALIKE).
+SIZE = 128
 RATE = 0.2
 
 
@@ -35,7 +36,7 @@ class PictureSet:
 
     name: str
     pictures: tuple[Picture, ...]
-    parts: tuple[int, ...]  # the part that each shows
+    parts: tuple[int, ...]  # the part that each picture shows
     groups: tuple[str, ...] | None = None
     accept_fewer: bool = False
     sigmas: float | None = None
@@ -44,7 +45,7 @@ class PictureSet:
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    """One case a set of pictures."""
+    """Yield one case for each set of pictures."""
     rng = plan.rng()
     rounds = plan.choose(full=6, short=1)
     for number in range(rounds):
@@ -101,7 +102,7 @@ def _sets(
 
 
 def _tried(teacher: Teacher, made: PictureSet) -> str:
-    """What broke, or nothing."""
+    """Return what broke, or an empty string."""
     given = [NewPicture.from_array(f"p{k}", rgb) for k, rgb in enumerate(made.pictures)]
     groups = list(made.groups) if made.groups is not None else None
     try:
@@ -139,7 +140,7 @@ def _part(material: str, seed: int) -> Picture:
 
 
 def _frame(rgb: Picture, rng: np.random.Generator) -> Picture:
-    """One more frame of the same part: noise, another light, sometimes a JPEG."""
+    """Draw another frame of the same part: noise, another light, sometimes JPEG."""
     lit = (rgb * rng.uniform(0.97, 1.03)).clip(0, 255)
     frame: Picture = noisy_frame(lit, int(rng.integers(1 << 30)), rng.uniform(0.5, 6))
     return _jpeg(frame, int(rng.integers(60, 96))) if rng.random() < 0.5 else frame

@@ -1,5 +1,8 @@
-"""What a fork runs that is no command of its own: an export without torch, a plan that is stored,
-a C program that teaches, and writers that are wrong on purpose (for test_attack_harness.py)."""
+"""Functions that a fork runs in place of a command.
+
+They are an export without torch, storing a plan, a C program that teaches, and writers with
+deliberate faults (for test_attack_harness.py).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ WORDS = ("export", "--backbone", "efficientnet-lite0", "--out", "line.anoco", "-
 
 
 def export_tiny(*options: str) -> None:
-    """`anoco-edge export`, but the backbone is the tiny one and torch is not asked."""
+    """Run `anoco-edge export` with the tiny backbone in place of torch."""
     import anoco_edge_export.bundle as exporting
     from anoco_edge.cli import main
 
@@ -61,7 +64,7 @@ def _tiny_backbone(_name: str, workspace: Path, *_: Any, **__: Any) -> Any:
 
 
 def _parity() -> Any:
-    """What `export` shows of the comparison that was not made."""
+    """Return a parity report for `export` to show, although nothing was compared."""
     from anoco_edge.bundle.parity_report import (
         ParityCheck,
         ParityFigures,
@@ -83,7 +86,7 @@ def _parity() -> Any:
 
 
 def store_plan(content: str) -> None:
-    """The end of `anoco-edge build`: the plan and its record go into the cache."""
+    """Do the end of `anoco-edge build`: store the plan and its record in the cache."""
     from anoco_edge.bundle import InputContract
     from anoco_edge.plans import cache
     from anoco_edge.plans.tensorrt_builder import BuiltPlan, backbone_profile
@@ -102,7 +105,7 @@ def store_plan(content: str) -> None:
 
 
 class _one_line:
-    """An AnocoError as the command line tells it."""
+    """Print an AnocoError in one line, as the command line does."""
 
     def __enter__(self) -> None: ...
 
@@ -115,11 +118,11 @@ class _one_line:
 # ---- a C program
 
 
-_kept: list[Any] = []  # a backend is registered for good
+_kept: list[Any] = []  # a backend is registered once and never removed
 
 
 def native_enroll(*seeds: str) -> None:
-    """What a line controller does: `anoco_enroll` of two pictures into the product."""
+    """Enroll two pictures with `anoco_enroll`, as a line controller does."""
     from native_controller import Controller
 
     register_backend(Path("line.anoco/backbone.onnx").read_bytes())
@@ -131,7 +134,7 @@ def native_enroll(*seeds: str) -> None:
 
 
 def register_backend(model: bytes) -> None:
-    """ONNX Runtime as the native library's backend: quick to open, unlike OpenVINO."""
+    """Register ONNX Runtime as the native library's backend; it opens faster than OpenVINO."""
     import onnxruntime
     from native_backend import CLOSE, OPEN, REQUEST, RUN, Backend
 
@@ -182,7 +185,7 @@ def _sync_folder() -> None:
 
 
 def write_well() -> None:
-    """Data durable, then the name, then the folder."""
+    """Make the data durable, then the name, then the folder."""
     try:
         _put("toy.tmp")
         Path("toy.tmp").replace("toy")
@@ -202,25 +205,25 @@ def _fail(message: str) -> None:
 
 
 def write_in_place() -> None:
-    """Overwrites the only copy."""
+    """Overwrite the only copy."""
     _put("toy")
 
 
 def write_without_fsync() -> None:
-    """The name may reach the disk before the data."""
+    """Skip the fsync, so that the name may reach the disk before the data."""
     _put("toy.tmp", sync=False)
     Path("toy.tmp").replace("toy")
     _sync_folder()
 
 
 def write_without_folder_fsync() -> None:
-    """Says that it is done when the name may still be lost."""
+    """Report success while the name may still be lost."""
     _put("toy.tmp")
     Path("toy.tmp").replace("toy")
 
 
 def write_after_removing() -> None:
-    """There is a moment with no file at all."""
+    """Leave a moment in which there is no file at all."""
     _put("toy.tmp")
     Path("toy").unlink()
     Path("toy.tmp").rename("toy")
@@ -228,7 +231,7 @@ def write_after_removing() -> None:
 
 
 def write_leaving_temporaries() -> None:
-    """Never clears away what an earlier run that was killed left."""
+    """Never delete the temporary files of an earlier run that was killed."""
     name = f".toy-{os.getpid()}"
     _put(name)
     Path(name).replace("toy")
@@ -236,14 +239,14 @@ def write_leaving_temporaries() -> None:
 
 
 def write_ignoring_errors() -> None:
-    """Says that it is done whatever the disk says."""
+    """Report success whatever the disk reports."""
     with suppress(OSError):
         _put("toy.tmp")
         Path("toy.tmp").replace("toy")
 
 
 def write_lying() -> None:
-    """Says that nothing was changed when the name has changed already."""
+    """Report that nothing was changed after the name has changed."""
     try:
         _put("toy.tmp")
         Path("toy.tmp").replace("toy")
@@ -254,7 +257,7 @@ def write_lying() -> None:
 
 
 def write_with_traceback() -> None:
-    """Lets the error through."""
+    """Let the error through."""
     try:
         _put("toy.tmp")
     except OSError as error:
@@ -267,7 +270,7 @@ def write_with_traceback() -> None:
 
 
 def change_everything() -> None:
-    """Each kind of call once, by the ways that Python and C programs make it."""
+    """Make each kind of call once, in the ways that Python and C programs do."""
     os.mkdir("folder")  # noqa: PTH102
     folder = os.open("folder", os.O_RDONLY)
     file = os.open("a", os.O_CREAT | os.O_WRONLY, 0o600, dir_fd=folder)
@@ -287,11 +290,11 @@ def change_everything() -> None:
 
 
 def write_elsewhere(path: str) -> None:
-    """A file that does not lie in the attacked folder."""
+    """Write a file outside the attacked folder."""
     Path(path).write_bytes(b"data")
 
 
 def tell_time() -> None:
-    """Three reads of the wall clock."""
+    """Read the wall clock three times."""
     for _ in range(3):
         print(int(time.time()))

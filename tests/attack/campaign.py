@@ -1,4 +1,4 @@
-"""What a campaign is given, what it yields, and how campaigns are found."""
+"""Defines what a campaign is given and what it yields, and finds the campaigns."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ import tests.attack
 
 @dataclass(frozen=True)
 class Plan:
-    """One run of one campaign."""
+    """The settings of one run of one campaign."""
 
     folder: Path  # empty, for this campaign alone
     seed: int
-    short: bool  # the version of `make test`: seconds, not minutes
+    short: bool  # the version for `make test`, which takes seconds and not minutes
 
     def rng(self) -> np.random.Generator:
-        """The source of every random choice, so that a seed repeats a run."""
+        """Return the source of every random choice, so that a seed repeats a run."""
         return np.random.default_rng(self.seed)
 
     def choose(self, full: int, short: int) -> int:
-        """How many cases to try."""
+        """Return how many cases to try."""
         return short if self.short else full
 
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that was tried; `broken` says what went wrong, or is empty when it held. With
-    `not_executed` it could not be tried here, and why."""
+    """One thing that was tried; `broken` says what went wrong, and is empty if it held.
+
+    `not_executed` says why it could not be tried here.
+    """
 
     name: str
     broken: str = ""
@@ -42,14 +44,14 @@ class Case:
 
 
 class Campaign(Protocol):
-    """A module of this package."""
+    """The interface of a campaign, which is a module of this package."""
 
     __doc__: str | None
     cases: Callable[[Plan], Iterator[Case]]
 
 
 def campaigns() -> dict[str, Campaign]:
-    """Every campaign by its name, in alphabetical order."""
+    """Return every campaign by its name, in alphabetical order."""
     found = {}
     for info in pkgutil.iter_modules(tests.attack.__path__):
         if info.name != "__main__":
@@ -69,7 +71,7 @@ class Tally:
     not_executed: list[str] = field(default_factory=list)
 
     def count(self, case: Case) -> None:
-        """One more case."""
+        """Count one more case."""
         if case.not_executed:
             self.not_executed.append(f"{case.name}: {case.not_executed}")
             return

@@ -1,8 +1,8 @@
-"""The wall clock steps by hours, years and decades: times look odd, and nothing else does.
+"""When the wall clock steps by hours or decades, only the shown times are odd.
 
-A time server that answers late, an empty battery or a wrong date at the first start: the clock of
-a device steps while a command runs. Generations keep their order, locks and streams wait as long as
-they were told to, and of overlays the newest stay.
+The clock of a device may step while a command runs: a time server answers late, a battery is empty,
+or the first start has a wrong date. Generations keep their order, locks and streams wait exactly as
+long as they should, and the newest overlays stay.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Step = tuple[int, int, int]
 
 
 def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
-    """Each command with steps drawn by the seed, then what waits and what keeps."""
+    """Run each command with clock steps drawn by the seed, then what waits and what deletes."""
     rng = plan.rng()
     for found in prepared(plan, [c for c in commands if not c.name.startswith(_SLOW)]):
         if isinstance(found, Case):
@@ -57,7 +57,7 @@ def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
 
 
 def _draw(rng: np.random.Generator, reads: int) -> Step:
-    """The clock is right or wrong at first, and steps at one of the first reads."""
+    """Draw a clock that is right or wrong at first and steps at one of its first reads."""
     before, after = rng.choice([0, 0, *OFFSETS]), rng.choice([0, *OFFSETS])
     return int(before), int(rng.integers(1, reads)), int(after or HOUR)
 
@@ -85,7 +85,10 @@ def _run(found: Prepared, folder: Path, step: Step, *words: str) -> tuple[Ended,
 
 
 def _command(found: Prepared, folder: Path, step: Step) -> None:
-    """It succeeds, leaves the new state, and the next command, by the right clock, works too."""
+    """Run a command, which must succeed and leave the new state.
+
+    The next command, by the right clock, must work too.
+    """
     ended, _ = _run(found, folder, step)
     if ended.code:
         raise NotWholeError(f"it ended with {ended.code}: {last_line(ended)}")
@@ -107,7 +110,7 @@ def _waits_for_lock(found: Prepared, folder: Path, step: Step) -> None:
 
 
 def _stream_runs(found: Prepared, folder: Path, step: Step) -> None:
-    """Frames come all the time: a clock that leaps ahead is no silence."""
+    """Read a stream of steady frames; a clock that leaps ahead must not look like silence."""
     from command_line import network_camera
 
     with network_camera(200, pause=0.05) as address:
@@ -131,7 +134,7 @@ def _stream_is_lost(found: Prepared, folder: Path, step: Step) -> None:
 
 
 def _keeps_newest(found: Prepared, folder: Path, step: Step) -> None:
-    """Overlays of an earlier run are dated in the future; those of this run stay all the same."""
+    """Overlays of an earlier run are dated in the future, and those of this run must stay."""
     first = ("infer", LINE, "parts0", "--out", "out", "--save", "all")
     ended, _ = _run(found, folder, (0, 0, 0), *first)
     if ended.code:

@@ -1,7 +1,7 @@
 """The commands that change something, as the campaigns on system calls attack them.
 
-Each begins in a copy of a prepared folder. What it leaves must be the old state or the new one,
-whole; the next command must work, and clear away what was left behind.
+Each starts in a copy of a prepared folder. It must leave the complete old or new state. The next
+command must work, and delete what was left over.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tests.attack.shim import Op, compiler
 from tests.attack.trace import Event, read_trace
 
 State = Any  # something that can be compared
-PER_COMMAND = 2  # points of attack in a short campaign
+PER_COMMAND = 2  # points of attack for each command in a short campaign
 _Point = TypeVar("_Point")
 
 LINE = "line.anoco"
 
 
 class NotWholeError(Exception):
-    """What a command left is neither the old state nor the new one."""
+    """Raised if a command left neither the old state nor the new one."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command, where it starts, and how its outcome is judged."""
+    """One command, its starting folder, and the check of its outcome."""
 
     name: str
     run: tuple[str, ...]
@@ -69,7 +69,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A command with its old and new state, ready to be attacked again and again."""
+    """A command with its old and new state, ready to be attacked repeatedly."""
 
     command: Command
     template: Path
@@ -81,26 +81,26 @@ class Prepared:
     events: tuple[Event, ...]
 
     def drawn(self, points: list[_Point], plan: Plan, rng: np.random.Generator) -> list[_Point]:
-        """The points at which a campaign attacks: all, or some drawn by the seed."""
+        """Return the points at which a campaign attacks: all, or some drawn by the seed."""
         most = PER_COMMAND if plan.short else self.command.most
         chosen = rng.permutation(len(points))[: most or None]
         return [points[k] for k in sorted(chosen)]
 
     @property
     def writes(self) -> list[int]:
-        """The numbers of those calls that wrote data, where every call was recorded."""
+        """Return the numbers of the calls that wrote data, in a complete record."""
         if len(self.events) != self.calls:
             return []
         return [k for k, event in enumerate(self.events, 1) if event.op is Op.WRITE]
 
     def task(self, folder: Path, **options: Any) -> Task:
-        """The command in this folder."""
+        """Return the task of running the command in this folder."""
         command = self.command
         return _task(folder, command.run, command, **options)
 
     @contextmanager
     def copy(self) -> Iterator[Path]:
-        """A fresh copy of the template, which is gone afterwards."""
+        """Make a fresh copy of the template, and delete it afterwards."""
         folder = self.cases / "case"
         shutil.copytree(self.template, folder, symlinks=True)
         try:
@@ -109,7 +109,7 @@ class Prepared:
             shutil.rmtree(folder)
 
     def judge(self, folder: Path, *, success: bool = False) -> State:
-        """The state of the folder; raises NotWholeError when it is none that may be."""
+        """Return the state of the folder, or raise NotWholeError if that state is not allowed."""
         found = state_of(self.command, folder)
         if success and found != self.new:
             raise NotWholeError(f"it reported success, and the state is {found}")
@@ -118,7 +118,7 @@ class Prepared:
         return found
 
     def go_on(self, folder: Path) -> None:
-        """The next command works, and nothing that a dead process left is there after it."""
+        """Check that the next command works, and leaves nothing of a dead process behind."""
         if not self.command.then:
             return
         ended = self.forks.run(_task(folder, self.command.then, self.command))
@@ -135,12 +135,12 @@ def _task(folder: Path, run: tuple[str, ...], command: Command, **options: Any) 
 
 
 def last_line(ended: Ended) -> str:
-    """What it said at the end."""
+    """Return the last line of the output."""
     return (ended.err.strip() or ended.out.strip() or "nothing").splitlines()[-1]
 
 
 def state_of(command: Command, folder: Path) -> State:
-    """As the command judges it; whatever goes wrong is a state that is not whole."""
+    """Return the state as the command judges it; any error means that it is not whole."""
     try:
         return command.state(folder)
     except NotWholeError:
@@ -150,7 +150,7 @@ def state_of(command: Command, folder: Path) -> State:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """Hidden files and folders, and files of a bundle that nothing in it speaks of."""
+    """List hidden files and folders, and files of a bundle that nothing in it refers to."""
     from anoco_edge.bundle import Bundle
 
     found = {p for p in folder.rglob(".*") if p.name != ".lock"}
@@ -160,7 +160,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file that is neither a lock nor temporary."""
+    """List every file that is neither a lock nor temporary."""
     paths = [p.relative_to(folder) for p in folder.rglob("*") if p.is_file()]
     shown = [p for p in paths if not any(part.startswith(".") for part in p.parts)]
     return {str(path): (folder / path).read_bytes() for path in shown}
@@ -170,7 +170,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def bundle_state(folder: Path) -> State:
-    """Its immutable files, its products, and the score that a part gets; verified throughout."""
+    """Verify a bundle, and return its immutable files, its products and the score of a part."""
     from anoco_edge.bundle import Bundle
     from anoco_edge.detector import Detector
     from anoco_edge.errors import BundleError
@@ -208,7 +208,7 @@ def _query() -> Any:
 
 
 def run_state(folder: Path) -> State:
-    """How many rows of the last run are there; those of the earlier runs must all be."""
+    """Count the rows of the last run; all rows of earlier runs must be there."""
     sources: list[str] = []
     for path in sorted((folder / "out").rglob("*.jsonl")):
         *lines, rest = path.read_bytes().split(b"\n")
@@ -216,7 +216,7 @@ def run_state(folder: Path) -> State:
             try:
                 sources.append(json.loads(line)["source"])
             except (ValueError, KeyError):
-                if not line.startswith(b"{") or b"parts2" not in line:  # cut by the kill itself
+                if not line.startswith(b"{") or b"parts2" not in line:  # cut off by the kill itself
                     raise NotWholeError(f"a line of {path.name} is no row: {line[:80]!r}") from None
         if rest and not rest.startswith(b"{"):
             raise NotWholeError(f"{path.name} ends with {rest[:80]!r}")
@@ -231,7 +231,7 @@ def run_state(folder: Path) -> State:
 
 
 def plan_state(folder: Path) -> State:
-    """The plan in the cache, checked, or None."""
+    """Return the checked plan in the cache, or None."""
     from anoco_edge.plans import cache as plans
 
     with _cache_at(folder / "cache"):
@@ -240,7 +240,7 @@ def plan_state(folder: Path) -> State:
 
 
 def single_file_state(folder: Path) -> State:
-    """The file is absent, or a graph that can be loaded; which product, by its metadata."""
+    """Return which product the file holds by its metadata, or None; it must be loadable."""
     import onnx
 
     path = folder / "detector.onnx"
@@ -253,7 +253,7 @@ def single_file_state(folder: Path) -> State:
 
 
 def triton_state(folder: Path) -> State:
-    """The models of the repository, each with its configuration and a graph."""
+    """Return the models of the repository, each with its configuration and a graph."""
     import onnx
 
     found = []
@@ -267,7 +267,7 @@ def triton_state(folder: Path) -> State:
 
 
 def toy_state(folder: Path) -> State:
-    """For tests of the campaigns: a file that is wholly old or wholly new."""
+    """Return the state for tests of the campaigns: a file that is completely old or new."""
     data = (folder / "toy").read_bytes()
     if data not in (b"old" * 1000, b"new" * 1000):
         raise NotWholeError(f"{len(data)} bytes: {data[:10]!r}")
@@ -291,7 +291,7 @@ def _cache_at(folder: Path) -> Iterator[None]:
 
 
 def _line(folder: Path) -> None:
-    """line.anoco without products, and pictures for it."""
+    """Write line.anoco without products, and pictures for it."""
     from tiny_bundle import make_tiny_bundle
 
     make_tiny_bundle(folder / LINE)
@@ -299,7 +299,7 @@ def _line(folder: Path) -> None:
 
 
 def _pictures(folder: Path) -> None:
-    """To teach, calibrate and inspect with."""
+    """Write pictures to teach, calibrate and inspect with."""
     from tiny_bundle import write_good_pictures
 
     write_good_pictures(folder / "good", 3)
@@ -428,7 +428,7 @@ COMMANDS = (
 
 
 class Templates:
-    """Folders in the states in which commands start; what two have in common is made once."""
+    """Folders in which commands start; folders that two commands share are made once."""
 
     def __init__(self, forked: Forks, folder: Path) -> None:
         self.forked = forked
@@ -436,7 +436,7 @@ class Templates:
         self._made: dict[Any, Path] = {}
 
     def get(self, command: Command, steps: int) -> Path:
-        """The folder after so many of the commands that lead to the old state."""
+        """Return the folder after this many of the commands that lead to the old state."""
         key = (command.prepare, command.cache, command.before[:steps])
         if key not in self._made:
             before = self.get(command, steps - 1) if steps else None
@@ -452,7 +452,7 @@ class Templates:
         return self._made[key]
 
     def prepare(self, command: Command) -> Prepared:
-        """Run the command once undisturbed, and note old and new state."""
+        """Run the command once undisturbed, and record the old and the new state."""
         template = self.get(command, len(command.before))
         old = state_of(command, template)
         after, trace = self._folder / "after", self._folder / "trace"
@@ -469,7 +469,7 @@ class Templates:
 
 
 def prepared(plan: Plan, commands: Sequence[Command]) -> Iterator[Prepared | Case]:
-    """Each command in turn; a case instead where there is none to attack."""
+    """Yield each command, or a case where the command cannot be tried."""
     if compiler() is None:
         yield Case("all commands", not_executed="there is no C compiler for tests/attack/shim.c")
         return
@@ -490,7 +490,7 @@ def prepared(plan: Plan, commands: Sequence[Command]) -> Iterator[Prepared | Cas
 
 
 def _missing(command: Command) -> str:
-    """Why a command cannot be tried on this machine."""
+    """Return why a command cannot be tried on this machine."""
     from anoco_edge.errors import AnocoError
     from anoco_edge.native.library import load_library
 

@@ -1,7 +1,7 @@
 """EIO, ENOSPC, EDQUOT, EROFS, EINTR and short writes at every call that changes a file.
 
-A command that fails says so in one line with a documented exit code, and what it says is true:
-"nothing was changed" when every file is as it was, "committed" when the change is there. What the
+A command that fails says so in one line with a documented exit code, and the line is true: "nothing
+was changed" when every file is as it was, "committed" when the change is there. A call that the
 system only interrupted or shortened is no failure.
 """
 
@@ -42,8 +42,10 @@ _OTHERS: tuple[Fault, ...] = (
 
 
 def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
-    """At every call EIO, and a disk that is full from there on; at some another fault, drawn by the
-    seed; at every write a short one."""
+    """Yield the faults of every call: EIO, a disk that is full from there on, and short writes.
+
+    Some calls also get another fault, drawn by the seed.
+    """
     rng = plan.rng()
     for found in prepared(plan, commands):
         if isinstance(found, Case):
@@ -65,7 +67,7 @@ def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
 def attack(
     found: Prepared, fault: Fault, number: int, before: dict[str, bytes], goes_on: bool
 ) -> Case:
-    """One case."""
+    """Run one case."""
     mode, error = fault
     with found.copy() as folder:
         ended = found.forks.run(found.task(folder, mode=mode, number=number, error=error))
@@ -90,8 +92,10 @@ def attack(
 def _check_files(
     found: Prepared, before: dict[str, bytes], after: dict[str, bytes], mode: Mode
 ) -> None:
-    """Nothing was changed: on a disk that no longer lets anything be taken away, new files that
-    nothing speaks of may stay, until the next command."""
+    """Check that nothing was changed.
+
+    If the disk no longer permits deleting, unused new files may stay until the next command.
+    """
     if mode is Mode.FAIL_FROM or not found.command.old_after_failure:
         after = {name: data for name, data in after.items() if name in before}
     if after != before and found.command.old_after_failure:
@@ -100,7 +104,7 @@ def _check_files(
 
 
 def _check_words(found: Prepared, ended: Ended, state: State) -> None:
-    """One line, true, and the right code."""
+    """Check that the message is one true line, with the right exit code."""
     line = last_line(ended)
     if ended.hung or ended.code not in EXIT_CODES:
         raise NotWholeError(f"it ended with {'no end' if ended.hung else ended.code}: {line}")

@@ -1,4 +1,4 @@
-"""Ray workers killed at random moments of `infer --on ray`: every row is there, none twice."""
+"""When Ray workers are killed during `infer --on ray`, every row is there exactly once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.attack.campaign import Case, Plan
 MARK = "ANOCO_FLEET_ATTACK"
 PATIENCE = 240.0
 PICTURES = 160
-TASKS = 40  # with a batch of 1: four pictures each, a line of the journal each
+TASKS = 40  # with a batch of 1, each has four pictures and one line of the journal
 RUNS = 3  # each takes Ray ten seconds and more to start
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    """Some runs, each with one or two kills."""
+    """Yield some runs, each with one or two kills."""
     if plan.short:
         yield Case("infer --on ray", not_executed="Ray takes minutes: in `make attack` only")
         return
@@ -80,7 +80,7 @@ def _run(
 def _kill_workers(
     process: Any, mark: str, out: Path, moments: list[int], rng: random.Random
 ) -> int:
-    """SIGKILL to workers of this run, each when so many tasks are done, however fast that goes."""
+    """Send SIGKILL to workers of this run, each after a given number of tasks."""
     killed = 0
     for moment in moments:
         while process.poll() is None and not (_tasks_done(out) >= moment and _workers(mark)):
@@ -93,7 +93,7 @@ def _kill_workers(
 
 
 def _tasks_done(out: Path) -> int:
-    """Lines of the journal but its first, which says what run it is."""
+    """Count the lines of the journal, without the first, which describes the run."""
     try:
         return max(0, (out / "unfinished.jsonl").read_bytes().count(b"\n") - 1)
     except FileNotFoundError:
@@ -111,7 +111,7 @@ def _workers(mark: str) -> list[int]:
 
 
 def _rows(folder: Path) -> list[Any]:
-    """Source, verdict and score of every row, in the order of the run."""
+    """Return source, verdict and score of every row, in the order of the run."""
     (path,) = folder.rglob("results.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [(Path(row["source"]).name, row["verdict"], row["score"]) for row in rows]

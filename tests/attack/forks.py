@@ -1,7 +1,7 @@
-"""One process with the shim preloaded and everything imported; each case is a fork of it.
+"""Runs each case in a fork of one process that has the shim and all imports.
 
-The campaign talks to it in lines of JSON. A fork costs milliseconds where a start of Python with
-its imports costs seconds.
+The campaign talks to it in lines of JSON. A fork takes milliseconds, while starting Python with its
+imports takes seconds.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from paths import PACKAGES, ROOT, SUPPORT, python_path
 from tests.attack.shim import Mode, Shim, build_shim
 
 PATIENCE = 120  # seconds, for a busy machine
-CALL = "call"  # in place of a command: the next word names a function as module:function
+CALL = "call"  # stands in place of a command; the next word names a function as module:function
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a fork does, in which folder, and what happens to its calls there."""
+    """What a fork runs, in which folder, and what happens to its calls there."""
 
     folder: str
     command: tuple[str, ...]
@@ -65,13 +65,13 @@ class Ended:
 
 
 class Forks:
-    """The campaign's end of the line."""
+    """The campaign's side of the connection."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def run(self, task: Task) -> Ended:
-        """Do one task in a fork."""
+        """Run one task in a fork."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(asdict(task)) + "\n")
         self._process.stdin.flush()
@@ -83,7 +83,7 @@ class Forks:
 
 @contextmanager
 def forks(folder: Path) -> Iterator[Forks]:
-    """Start it; caches lie in `folder`."""
+    """Start the process; its caches lie in `folder`."""
     environment = {
         **os.environ,
         "PYTHONPATH": python_path(*PACKAGES, SUPPORT, os.environ.get("PYTHONPATH", "")),
@@ -114,7 +114,7 @@ def forks(folder: Path) -> Iterator[Forks]:
 
 def _serve(scratch: Path) -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # nothing else may speak there
+    os.dup2(2, 1)  # nothing else may write there
     _see_libc_through_the_shim()
     import_module("anoco_edge.cli.app")
     # Typer builds the commands' parsers at every call, which takes longer than most commands.
@@ -128,7 +128,7 @@ def _serve(scratch: Path) -> None:
 
 
 def _see_libc_through_the_shim() -> None:
-    """A function that is looked up in libc by name would pass the shim by."""
+    """Replace functions looked up in libc by name, which would bypass the shim."""
     real = ctypes.CDLL
 
     class ShimmedLibrary(real):  # type: ignore[misc, valid-type]
@@ -139,7 +139,7 @@ def _see_libc_through_the_shim() -> None:
 
 
 def _learn(path: Path) -> None:
-    """Import what the last fork had to import by itself: the next ones find it there."""
+    """Import what the last fork had to import itself, so that the next ones have it."""
     if path.exists():
         for name in json.loads(path.read_text()):
             with suppress(ImportError):
@@ -194,7 +194,7 @@ def _child(task: Task, shim: Shim, out: Path, err: Path) -> int:
 
 
 def run_command(command: Sequence[str]) -> int:
-    """A command of anoco-edge, or a function, as the program's entry point runs it."""
+    """Run a command of anoco-edge, or a function, as the program's entry point does."""
     from anoco_edge.cli import main
 
     try:

@@ -1,4 +1,4 @@
-"""Mutated graphs through both readers, and those that they accept through the engines.
+"""Mutated graphs get one verdict from both readers; engines get those that are accepted.
 
 A case is held when both readers refuse a graph with the same line, or neither does, and when an
 engine that is handed an accepted graph runs it or refuses it with one line.
@@ -19,12 +19,12 @@ from anoco_edge.native.library import why_not
 from anoco_edge.teaching import NewPicture, Teacher
 from tests.attack.campaign import Case, Plan
 
-_OURS = ("is not an ONNX graph", "do not use this bundle")  # what only the readers say
+_OURS = ("is not an ONNX graph", "do not use this bundle")  # messages of the readers only
 _PIXELS = textured_picture(3, 64, 64)[None]
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    """The corpus, then seeded mutations of it."""
+    """Yield the corpus, then seeded mutations of it."""
     rng = plan.rng()
     bundle = make_tiny_bundle(plan.folder / "tiny.anoco")
     picture = NewPicture.from_array("a.png", textured_picture(1))
@@ -32,7 +32,7 @@ def cases(plan: Plan) -> Iterator[Case]:
     wanted = [(name, content) for name, content, _ in corpus() if len(content) < 100_000]
     mutated = mutations(rng, plan.choose(full=3000, short=120))
     wanted += [(f"mutation {number}", content) for number, content in enumerate(mutated)]
-    few = iter(range(plan.choose(full=150, short=8)))  # an engine takes its time to open a graph
+    few = iter(range(plan.choose(full=150, short=8)))  # opening a graph in an engine is slow
     for name, content in wanted:
         made = replace_files(bundle, {"backbone.onnx": content, DATA: bytes(DATA_SIZE)})
         said = _said(made.graph)
@@ -51,7 +51,7 @@ def _running(bundle: Bundle, engine: str) -> Callable[[], object]:
 
 
 def _said(act: Callable[[], object]) -> str:
-    """What it is refused with; nothing where it is not."""
+    """Return the message with which a graph is refused, or an empty string."""
     try:
         act()
     except AnocoError as error:
@@ -63,7 +63,7 @@ def _said(act: Callable[[], object]) -> str:
 
 def _compared(bundle: Bundle, said: str) -> str:
     native = _said(lambda: Detector(bundle, runtime="native"))
-    if said:  # up to a name that is quoted, which each language does in its own way
+    if said:  # compared up to a quoted name, since each language quotes in its own way
         same = native.partition("'")[0] == said.partition("'")[0]
         return "" if same else f"Python: {said}; native: {native}"
     return native if "\n" in native or any(words in native for words in _OURS) else ""

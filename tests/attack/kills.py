@@ -1,8 +1,8 @@
 """SIGKILL before, within and after every call that changes a file: the state is old or new.
 
-To be killed after a call is to be killed before the next one, so the points are: before each call,
-in the middle of each write, and after the last. Then the next command must work and clear away
-what the dead process left.
+A kill after a call is a kill before the next one, so the points are before each call, in the middle
+of each write, and after the last call. Then the next command must work and delete what the dead
+process left.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
 
 
 def kill(found: Prepared, mode: Mode, number: int) -> Case:
-    """One case."""
+    """Run one case."""
     with found.copy() as folder:
         ended = found.forks.run(found.task(folder, mode=mode, number=number))
         when = mode.name.removeprefix("KILL_").lower()

@@ -1,8 +1,8 @@
-"""Detectors, contexts, bundles and banks destroyed and changed while other threads inspect.
+"""Detectors, contexts, bundles and banks may be destroyed while other threads inspect.
 
-Only what anoco_edge.h allows is tried: contexts keep what they need of a detector that is
-destroyed, a product may be changed over at any time, whoever made a context need not destroy it.
-Each case is a process of its own, so that a crash or a deadlock is counted and not suffered.
+Only what anoco_edge.h allows is tried: contexts keep what they need of a destroyed detector, the
+product may be changed at any time, and another thread may destroy a context. Each case is a process
+of its own, so that a crash or a deadlock is only counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ THREADS = 3
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    """Every scenario, with one seed or several."""
+    """Yield every scenario, with one seed or several."""
     from anoco_edge.errors import AnocoError
     from anoco_edge.native.library import load_library
 
@@ -126,7 +126,7 @@ def _fork(name: str, seed: int, bundle: Path, said: Path) -> str:
         except BaseException as error:  # noqa: BLE001 - told to the campaign
             said.write_text(f"{type(error).__name__}: {error}")
         if name == AT_EXIT and not code:
-            sys.exit(0)  # through the interpreter's own end, with its threads at work
+            sys.exit(0)  # ends the interpreter normally while its threads work
         os._exit(code)
     handle = os.pidfd_open(child)
     hung = not select.select([handle], [], [], PATIENCE)[0]
@@ -179,7 +179,7 @@ class Native:
         return made
 
     def inspect(self, context: ctypes.c_void_p) -> tuple[str, int, float]:
-        """Product, generation and score."""
+        """Return product, generation and score."""
         result = self.interface.Result()
         status = self.library.anoco_inspect(context, ctypes.byref(self.image), ctypes.byref(result))
         self._check(self.library, status)
@@ -193,7 +193,7 @@ class Native:
         getattr(self.library, f"anoco_{kind}_destroy")(handle)
 
     def expected(self) -> dict[str, float]:
-        """The score that each product gives, nobody else around."""
+        """Return the score of each product when nothing else runs."""
         found = {}
         for product in ("two", "one"):
             self.select(product)
@@ -205,7 +205,7 @@ class Native:
 
 
 class Crew:
-    """Threads that do the same until they are stopped; the first error is raised at the end."""
+    """Threads that repeat a task until they are stopped; the first error is raised at the end."""
 
     def __init__(self, work: Callable[[], None], count: int = THREADS) -> None:
         self.rounds = 0
@@ -225,7 +225,7 @@ class Crew:
             self.errors.append(error)
 
     def wait(self, rounds: int) -> None:
-        """Until so many more rounds are done."""
+        """Wait until this many more rounds are done."""
         end = self.rounds + rounds
         while self.rounds < end and not self.errors:
             time.sleep(0.001)
@@ -240,7 +240,7 @@ class Crew:
 
 
 def _own(native: Native, check: Callable[[tuple[str, int, float]], None]) -> Callable[[], None]:
-    """Inspecting with a context of each thread's own; all are made before this returns."""
+    """Start threads that inspect with their own contexts, which all exist when this returns."""
     waiting = [native.context() for _ in range(THREADS)]
     mine = threading.local()
 
@@ -345,7 +345,7 @@ def destroyed_by_another_thread(path: Path, rng: random.Random) -> None:
 
 
 def taught_while_inspecting(path: Path, rng: random.Random) -> None:
-    """Into a copy: the others find the bundle as it was."""
+    """Teach a copy of the bundle, since the other scenarios need the original."""
     import shutil
 
     from native_controller import Controller
@@ -378,7 +378,7 @@ def nothing_destroyed(path: Path, _: random.Random) -> None:
 
 
 def bank_destroyed(path: Path, rng: random.Random) -> None:
-    """Scorers keep what they need of a bank."""
+    """Destroy a bank whose scorers are still used, which keep what they need of it."""
     import numpy as np
 
     from anoco_edge.native import interface
@@ -436,7 +436,7 @@ def native_detector_let_go(path: Path, rng: random.Random) -> None:
 
 
 def _let_go(path: Path, rng: random.Random, runtime: Any) -> None:
-    """The last name of a detector goes away while threads are in its `inspect`."""
+    """Drop the last reference to a detector while threads are in its `inspect`."""
     from tiny_bundle import textured_picture
 
     from anoco_edge.detector import Detector
@@ -462,7 +462,7 @@ _BOTH = ("one", "two")
 
 
 def program_ends(path: Path, rng: random.Random) -> None:
-    """Daemon threads are in the middle of a picture when Python ends."""
+    """End Python while daemon threads are in the middle of a picture."""
     native = Native(path)
     crew = Crew(_own(native, lambda _: None))
     crew.wait(5 + rng.randrange(10))

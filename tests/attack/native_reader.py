@@ -1,4 +1,4 @@
-"""The native reader of bundles as one process that is asked about many."""
+"""Runs the native reader of bundles as one process that is asked about many bundles."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from paths import ROOT
 
 PATIENCE = 20.0  # seconds for one bundle
 MOST_MEMORY = 1_000_000_000  # bytes for one bundle
-_CRASHES = (3, 6)  # out of memory, internal: of a bundle that must have been refused before
+_CRASHES = (3, 6)  # out of memory, internal error: such a bundle must be refused earlier
 
 
 class NativeMissingError(Exception):
-    """The library cannot be built on this machine."""
+    """Raised if the library cannot be built on this machine."""
 
 
 class NativeReader:
-    """`read_bundle verdicts` of runtime/tests, started again when a bundle ended it."""
+    """Runs `read_bundle verdicts` of runtime/tests, again whenever a bundle ended it."""
 
     def __init__(self) -> None:
         self._program = _find_program()
@@ -34,9 +34,9 @@ class NativeReader:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def read(self, path: Path) -> dict[str, Any] | str:
-        """What is in a bundle, or the words with which it is refused.
+        """Return what is in a bundle, or the message with which it is refused.
 
-        A crash, a hang or too much memory is a RuntimeError.
+        A crash, a hang or too much memory raises RuntimeError.
         """
         assert self._process.stdin is not None
         self._process.stdin.write(os.fsencode(path) + b"\n")
@@ -72,7 +72,7 @@ class NativeReader:
 
 
 def _find_program() -> Path:
-    """Beside the library that ANOCO_EDGE_LIBRARY names, or built in build/attack."""
+    """Find it beside the library that ANOCO_EDGE_LIBRARY names, or build it in build/attack."""
     named = os.environ.get("ANOCO_EDGE_LIBRARY")
     if named and (Path(named).parent / "tests/read_bundle").is_file():
         return Path(named).parent / "tests/read_bundle"

@@ -1,4 +1,4 @@
-"""Odd safetensors files, odd masks, and bytes that were flipped, cut off or added."""
+"""Makes odd safetensors files and masks, and files with bytes flipped, cut off or added."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Header = dict[str, Any]
 
 
 def pick(rng: Rng, values: Any) -> Any:
-    """One of them."""
+    """Choose one of them at random."""
     listed = list(values)
     return listed[rng.integers(len(listed))]
 
@@ -27,7 +27,7 @@ def pick(rng: Rng, values: Any) -> Any:
 
 
 def flip(data: bytes, rng: Rng) -> bytes:
-    """One to four bytes changed."""
+    """Change one to four bytes."""
     wrong = bytearray(data)
     for _ in range(rng.integers(1, 5)):
         if wrong:
@@ -36,17 +36,17 @@ def flip(data: bytes, rng: Rng) -> bytes:
 
 
 def cut(data: bytes, rng: Rng) -> bytes:
-    """The end missing."""
+    """Cut off the end."""
     return data[: rng.integers(len(data) + 1)]
 
 
 def grow(data: bytes, rng: Rng) -> bytes:
-    """Something after the end."""
+    """Add something after the end."""
     return data + rng.bytes(int(rng.integers(1, 40)))
 
 
 def noise(data: bytes, rng: Rng) -> bytes:
-    """Random bytes."""
+    """Return random bytes."""
     return rng.bytes(int(rng.integers(0, 200)))
 
 
@@ -63,20 +63,20 @@ BYTES: dict[str, Change] = {
 
 
 def split(data: bytes) -> tuple[Header, bytes]:
-    """Header and numbers."""
+    """Split a file into its header and its data."""
     end = 8 + struct.unpack("<Q", data[:8])[0]
     return json.loads(data[8:end]), data[end:]
 
 
 def joined(header: Header | bytes, numbers: bytes, *, pad: int = 8) -> bytes:
-    """A file; `pad` is what the header is filled up to."""
+    """Join header and data; `pad` is what the header's length is rounded up to."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     text += b" " * (-len(text) % pad)
     return struct.pack("<Q", len(text)) + text + numbers
 
 
 def _edit(change: Callable[[Header, Header, Rng], Any]) -> Change:
-    """`change(header, tensor, rng)` of one tensor chosen at random."""
+    """Apply `change(header, tensor, rng)` to one tensor chosen at random."""
 
     def apply(data: bytes, rng: Rng) -> bytes:
         header, numbers = split(data)
@@ -99,7 +99,7 @@ def _length(value: Callable[[int], int]) -> Change:
 
 
 def _numbers(data: bytes, rng: Rng) -> bytes:
-    """One number of one tensor by another."""
+    """Replace one value of one tensor."""
     header, numbers = split(data)
     about = header[pick(rng, sorted(header))]
     begin, end = about["data_offsets"]
@@ -207,7 +207,7 @@ def _chunks(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def png_of(chunks: list[tuple[bytes, bytes]]) -> bytes:
-    """A PNG file with right checksums."""
+    """Write a PNG file with right checksums."""
     out = b"\x89PNG\r\n\x1a\n"
     for kind, content in chunks:
         crc = zlib.crc32(kind + content)
@@ -223,12 +223,12 @@ def _header(data: bytes, rng: Rng) -> bytes:
 
 
 def _packed(data: bytes, rng: Rng) -> bytes:
-    """A byte of the packed pixels changed, the chunk's checksum right."""
+    """Change a byte of the compressed pixels, and correct the checksum of the chunk."""
     return png_of([(k, flip(c, rng) if k == b"IDAT" else c) for k, c in _chunks(data)])
 
 
 def _rows(data: bytes, rng: Rng) -> bytes:
-    """A byte of the pixels or filters changed, both checksums right."""
+    """Change a byte of the pixels or filters, and correct both checksums."""
     chunks = _chunks(data)
     rows = zlib.decompress(b"".join(c for k, c in chunks if k == b"IDAT"))
     rows = pick(rng, (flip, flip, flip, cut, grow))(rows, rng)
@@ -290,7 +290,7 @@ def _other_picture(data: bytes, rng: Rng) -> bytes:
 
 
 def _palette(data: bytes, rng: Rng) -> bytes:
-    """Colours by a palette that may be too short."""
+    """Write colours with a palette that may be too short."""
     values = rng.integers(0, 4, (40, 48), np.uint8)
     rows = b"".join(b"\0" + row.tobytes() for row in values)
     header = struct.pack(">IIBBBBB", 48, 40, 8, 3, 0, 0, 0)

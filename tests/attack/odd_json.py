@@ -1,4 +1,4 @@
-"""Odd values in every place of a JSON document, as bytes whose checksum is right."""
+"""Puts odd values in every place of a JSON document, with a correct checksum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Place = tuple[str | int, ...]
 _HOLE = "@hole@"
 _CHECKSUM = re.compile(rb'"checksum": "[0-9a-f]{64}"')
 
-# What stands where a value stood; most of them are no JSON, or of another kind, or out of range.
+# These replace a value; most are not JSON, have another type, or are out of range.
 FRAGMENTS: tuple[bytes, ...] = (
     *(b"null", b"true", b"false", b"[]", b"{}", b"[1]", b'""', b'"x"', b'"1"', b'"true"'),
     *(
@@ -72,7 +72,7 @@ FRAGMENTS: tuple[bytes, ...] = (
     *(b"[[0, 0], [1, 0], [1, 1]]", b"[1, 0, 0, 0, 1, 0]", b'["x", "y"]', b"[0, 64]", b"[0.0]"),
 )
 
-# Of a whole document.
+# These replace a whole document.
 WRAPPINGS: dict[str, Callable[[bytes], bytes]] = {
     "byte order mark": lambda raw: b"\xef\xbb\xbf" + raw,
     "UTF-16": lambda raw: raw.decode().encode("utf-16"),
@@ -92,7 +92,7 @@ WRAPPINGS: dict[str, Callable[[bytes], bytes]] = {
 
 
 def places(value: Any, path: Place = ()) -> Iterator[Place]:
-    """The way to everything in a document but itself."""
+    """List the path to every value in a document, except for the document itself."""
     inside: Any = ()
     if isinstance(value, dict | list):
         inside = value.items() if isinstance(value, dict) else enumerate(value)
@@ -102,7 +102,7 @@ def places(value: Any, path: Place = ()) -> Iterator[Place]:
 
 
 def with_fragment(raw: bytes, place: Place, fragment: bytes) -> bytes:
-    """The document with these bytes in place of a value."""
+    """Return the document with these bytes in place of a value."""
     document = json.loads(raw)
     owner = _owner(document, place)
     owner[place[-1]] = _HOLE
@@ -110,14 +110,14 @@ def with_fragment(raw: bytes, place: Place, fragment: bytes) -> bytes:
 
 
 def without(raw: bytes, place: Place) -> bytes:
-    """The document with a member or an item less."""
+    """Return the document without one member or item."""
     document = json.loads(raw)
     del _owner(document, place)[place[-1]]
     return reseal(_dumped(document))
 
 
 def with_key(raw: bytes, place: Place, key: str) -> bytes:
-    """The document with another member beside a place; a key of the same name comes twice."""
+    """Return the document with another member beside a place; a key may occur twice."""
     document = json.loads(raw)
     owner = _owner(document, place)
     if not isinstance(owner, dict):
@@ -130,7 +130,7 @@ def with_key(raw: bytes, place: Place, key: str) -> bytes:
 
 
 def renamed(raw: bytes, place: Place, key: str) -> bytes:
-    """The document with another name for a member."""
+    """Return the document with another name for a member."""
     document = json.loads(raw)
     owner = _owner(document, place)
     if isinstance(owner, dict):
@@ -139,14 +139,14 @@ def renamed(raw: bytes, place: Place, key: str) -> bytes:
 
 
 def reseal(raw: bytes) -> bytes:
-    """With the checksum that the bytes ask for, where they have a place for one."""
+    """Set the checksum that fits the bytes, if they have a field for it."""
     zeroed = _CHECKSUM.sub(b'"checksum": "' + b"0" * 64 + b'"', raw, count=1)
     digest = sha256_bytes(zeroed).encode()
     return _CHECKSUM.sub(b'"checksum": "' + digest + b'"', zeroed, count=1)
 
 
 def mutate(raw: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
-    """One random change of a document, and its name."""
+    """Make one random change of a document; return it with its name."""
     every = list(places(json.loads(raw)))
     place = every[rng.integers(len(every))]
     where, kind = ".".join(map(str, place)), rng.random()
@@ -167,7 +167,7 @@ def mutate(raw: bytes, rng: np.random.Generator) -> tuple[str, bytes]:
 
 
 def shortened(fragment: bytes) -> str:
-    """A fragment as a case's name shows it."""
+    """Shorten a fragment for the name of a case."""
     text = ascii(fragment)[2:-1]
     return text if len(text) <= 40 else f"{text[:30]}... ({len(fragment)} bytes)"
 

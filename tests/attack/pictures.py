@@ -1,4 +1,4 @@
-"""Mutated pictures of every format: refused in one line, or read; never a hang or much memory."""
+"""Mutated pictures of every format are read or refused in one line, without using much memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Mutation = Callable[[bytes, np.random.Generator], bytes]
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    """Each mutation of each picture, a few times."""
+    """Try each mutation of each picture a few times."""
     rng, pictures = plan.rng(), encoded_pictures(plan.rng())
     start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for kind, data in pictures.items():
@@ -36,7 +36,7 @@ def cases(plan: Plan) -> Iterator[Case]:
 
 
 def encoded_pictures(rng: np.random.Generator) -> dict[str, bytes]:
-    """One part, as every encoder here writes it."""
+    """Encode one part with every encoder available here."""
     ramp = np.add.outer(np.arange(192), np.arange(256))[..., None] / 2
     pixels = (ramp + rng.integers(0, 20, (192, 256, 3))).clip(0, 255).astype(np.uint8)
     part = Image.fromarray(pixels)
@@ -82,7 +82,7 @@ def _tried(data: bytes, must_be_refused: bool) -> str:
 
 
 def _place(data: bytes, rng: np.random.Generator) -> int:
-    """Somewhere behind the header."""
+    """Return a random place behind the header."""
     return int(rng.integers(len(data) // 5, len(data) * 9 // 10))
 
 
@@ -118,7 +118,7 @@ def _header(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def _huge(data: bytes, rng: np.random.Generator) -> bytes:
-    """Each number of the header that is the width or the height becomes very large."""
+    """Make each header field that holds the width or the height very large."""
     order = str(rng.choice(["<", ">"]))
     for side in (256, 192):
         for code in ("H", "I"):

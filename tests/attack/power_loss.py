@@ -1,4 +1,4 @@
-"""A power cut after every call, on a disk that loses what was not synced: old or new, never half.
+"""After a power cut at any call, the state is old or new, although unsynced data is lost.
 
 The calls of each command are recorded with their data and replayed on a model of a disk
 (replay.py). After every prefix the model gives states that a cut may leave. Each must be the whole
@@ -21,7 +21,7 @@ SHARE = 0.25  # of the states after which the next command is run, which takes m
 
 
 def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
-    """Every prefix of every command's trace, or some drawn by the seed."""
+    """Try every prefix of every command's trace, or some drawn by the seed."""
     rng = plan.rng()
     for found in prepared(plan, commands):
         if isinstance(found, Case):
@@ -31,7 +31,7 @@ def cases(plan: Plan, commands: Sequence[Command] = COMMANDS) -> Iterator[Case]:
 
 
 def replay(found: Prepared, plan: Plan, rng: np.random.Generator) -> Iterator[Case]:
-    """The states that a cut may leave during one command; a state that was seen is not new."""
+    """Yield the distinct states that a cut may leave during one command."""
     disk, seen = Disk(found.template), set[tuple[bytes, bool]]()
     number, total = 0, len(found.events)
     points = set(range(total + 1))

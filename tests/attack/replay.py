@@ -1,9 +1,9 @@
-"""A model of a disk that may lose what was not synced, driven by a recorded trace.
+"""Models a disk that may lose what was not synced, and replays a recorded trace on it.
 
 File contents are durable after an fsync of the file, names after an fsync of their directory; a
-rename between two directories is one step, durable with either. What is pending may be lost. After
-`crash` the disk shows what a power cut may have left: which pending changes it keeps is up to the
-caller, who may also keep names in another order than they were made.
+rename between two directories is one step, durable with either. Pending changes may be lost.
+`crash` returns what a power cut may have left: the caller chooses which pending changes are kept,
+and may also keep names in another order than they were made.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Node:
 
 @dataclass
 class Change:
-    """One step on names: in which directories which names lead to what."""
+    """One change of names: in which directories which names lead to what."""
 
     names: list[tuple[Node, str, Node | None]]
 
@@ -56,7 +56,7 @@ class Disk:
         self.pending: list[Change] = []
 
     def apply(self, event: Event) -> None:
-        """One recorded call."""
+        """Apply one recorded call."""
         match event.op:
             case Op.OPEN:
                 if event.a:
@@ -84,8 +84,11 @@ class Disk:
                 self._sync(self._find(event.path))
 
     def crash(self, keep: Callable[[Change], bool], content: Callable[[Node], bytes]) -> Files:
-        """What the disk shows afterwards: the pending changes that are kept, and of each file that
-        was not synced what `content` says."""
+        """Return what the disk shows after a cut.
+
+        The caller gives the pending changes that are kept; `content` says what each unsynced file
+        holds.
+        """
         names: dict[int, dict[str, Node]] = {}
 
         def of(folder: Node) -> dict[str, Node]:
@@ -139,7 +142,7 @@ class Disk:
 
 
 def _supersede(earlier: list[Change], folder: Node, name: str) -> None:
-    """What was pending for a name does not come after what the disk has of it by now."""
+    """Drop the pending changes of a name that is already newer on the disk."""
     for change in earlier:
         change.names = [(f, n, to) for f, n, to in change.names if f is not folder or n != name]
 
@@ -152,7 +155,7 @@ def _set(names: dict[str, Node], name: str, node: Node | None) -> None:
 
 
 def _read(path: Path) -> Node:
-    """What is there before the command is on the disk."""
+    """Read a folder as it is before the command; all of it is on the disk."""
     if not path.is_dir():
         data = path.read_bytes()
         return Node(False, data, data)
@@ -164,17 +167,17 @@ def _read(path: Path) -> Node:
 
 
 def lost(_: Node | Change) -> bool:
-    """Nothing that is pending is kept."""
+    """Keep no pending change."""
     return False
 
 
 def kept(_: Node | Change) -> bool:
-    """Everything is."""
+    """Keep every pending change."""
     return True
 
 
 def outcomes(disk: Disk, rng: np.random.Generator, random: int) -> Iterable[tuple[str, Files]]:
-    """Possible states after a cut, each with a word on what was lost."""
+    """Yield possible states after a cut, each with a word about what was lost."""
     yield "all unsynced lost", disk.crash(lost, lambda node: node.durable)
     yield "all kept", disk.crash(kept, lambda node: node.data)
     yield "names kept, data lost", disk.crash(kept, lambda node: node.durable)
@@ -193,7 +196,7 @@ def outcomes(disk: Disk, rng: np.random.Generator, random: int) -> Iterable[tupl
 
 
 def _by_chance(rng: np.random.Generator) -> Callable[[Node], bytes]:
-    """Of a file that was not synced: as before, empty, cut, zeros in place of data, or whole."""
+    """Return an unsynced file as before, empty, cut off, with zeros for data, or whole."""
 
     def content(node: Node) -> bytes:
         if not node.pending:
@@ -207,7 +210,7 @@ def _by_chance(rng: np.random.Generator) -> Callable[[Node], bytes]:
 
 
 def write_files(files: Files, folder: Path) -> None:
-    """Make them real."""
+    """Write the files to a real folder."""
     for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

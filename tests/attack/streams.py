@@ -1,9 +1,9 @@
-"""Streams and videos, mutated: no frame is given as good that was not received whole.
+"""Mutated streams and videos never give an incompletely received frame as good.
 
 A frame that differs from every clean one by more than rounding is broken, and so is a reader that
 outlasts its time limit or raises what is not an AnocoError. Bits flipped within coded pictures
-(`flips`) may give other pictures that nothing tells from real ones, since video has no checksums:
-for them only crashes and hangs count.
+(`flips`) may give other pictures that nothing tells from real ones, since video has no checksums;
+for them, only crashes and hangs count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Mutation = Callable[[bytes, np.random.Generator], bytes]
 
 
 def cases(plan: Plan) -> Iterator[Case]:
-    """MJPEG over HTTP, video files, and RTSP where it can be served."""
+    """Try MJPEG over HTTP, video files, and RTSP where it can be served."""
     rng = plan.rng()
     yield from _mjpeg(plan, rng)
     yield from _videos(plan, rng)
@@ -45,7 +45,7 @@ def cases(plan: Plan) -> Iterator[Case]:
 
 
 def pictures(count: int) -> list[RGB]:
-    """A texture that moves."""
+    """Draw a moving texture."""
     coarse = np.random.default_rng(3).integers(0, 256, (12, 40, 3), np.uint8)
     texture = np.kron(coarse, np.ones((8, 8, 1), np.uint8))
     noise = np.random.default_rng(4).integers(0, 40, (count, 96, 128, 3), np.uint8)
@@ -54,14 +54,14 @@ def pictures(count: int) -> list[RGB]:
 
 
 def verdict(inputs: Sequence[str], clean: Sequence[RGB], *, pixels: bool = True) -> str:
-    """What is broken in reading `inputs`, or nothing."""
+    """Return what is broken in reading `inputs`, or an empty string."""
     began = time.monotonic()
     frames: list[Frame] = []
     try:
         with open_source(inputs, timeout=TIMEOUT) as source:
             frames.extend(source)
     except AnocoError:
-        pass  # said, as it must be
+        pass  # reported, as it must be
     except Exception as exc:  # noqa: BLE001 - this is what the campaign looks for
         return f"{type(exc).__name__}: {exc}"
     if time.monotonic() - began > 3 * TIMEOUT + PATIENCE:
@@ -150,7 +150,7 @@ def _mjpeg(plan: Plan, rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _cut_frames(bodies: Sequence[bytes], rng: np.random.Generator) -> bytes:
-    """Every second frame cut, its length true, cut or left out."""
+    """Cut every second frame, with its length true, shortened or left out."""
     made = []
     for number, body in enumerate(bodies):
         part = body[: int(rng.integers(2, len(body) - 2))] if number % 2 else body
@@ -213,7 +213,7 @@ def _videos(plan: Plan, rng: np.random.Generator) -> Iterator[Case]:
 
 
 def _within_pictures(data: bytes, change: Mutation, rng: np.random.Generator) -> bytes:
-    """The middle is changed: what describes the pictures stands at the beginning or the end."""
+    """Change the middle, since the description of the pictures is at the beginning or the end."""
     begin, end = len(data) // 4, len(data) * 3 // 4
     if change is cut:
         return data[: int(rng.integers(begin, len(data)))]

@@ -1,4 +1,4 @@
-"""Reading the record of calls that shim.c writes."""
+"""Reads the record of calls that shim.c writes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ _HEAD = struct.Struct("=6q")
 
 @dataclass(frozen=True)
 class Event:
-    """One call that changed something. OPEN: `a` says that it made the file, `b` that it emptied
-    it; WRITE: `a` is the offset; RENAME: `a` are the flags; TRUNCATE: `a` is the size."""
+    """One call that changed something; the meaning of `a` and `b` depends on the call.
+
+    OPEN: `a` says that it created the file, `b` that it emptied it. WRITE: `a` is the offset.
+    RENAME: `a` holds the flags. TRUNCATE: `a` is the size.
+    """
 
     op: Op
     a: int
@@ -26,7 +29,7 @@ class Event:
 
 
 def read_trace(path: Path, root: Path) -> Iterator[Event]:
-    """The events in their order, with paths relative to `root`."""
+    """Return the events in their order, with paths relative to `root`."""
     raw, at = path.read_bytes(), 0
     while at < len(raw):
         op, a, b, one, two, size = _HEAD.unpack_from(raw, at)

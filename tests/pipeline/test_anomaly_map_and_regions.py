@@ -1,4 +1,4 @@
-"""The anomaly map against a slow, independent one; regions are there when and where they should."""
+"""The anomaly map equals a slow, independent one, and regions appear when and where they should."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def grid(rows: int, cols: int, seed: int = 0) -> Grid:
 
 
 def slow_bilinear(values: Grid, height: int, width: int) -> NDArray[np.float64]:
-    """Half-pixel centres, edges clamped, a pixel at a time."""
+    """Interpolate one pixel at a time, with half-pixel centres and clamped edges."""
     rows, cols = values.shape
     out = np.zeros((height, width))
     for y in range(height):
@@ -101,7 +101,7 @@ def test_patches_that_do_not_count_have_no_say_and_no_map() -> None:
     raised = slow_gaussian(slow_bilinear(np.where(scored, energy, np.float32(0)), 48, 40))
     np.testing.assert_allclose(got[pixels], raised[pixels] / weight[pixels], rtol=1e-4)
     assert (got[~pixels] == 0).all()
-    # What is not inspected may hold anything, even no number.
+    # Patches that are not inspected may hold anything, even NaN.
     unknown = np.where(scored, energy, np.float32(np.nan))
     np.testing.assert_array_equal(MapMaker(made)(unknown, scored), got)
 
@@ -133,7 +133,7 @@ def test_enlarge_cuts_off_the_letterbox() -> None:
 def found(
     energy: Grid, threshold: float, stride: int = 16, scale: int = 1, min_area: float = 0.0
 ) -> tuple[list[FoundRegion], NDArray[np.bool_]]:
-    """Regions in a picture `scale` times as large as the model's input."""
+    """Return the regions in a picture `scale` times as large as the model's input."""
     rows, cols = energy.shape
     made = contract(rows, cols, stride)
     at = place(made, made.width * scale, made.height * scale)
@@ -184,7 +184,7 @@ def test_a_region_is_where_the_map_is_high() -> None:
 
 
 def test_a_patch_that_smoothing_hides_is_outlined_whole() -> None:
-    """At stride 1 the Gaussian leaves a quarter of a lone patch; its weak neighbour stays out."""
+    """At stride 1 the Gaussian leaves a quarter of a single patch; its weak neighbour stays out."""
     regions, outline = found(blobs((4, 5, 1.5), (4, 6, 0.55)), threshold=1, stride=1)
     assert np.argwhere(outline).tolist() == [[4, 5]]
     assert regions[0].box == (5, 4, 6, 5) and regions[0].area == 1
@@ -205,7 +205,8 @@ def test_smaller_regions_than_asked_for_are_left_out() -> None:
     regions, outline = found(energy, 1, min_area=small.area + 0.5)
     assert regions == [large]
     assert outline.sum() == large.area < everything.sum()
-    assert found(energy, 1, min_area=small.area)[0] == [large, small]  # at least, not more than
+    # The limit itself is large enough.
+    assert found(energy, 1, min_area=small.area)[0] == [large, small]
     assert found(energy, 1, min_area=1e9)[0] == []
 
 

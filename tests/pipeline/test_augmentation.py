@@ -1,5 +1,7 @@
-"""Views: exact where they can be, against slow independent code where they cannot, and a picture
-whose energies are known everywhere comes back as it was from each of the 25 views."""
+"""Views are exact where they can be, and agree with slow independent code elsewhere.
+
+A picture whose energies are known everywhere comes back unchanged from each of the 25 views.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ from anoco_edge.pipeline.patch_mask import inspected_patches
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT, STRIDE = 64, 48, 8
 FILL = (7, 100, 250)
-WAVE, FINE = 160, 4  # of the smooth scene
-# The view, and what it does to an array.
+WAVE, FINE = 160, 4  # wavelengths of the smooth scene
+# Each entry is a view and what it does to an array.
 FLIPS: list[tuple[Affine, tuple[slice, slice]]] = [
     (IDENTITY, np.s_[:, :]),
     ((-1, 0, WIDTH, 0, 1, 0), np.s_[:, ::-1]),
@@ -63,7 +65,7 @@ def picture(seed: int = 0) -> NDArray[np.uint8]:
 
 
 def grid(seed: int = 0) -> tuple[Map, Mask]:
-    """Energies, and three quarters of the patches count; the others hold no number."""
+    """Draw energies, of which three quarters are scored; the others are NaN."""
     rng = np.random.default_rng(seed)
     shape = (HEIGHT // STRIDE, WIDTH // STRIDE)
     scored = rng.random(shape) < 0.75
@@ -76,14 +78,14 @@ def apply(view: Affine, x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def forward(view: Affine, x: float, y: float) -> tuple[float, float]:
-    """Where a point of the source is in the view."""
+    """Return where a point of the source is in the view."""
     a, b, c, d, e, f = view
     u, v = np.linalg.solve([[a, b], [d, e]], [x - c, y - f])
     return float(u), float(v)
 
 
 def slow_warp(values: Floats, view: Affine, fill: float) -> Floats:
-    """Bilinear between pixel centres, edges repeated, `fill` beyond them."""
+    """Interpolate between pixel centres, with repeated edges and `fill` beyond them."""
     height, width = values.shape
     x, y = apply(view, *np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5))
     left, top = np.floor(x - 0.5).astype(int), np.floor(y - 0.5).astype(int)
@@ -153,7 +155,7 @@ def test_other_views_are_bilinear_between_pixel_centres(view: Affine) -> None:
     got = warp(picture(), view, FILL)
     for channel, fill in enumerate(FILL):
         wanted = slow_warp(picture()[..., channel].astype(np.float64), view, fill)
-        lost = wanted - got[..., channel]  # Pillow cuts the decimals off
+        lost = wanted - got[..., channel]  # Pillow truncates the decimals
         assert lost.min() > -1e-6 and lost.max() < 1 + 1e-6
 
 
@@ -177,7 +179,7 @@ def test_the_identity_sees_what_is_inspected(fit: Fit, size: tuple[int, int]) ->
 
 @every_view
 def test_a_patch_counts_where_nothing_but_picture_reaches_it(view: Affine) -> None:
-    """The picture is 255, everything else 0: a patch counts if all its pixels are 255."""
+    """The picture is 255 and the rest 0; a patch is scored if all its pixels are 255."""
     inside = np.zeros((HEIGHT, WIDTH), np.bool_)
     inside[5:, 3:61] = True
     canvas = np.where(inside, np.uint8(255), np.uint8(0))[..., None].repeat(3, axis=2)
@@ -263,8 +265,8 @@ def test_neither_unseen_patches_nor_what_lies_beyond_have_a_value() -> None:
         ([0, 0, 0, 2], 0),
         ([5, 0, 5, 0], 0.5),
         ([0.9, 0.1], -(0.9 * math.log(0.9) + 0.1 * math.log(0.1)) / math.log(2)),
-        ([0, 0], 1),  # nothing anywhere: level
-        ([7], 1),  # one patch says nothing about where
+        ([0, 0], 1),  # no energy anywhere: uniform
+        ([7], 1),  # a single patch has no position
         ([], 1),
         ([1e-30, 1e30], 0),
     ],
@@ -295,7 +297,7 @@ def test_a_view_that_points_at_something_outvotes_a_level_one() -> None:
 
 def test_views_that_do_not_see_a_patch_have_no_say_there() -> None:
     flat, peak, scored = flat_and_peak()
-    beyond: Affine = (1, 0, 4 * STRIDE, 0, 1, 0)  # shows the right half only
+    beyond: Affine = (1, 0, 4 * STRIDE, 0, 1, 0)  # shows only the right half
     got = average(contract(), [(IDENTITY, flat, scored), (beyond, peak, scored)], scored)
     np.testing.assert_array_equal(got[:, :4], 2)
     assert got[1, 6] > 8.9 and got[2:, 4:].max() < 1e-3
@@ -348,11 +350,11 @@ def test_a_patch_that_no_view_sees_is_an_error_not_a_zero() -> None:
         average(contract(), [(beyond, flat, scored)], scored)
 
 
-# From pixels and back: an engine whose energy of a patch is its mean brightness
+# From pixels and back, with an engine whose energy of a patch is its mean brightness.
 
 
 def scene(width: int, height: int) -> NDArray[np.uint8]:
-    """Three waves, none much shorter than WAVE pixels, that together reach from 0 to 255."""
+    """Draw three waves, none much shorter than WAVE pixels, that together span 0 to 255."""
     x, y = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
     values = np.zeros(x.shape)
     for a, b, phase in [(1.0, 0.2, 0.3), (-0.3, 0.9, 1.1), (0.5, 0.6, 2.5)]:
@@ -369,9 +371,12 @@ def engine(pixels: NDArray[np.uint8], stride: int) -> Map:
 
 
 def test_every_paired_view_brings_the_energies_of_a_smooth_scene_back() -> None:
-    """Bilinear interpolation at step h misses by at most h^2 f'' / 8 an axis, here 0.25 of 255
-    levels; the decimals that Pillow cuts off are half a level on average. The slope is 5 levels a
-    pixel, so that half a pixel would show."""
+    """Every view gives back the energies of a smooth scene, within the error of interpolation.
+
+    Bilinear interpolation at step h misses by at most h^2 f'' / 8 per axis, here 0.25 of 255
+    levels. Pillow truncates decimals, which costs half a level on average. The slope is 5 levels
+    per pixel, so an offset of half a pixel would show.
+    """
     made = InputContract(width=160, height=128, stride=FINE, rows=32, cols=40, dim=8)
     pixels, everything = scene(160, 128), np.ones((128, 160), np.bool_)
     direct = engine(pixels, FINE)
@@ -379,14 +384,14 @@ def test_every_paired_view_brings_the_energies_of_a_smooth_scene_back() -> None:
         energy = engine(warp(pixels, view, FILL), FINE)
         scored = visible_patches(made, view, everything, everything)
         back, seen = warp_back(made, view, energy, scored)
-        # Next to patches that do not count there is no interpolation but repetition.
+        # Next to patches that are not scored, values are repeated and not interpolated.
         ring = np.pad(scored, 1)
         around = np.all([ring[i : i + 32, j : j + 40] for i in range(3) for j in range(3)], axis=0)
         _, inner = warp_back(made, view, energy, around)
         assert inner.sum() > 0.6 * inner.size and (seen | ~inner).all()
         off = np.abs(back - direct)
         assert off[inner].max() < 1.5
-        # Repetition: half a patch each way, and 5 levels a pixel.
+        # Repeating them costs half a patch each way, at 5 levels per pixel.
         assert off[seen].max() < 5 * FINE / 2 * math.sqrt(2)
 
 

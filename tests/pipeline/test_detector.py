@@ -1,4 +1,4 @@
-"""The detector: whichever way a picture comes in, the same inspection comes out."""
+"""The detector gives the same inspection in whichever form a picture is given."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from anoco_edge.scoring import score_patches
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
 HEIGHT, WIDTH = 80, 96
-INK = (slice(20, 40), slice(48, 72))  # patch 1, 2 of a picture of 96 x 80
+INK = (slice(20, 40), slice(48, 72))  # covers patch 1, 2 of a picture of 96 x 80
 
 
 @pytest.fixture(scope="module")
 def enrolled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six references of 96 x 80. Only read."""
+    """Enroll six references of 96 x 80, which tests only read."""
     folder = tmp_path_factory.mktemp("taught")
     path = make_tiny_bundle(folder / "tiny.anoco").path
     good = write_good_pictures(folder / "good", 6)
@@ -58,7 +58,7 @@ def defective(seed: int) -> np.ndarray:
 
 
 def remake(bundle: Bundle, path: Path, files: dict[str, bytes], **changes: Any) -> Path:
-    """The same bundle with other files or another contract: every hash and seal is right."""
+    """Write the same bundle with other files or another contract, and with the right checksums."""
     manifest = bundle.manifest
     old = {f.path: (bundle.path / f.path).read_bytes() for f in manifest.files}
     made = create_bundle(
@@ -133,9 +133,9 @@ def test_a_result_is_complete(detector: Detector) -> None:
 
 
 def test_the_energies_are_those_of_the_method(tiny_bundle: Bundle) -> None:
-    """Straight from pixels to the reference scorer, without the detector's machinery."""
-    small = textured_picture(40, 64, 64)  # of the model's size: no resizing in between
-    small[16:32, 16:32] = 255  # resembles nothing: here the floor counts
+    """They are computed from pixels with the reference scorer, without the rest of the detector."""
+    small = textured_picture(40, 64, 64)  # the model's size, so that nothing is resized
+    small[16:32, 16:32] = 255  # resembles no reference, so the floor applies
     references = [textured_picture(k, 64, 64) for k in (1, 2)]
     teacher = Teacher.open(tiny_bundle.path)
     pictures = [NewPicture.from_array(str(k), rgb) for k, rgb in enumerate(references)]
@@ -282,7 +282,7 @@ def test_unreadable_pictures_do_not_stop_the_others(detector: Detector, tmp_path
 
 
 class _Faulty:
-    """An engine that fails on one picture of a batch, as one dark frame may do."""
+    """An engine that fails on one picture of a batch, as a single dark frame may cause."""
 
     name, fingerprint = "faulty", "faulty"
 
@@ -359,7 +359,7 @@ def test_threads_and_memory_settings_do_not_change_results(enrolled: Path) -> No
 
 def test_threads_share_a_detector(enrolled: Path) -> None:
     detector = Detector.open(enrolled)
-    # Many sizes, so that what the detector remembers of each size is written concurrently too.
+    # There are many sizes, so that threads also write the detector's cache of sizes concurrently.
     pictures = [
         textured_picture(k, 96 + 6 * (k % 5), 80 + 5 * (k % 5)) if k % 3 else defective(k)
         for k in range(40)
@@ -415,11 +415,11 @@ def test_a_backbone_that_computes_something_else_refuses_to_serve(
 ) -> None:
     files = selftest_with(tiny_bundle, **change(stored(tiny_bundle, "features")))
     bundle = Bundle.open(remake(tiny_bundle, tmp_path / "wrong.anoco", files))
-    list(bundle.verify())  # nothing is damaged: only the self-test can tell
+    list(bundle.verify())  # no file is damaged, so only the self-test can tell
     with pytest.raises(ParityError, match=says) as caught:
         Teacher.open(bundle.path)
     assert caught.value.exit_code == 5
-    with pytest.raises(ParityError):  # a failure is not remembered as a success
+    with pytest.raises(ParityError):  # a failure is not stored as a success
         check_engine(bundle, open_engine("auto", bundle))
 
 
@@ -519,7 +519,7 @@ def test_letterbox_end_to_end(tiny_bundle: Bundle, tmp_path: Path) -> None:
     teacher = Teacher.open(path)
     pictures = [NewPicture.from_array(str(k), textured_picture(k, 128, 64)) for k in range(3)]
     product = teacher.enroll(pictures).product
-    # 128 x 64 becomes 64 x 32 in the middle: rows 1 and 2 of the grid, the others are fill.
+    # 128 x 64 becomes 64 x 32 in the middle, which are rows 1 and 2 of the grid; the rest is fill.
     bank = teacher.bundle.bank(product)
     assert sorted(set(bank.row.tolist())) == [1, 2] and len(bank) == 3 * 8
     detector = Detector.open(path)

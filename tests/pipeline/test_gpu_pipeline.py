@@ -1,7 +1,7 @@
-"""Engine and scorer on one GPU: features stay there, from pixels to verdicts, on the doubles.
+"""With engine and scorer on one GPU, features stay there from pixels to verdicts.
 
-TensorRT is played by ONNX Runtime and CUDA by the simulated driver, on whose memory both work;
-the scorer is the real one.
+ONNX Runtime stands for TensorRT and the simulated driver for CUDA, and both use its memory. The
+scorer is the real one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.usefixtures("use_simulated_driver", "empty_cache"),
     pytest.mark.xdist_group("native"),
 ]
-FEATURES = 16 * 8 * 4  # bytes of a picture's features
+FEATURES = 16 * 8 * 4  # bytes of one picture's features
 
 
 def pictures(count: int) -> Any:
@@ -52,7 +52,7 @@ def scores(report: Any) -> list[float]:
     return [row["score"] for row in report["results"]]
 
 
-# ---- the whole road
+# ---- the whole pipeline
 
 
 @pytest.mark.parametrize("batch", [1, 2])
@@ -110,7 +110,7 @@ def test_only_what_counts_is_scored(
     (picture,) = sorted(map(str, Path("good").iterdir()))[:1]
     wanted = Detector(bundle, engine="onnxruntime", scorer="reference").inspect(picture)
     assert 0 < wanted.scored.sum() < wanted.scored.size
-    # A patch outside of the region may be anything.
+    # A patch outside the region may be anything.
     outside = np.zeros((16, 8), np.float32)
     outside[~wanted.scored.reshape(-1)] = np.nan
     trt.wrong_by = outside
@@ -169,11 +169,11 @@ def test_a_picture_without_signal_does_not_stop_the_others(
 def test_onnxruntimes_gpu_engines_keep_features_too(
     name: str, cuda: FakeCuda, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")  # taken back afterwards
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")  # restored after the test
     wanted = ok("infer", "line.anoco", "parts", "--engine", "onnxruntime", "--json").json
     gpu = install_ort_gpu(monkeypatch, cuda.memory)
     args = ("infer", "line.anoco", "parts", "--engine", name, "--scorer", "cuda", "--json")
-    ok(*args)  # with the self-test, which looks at features
+    ok(*args)  # includes the self-test, which reads features
     gpu.fetched = 0
     np.testing.assert_allclose(scores(ok(*args).json), scores(wanted), rtol=1e-4)
     assert gpu.fetched == 0 and gpu.runs > 0, "no feature came back to the processor"
@@ -232,7 +232,7 @@ def test_pycuda_gives_everything_back(pycuda: FakePycuda, tiny_bundle: Bundle) -
     engine.close()
     assert (pycuda.retained, pycuda.buffers, pycuda.streams) == (0, {}, set())
     assert not pycuda.host
-    engine.close()  # twice does no harm
+    engine.close()  # closing twice does no harm
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tiles: one larger patch grid without seams, and everything after it works as on one input."""
+"""Tiles form one larger patch grid without seams, and later stages work as on one input."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from anoco_edge.pipeline.tiling import MOST_TILES, Tiling, plan_tiles
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 
 STRIDE = 16
-# 160 x 112 from windows of 64 x 64: three columns and two rows, one patch in common.
+# Windows of 64 x 64 cover 160 x 112 in three columns and two rows, overlapping by one patch.
 TILES = Tiles(width=160, height=112, columns=(0, 48, 96), rows=(0, 48))
 SIDES = st.integers(1, 6).map(lambda patches: patches * STRIDE)
 
@@ -54,7 +54,7 @@ def noise(width: int, height: int, seed: int = 0) -> NDArray[np.uint8]:
 
 
 class Counting:
-    """Another engine, and how many windows it was given at a time."""
+    """Another engine that also counts how many windows it gets at a time."""
 
     name, fingerprint = "counting", "counting"
 
@@ -68,7 +68,10 @@ class Counting:
 
 
 class Context:
-    """Mean colour of a patch and its eight neighbours; beyond the window everything is black."""
+    """An engine for the mean colour of a patch and its neighbours.
+
+    Beyond the window all is black.
+    """
 
     name, fingerprint = "context", "context"
 
@@ -91,7 +94,7 @@ def stitched(engine: Engine, window: InputContract, tiles: Tiles, canvas: Any) -
 
 
 def test_the_grid_is_that_of_an_engine_as_large_as_the_canvas(tmp_path: Path) -> None:
-    """To the bit, where a patch depends on its own pixels only."""
+    """It is equal to the bit, where a patch depends on its own pixels only."""
     small = make_tiny_bundle(tmp_path / "small.anoco")
     large = make_tiny_bundle(tmp_path / "large.anoco", size=(160, 112))
     canvases = np.stack([noise(160, 112, seed) for seed in (1, 2)])
@@ -105,8 +108,10 @@ def test_the_grid_is_that_of_an_engine_as_large_as_the_canvas(tmp_path: Path) ->
 
 @pytest.mark.parametrize("common", [2, 3, 4])
 def test_enough_overlap_leaves_no_seam(common: int) -> None:
-    """Patches are taken from the tile that has more around them: two patches in common are enough
-    for an engine that looks one patch far."""
+    """Patches are taken from the tile that has more around them.
+
+    An overlap of two patches is enough for an engine that looks one patch far.
+    """
     step = 6 * STRIDE - common * STRIDE
     starts = (0, step, 2 * step)
     side = 2 * step + 6 * STRIDE
@@ -116,7 +121,7 @@ def test_enough_overlap_leaves_no_seam(common: int) -> None:
     found = stitched(Context(), window, tiles, canvas)
     expected = Context().features(canvas[None])[0].reshape(found.shape)
     np.testing.assert_array_equal(found, expected)
-    # An engine that knew what lies beyond would differ at the outer border, and only there.
+    # An engine that sees more would differ at the outer border, and only there.
     beyond = np.pad(canvas, ((STRIDE, STRIDE), (STRIDE, STRIDE), (0, 0)), mode="edge")
     patches = side // STRIDE
     ideal = Context().features(beyond[None])[0].reshape(patches + 2, patches + 2, 3)[1:-1, 1:-1]
@@ -127,7 +132,7 @@ def test_enough_overlap_leaves_no_seam(common: int) -> None:
 
 @pytest.mark.parametrize(("common", "seams"), [(0, {2, 3, 5, 6}), (1, {2, 4})])
 def test_without_enough_overlap_a_seam_shows(common: int, seams: set[int]) -> None:
-    """Tiles of three patches; of an odd overlap the further tile has the larger half."""
+    """Tiles have three patches; with an odd overlap, the later tile has the larger half."""
     step = (3 - common) * STRIDE
     width = 2 * step + 3 * STRIDE
     tiles = Tiles(width=width, height=3 * STRIDE, columns=(0, step, 2 * step), rows=(0,))
@@ -156,7 +161,7 @@ def test_at_most_eight_windows_go_through_the_engine_at_once(tiny_bundle: Bundle
 
 
 def covered(tiles: Tiles, window: InputContract) -> None:
-    """The windows cover the canvas, and all start on the patch grid."""
+    """Check that the windows cover the tiled input, and that all start on the patch grid."""
     for starts, side, length in (
         (tiles.columns, window.width, tiles.width),
         (tiles.rows, window.height, tiles.height),
@@ -164,11 +169,11 @@ def covered(tiles: Tiles, window: InputContract) -> None:
         assert starts[0] == 0 and starts[-1] + side == length
         for before, after in pairwise(starts):
             assert before < after <= before + side and after % window.stride == 0
-    window.tiled(tiles)  # says the same, in its own words
+    window.tiled(tiles)  # gives the same message for its own parameter
 
 
 def in_common(starts: Sequence[int], side: int, canvas: int, length: int) -> Fraction:
-    """The least that two neighbours share, in pixels of the picture."""
+    """Return the smallest overlap of two neighbours, in pixels of the picture."""
     least = min(a + side - b for a, b in pairwise(starts))
     return Fraction(least * length, canvas)
 
@@ -233,7 +238,7 @@ def test_tiles_of_a_size(
         (tiles.columns, width, tiles.width, picture[0], size[0]),
         (tiles.rows, height, tiles.height, picture[1], size[1]),
     ):
-        # A tile shows what was asked for, or as much less as the patch grid makes necessary.
+        # A tile shows the requested size, or less by only as much as the patch grid requires.
         exact = Fraction(length * side, tile)
         assert (len(starts), canvas) == (1, side) if length <= tile else exact <= canvas
         assert length <= tile or canvas < exact + STRIDE
@@ -246,14 +251,17 @@ def test_the_canvas_of_square_tiles_has_the_shape_of_the_picture() -> None:
 
 
 def test_the_overlap_is_met_although_the_canvas_is_rounded_up() -> None:
-    """131 pixels in tiles of 100 are 83.84 of the canvas, and take 96: a tile shows 87 pixels."""
+    """131 pixels in tiles of 100 need 83.84 input pixels, rounded up to 96.
+
+    A tile shows 87 pixels.
+    """
     tiles = plan_tiles(contract(), (131, 100), size=(100, 100), overlap=50)
     assert tiles.width == 96 and tiles.columns == (0, 16, 32)
     assert in_common(tiles.columns, 64, 96, 131) >= 50
 
 
 def test_the_overlap_is_met_exactly_where_it_can_be() -> None:
-    """Also where a tile is no whole number of pixels: here 100 / 3."""
+    """This also holds where a tile is not a whole number of pixels, here 100 / 3."""
     tiles = plan_tiles(contract(), (50, 64), grid=(3, 1), overlap=25)
     assert tiles.columns == (0, 16, 32) and tiles.width == 96
 
@@ -294,7 +302,7 @@ def test_rows_and_columns_of_the_bank_are_numbers_of_16_bits() -> None:
 
 
 def bundle_of(path: Path, size: tuple[int, int], fit: str = "stretch") -> Bundle:
-    """A tiny bundle of this input size, its fill magenta."""
+    """Make a tiny bundle with this input size, whose fill is magenta."""
     made = make_tiny_bundle(path.with_suffix(".plain"), size=size)
     manifest = made.manifest
     change = {"fit": fit, "fill": (255, 0, 255)}
@@ -316,7 +324,7 @@ def frames(*seeds: int, width: int = 320, height: int = 224) -> list[NewPicture]
 
 
 def doubled(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The same scene at twice the resolution."""
+    """Return the same scene at twice the resolution."""
     return rgb.repeat(2, axis=0).repeat(2, axis=1)
 
 
@@ -327,7 +335,7 @@ def png(mask: NDArray[np.bool_]) -> bytes:
 
 
 def defective(width: int, height: int) -> NDArray[np.uint8]:
-    """White ink from 45 % to 65 % of the width and of the height: on every cut between tiles."""
+    """Put white ink from 45 % to 65 % of width and height, across every cut between tiles."""
     rgb = textured_picture(50, width, height)
     y0, y1, x0, x1 = (side * share // 100 for side in (height, width) for share in (45, 65))
     rgb[y0:y1, x0:x1] = 255
@@ -382,7 +390,7 @@ def test_everything_is_as_on_one_input_of_the_size_of_the_canvas(
 
 
 def test_a_defect_on_the_border_of_two_tiles_is_one_region(tiny_bundle: Bundle) -> None:
-    """Two tiles of 64 pixels without overlap: the border runs through x = 64."""
+    """Two tiles of 64 pixels do not overlap, and the border runs through x = 64."""
     good = frames(1, 2, 3, width=128, height=64)
     tiles = TileSettings(grid=(2, 1), overlap=0)
     product = (
@@ -396,13 +404,15 @@ def test_a_defect_on_the_border_of_two_tiles_is_one_region(tiny_bundle: Bundle) 
     x0, y0, x1, y1 = region.box
     assert 40 <= x0 <= 48 and 80 <= x1 <= 88 and 8 <= y0 <= 16 and 32 <= y1 <= 40
     assert region.row == 1 and region.col in (3, 4)
-    # And the map has no step between the tiles that the ink itself does not make.
+    # The only steps in the map are those of the ink itself.
     assert abs(result.map[24, 63] - result.map[24, 64]) < 0.05 * result.map.max()
 
 
 def test_evidence_points_at_the_right_place_of_a_larger_reference(tiny_bundle: Bundle) -> None:
-    """What moves by patches, across the border of tiles, is found where it was; boxes are in
-    pixels of each picture, and the reference is twice as large."""
+    """Content that moves by whole patches across the border of tiles is found where it was.
+
+    Boxes are in pixels of each picture, and the reference is twice as large.
+    """
     reference = noise(256, 128)
     small = np.asarray(Image.fromarray(reference).resize((128, 64), Image.Resampling.BILINEAR))
     tiles = TileSettings(grid=(2, 1), overlap=0)
@@ -427,7 +437,7 @@ def test_another_shape_is_refused_with_tiles_too(tiny_bundle: Bundle) -> None:
 
 
 def plate(seed: int, folder: Path) -> NewPicture:
-    """2000 x 1500 pixels of brushed metal."""
+    """Render 2000 x 1500 pixels of brushed metal."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:1500, 0:2000].astype(np.float32)
     dx, dy = rng.uniform(0, 3, 2)

@@ -1,5 +1,4 @@
-"""Test-time augmentation in a product: which views its bank holds, what an inspection looks at,
-and that a person is told the price first."""
+"""Test-time augmentation: the views in the bank and of an inspection, and their stated cost."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def all_views(product: Product, reference: int) -> tuple[Affine, ...]:
 
 
 class Counting:
-    """Another engine, and how many windows it was given at a time."""
+    """Another engine that also counts how many windows it gets at a time."""
 
     name, fingerprint = "counting", "counting"
 
@@ -72,7 +71,7 @@ class Counting:
 
 
 class Colour:
-    """Smooth functions of the mean colour of a patch: content that turns turns its features."""
+    """An engine with smooth functions of a patch's mean colour, so features turn with content."""
 
     name, fingerprint = "colour", "colour"
 
@@ -89,8 +88,10 @@ class Colour:
 
 
 class Leak:
-    """How much red is in the reddest pixel of a patch: with pictures that have none, all of it
-    is fill."""
+    """An engine for the red of the reddest pixel of a patch.
+
+    In pictures without red, all of it comes from the fill.
+    """
 
     name, fingerprint = "leak", "leak"
 
@@ -106,8 +107,10 @@ class Leak:
 
 @pytest.mark.parametrize("level", ["references", "paper"])
 def test_the_bank_holds_every_view_of_every_reference(bundle: Bundle, level: Level) -> None:
-    """Each row is what the engine gives for that view at that place, and none is missing but
-    those that fill has touched."""
+    """Each row is the engine's feature for that view and place.
+
+    Only patches that fill has touched are missing.
+    """
     pictures = [part(1), part(2, 120, 120)]
     product = Teacher.open(bundle.path).enroll(pictures, settings=tta(level)).product
     contract, bank = bundle.manifest.input, bundle.bank(product)
@@ -131,8 +134,8 @@ def test_the_bank_holds_every_view_of_every_reference(bundle: Bundle, level: Lev
             )
             rows += len(mine)
     assert rows == len(bank) and product.dropped_patches == 0
-    assert 0.4 < rows / (2 * 31 * 36) < 0.9  # fill did touch some
-    # The identity is whole, and no two references share their own five.
+    assert 0.4 < rows / (2 * 31 * 36) < 0.9  # fill touched some of them
+    # The identity view is whole, and no two references share their own five views.
     assert ((bank.view == 0).sum(), len(product.references)) == (72, 2)
     first, second = (reference.views for reference in product.references)
     assert len(first) == len(second) == 5 and not set(first) & set(second)
@@ -150,7 +153,7 @@ def test_patches_that_touch_fill_never_enter_the_bank(tmp_path: Path, fit: str, 
     bank = bundle.bank(product)
     assert set(bank.view.tolist()) == set(range(31))
     assert not bank.references.features[:, 1].any()
-    # What was left out would have shown.
+    # The rows that were left out would have shown the fill.
     pixels, _ = prepare(green, bundle.manifest.input)
     views = all_views(product, 0)[1:]
     leaks = Leak().features(np.stack([warp(pixels, view, FILL) for view in views]))[..., 1] > 0
@@ -209,7 +212,7 @@ def test_another_level_or_seed_makes_the_bank_anew(bundle: Bundle) -> None:
     assert plain.bank is not None and plain.views == () == plain.references[0].views
     seeds = hash_after(tta="references"), hash_after(tta_seed=1), hash_after(tta_seed=0)
     assert seeds[0] == seeds[2] != seeds[1] != plain.bank.sha256
-    assert hash_after(tta="paper") == seeds[0]  # the levels differ in the query only
+    assert hash_after(tta="paper") == seeds[0]  # the levels differ only for the query
     assert hash_after(tta="none") == plain.bank.sha256
     again = bundle.product()
     assert (again.views, again.references, again.threshold) == (
@@ -220,7 +223,7 @@ def test_another_level_or_seed_makes_the_bank_anew(bundle: Bundle) -> None:
 
 
 def test_a_view_may_see_nothing_of_a_small_region(bundle: Bundle) -> None:
-    """A region of one corner patch is out of the picture in many views."""
+    """In many views, a region of one corner patch lies outside the picture."""
     corner = Settings({"tta": "references"}, region=[(0, 0), (16, 16)])
     product = Teacher.open(bundle.path).enroll(parts(1, 2), settings=corner).product
     bank = bundle.bank(product)
@@ -229,7 +232,7 @@ def test_a_view_may_see_nothing_of_a_small_region(bundle: Bundle) -> None:
 
 
 class DeadCorner(Colour):
-    """A sensor whose dark pixels have no signal at all."""
+    """An engine that gives zero features for dark pixels."""
 
     def features(self, pixels: Pixels) -> NDArray[np.float32]:
         found = super().features(pixels)
@@ -241,7 +244,7 @@ def test_a_view_that_sees_only_what_has_no_signal_is_left_out(tmp_path: Path) ->
     bundle = make_filled_bundle(tmp_path / "dead.anoco")
     rgb = np.full((SIZE, SIZE, 3), 200, np.uint8)
     rgb[16:] = rgb[:, 16:] = 0
-    # Only the first patch is alive, and most views bring it to where fill has touched it.
+    # Only the first patch has features, and most views move it to where fill has touched it.
     settings = Settings({"tta": "references"}, region=[(0, 0), (64, 48)], threshold=1.0)
     dark = NewPicture.from_array("dark", rgb)
     product = Teacher(bundle, DeadCorner(16)).enroll([dark], settings=settings).product
@@ -271,7 +274,7 @@ def test_how_often_a_query_goes_through_the_engine(
 
 
 def read_by_hand(bundle: Bundle, product: Product, rgb: Pixels) -> Any:
-    """Views, energies and average in plain steps, as DESIGN section 3 says."""
+    """Compute views, energies and average in plain steps, as DESIGN section 3 says."""
     contract = bundle.manifest.input
     engine, bank = open_engine("auto", bundle), bundle.bank(product).references.features
     pixels, placement = prepare(rgb, contract)
@@ -304,7 +307,7 @@ def test_the_map_is_the_average_of_all_views(tmp_path: Path, fit: str, width: in
 
 
 def scene(width: int, height: int, blob: bool = False) -> Pixels:
-    """Slow changes of colour, and a red blob that no reference has."""
+    """Draw slow changes of colour, and a red blob that no reference has."""
     y, x = np.mgrid[0:height, 0:width] + 0.5
     red = 90 + 30 * np.sin(x / 40)
     if blob:
@@ -324,8 +327,10 @@ def reading(bundle: Bundle, engine: Engine, product: Product, rgb: Pixels) -> Pi
 
 
 def test_views_of_a_picture_agree_where_content_turns_with_its_features(tmp_path: Path) -> None:
-    """The same bank, once with 26 looks at the query and once with one: after warping back they
-    agree but for what lies between patch centres."""
+    """One bank is used with 26 views of the query and with one.
+
+    After warping back they agree, except for what lies between patch centres.
+    """
     bundle = make_filled_bundle(tmp_path / "scene.anoco", stride=4)
     engine = Colour(4)
     reference = NewPicture.from_array("scene", scene(SIZE, SIZE))
@@ -345,7 +350,7 @@ def test_views_of_a_picture_agree_where_content_turns_with_its_features(tmp_path
 
 
 def position_coded(width: int, height: int) -> Pixels:
-    """Red says where a pixel is across, green how far down."""
+    """Draw a picture whose red gives the column of a pixel and whose green gives the row."""
     y, x = np.mgrid[0:height, 0:width] + 0.5
     code = [55 + 180 * x / width, 55 + 180 * y / height, np.full(x.shape, 128)]
     return np.stack(code, axis=2).round().astype(np.uint8)
@@ -356,8 +361,11 @@ def coded_position(colour: NDArray[np.float64], width: int, height: int) -> tupl
 
 
 def test_evidence_in_a_view_points_at_its_place_in_the_reference(tmp_path: Path) -> None:
-    """The query is a view of the reference, turned, sheared, some mirrored; every patch of it must
-    be led back to where its colour is in the picture that was enrolled, in its own pixels."""
+    """Every patch of a query that is a view of a reference leads back to its place in that.
+
+    Views are turned, sheared and some mirrored. The place is where the patch's colour is in the
+    enrolled picture, in pixels of that picture.
+    """
     bundle = make_filled_bundle(tmp_path / "coded.anoco")
     width, height = 2 * SIZE, SIZE * 3
     reference = NewPicture.from_array("coded", position_coded(width, height))
@@ -380,7 +388,7 @@ def test_evidence_in_a_view_points_at_its_place_in_the_reference(tmp_path: Path)
             colour = query[16 * row : 16 * row + 16, 16 * col : 16 * col + 16].mean(axis=(0, 1))
             x, y = coded_position(colour, width, height)
             x0, y0, x1, y1 = evidence.box
-            # A colour step is 1 / 180 of the picture; the nearest patch of 31 views is closer
+            # A colour step is 1 / 180 of the picture, and the nearest patch of 31 views is closer
             # than a third of a patch.
             assert abs((x0 + x1) / 2 - x) < width / 18 and abs((y0 + y1) / 2 - y) < height / 18
         anchored = bank.view[result.anchor[whole]]
@@ -411,7 +419,7 @@ def test_each_reference_is_scored_as_if_only_the_others_were_known(
     others = make_filled_bundle(tmp_path / "others.anoco")
     Teacher.open(others.path).enroll(parts(2, 3), settings=tta(level))
     score = Detector.open(others.path).inspect(part(1).rgb).score
-    # The held-out patches come from the bank where they can, so they are rounded to float16.
+    # Held-out patches come from the bank where possible, so they are rounded to float16.
     assert product.threshold.evidence.scores[0] == pytest.approx(score, rel=0.02)
 
 
@@ -454,7 +462,7 @@ def test_views_tiles_region_and_mask_together(tmp_path: Path, level: Level) -> N
     detector._pipeline.energies._engine = engine
     bad = textured_picture(5, 224, 160)
     bad[100:130, 120:160] = (250, 20, 20)
-    bad[:50, :70] = (250, 20, 20)  # under the mask
+    bad[:50, :70] = (250, 20, 20)  # lies under the mask
     result = detector.inspect(bad)
     assert sum(engine.batches) == 4 * (26 if level == "paper" else 1) and max(engine.batches) <= 8
     np.testing.assert_array_equal(
@@ -471,7 +479,7 @@ def test_views_tiles_region_and_mask_together(tmp_path: Path, level: Level) -> N
 
 
 def cost(text: str) -> dict[str, float]:
-    """The numbers of the sentence."""
+    """Return the numbers in the sentence about the cost."""
     found = re.search(
         r"(\d+) views of each of (\d+) references make a bank of up to ([\d,]+) patches "
         r"\(([\d,.]+) MB in (float\d\d)\) instead of ([\d,]+); a picture takes (\d+) runs? of the "
@@ -500,13 +508,13 @@ def test_the_cost_is_said_and_must_be_accepted(here: Path) -> None:
     product = Bundle.open("line.anoco").product()
     assert product.tta == "paper" and len(product.references) == 7
     assert len(Bundle.open("line.anoco").bank(product)) <= said["patches"]
-    # Accepted once: more references need no second yes, and going back costs nothing.
+    # Once accepted, more references need no second confirmation, and going back costs nothing.
     ok("references", "remove", "line.anoco", product.references[0].name)
     ok("product", "set", "line.anoco", "--tta", "none")
 
 
 class Terminal(io.StringIO):
-    """A person who types."""
+    """A terminal with a user who types answers."""
 
     def isatty(self) -> bool:
         return True
@@ -521,7 +529,7 @@ def test_at_a_terminal_the_person_is_asked(here: Path, monkeypatch: pytest.Monke
 
 
 def test_the_cost_is_that_of_the_other_settings_too(here: Path) -> None:
-    """Tiles, precision and the largest bank, as they will be."""
+    """The cost includes tiles, precision and the largest bank, as they will be."""
     tiles = ("--tiles", "2x2", "--overlap", "0")
     asked = ("product", "set", "line.anoco", "--tta", "references", *tiles)
     said = cost(run_cli(*asked, "--bank-dtype", "float32").err)

@@ -1,7 +1,7 @@
 """The cuda scorer agrees with the reference, run on the simulated driver.
 
-What is real: all host code, the kernels (compiled for the CPU, see runtime/tests/simt), and the
-rules of CUDA that the simulated driver checks; it ends the process where one is broken.
+All host code and the kernels are real (compiled for the CPU, see runtime/tests/simt). The simulated
+driver checks the rules of CUDA, and ends the process if one is broken.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MB = 1_000_000
 
 
 class Counts(ctypes.Structure):
-    """simcuda_numbers of runtime/tests/simcuda/simcuda.h."""
+    """The struct simcuda_numbers of runtime/tests/simcuda/simcuda.h."""
 
     _fields_ = (
         ("device_bytes", ctypes.c_uint64),
@@ -57,7 +57,7 @@ class Counts(ctypes.Structure):
 
 @pytest.fixture
 def driver(use_simulated_driver: Path) -> Iterator[ctypes.CDLL]:
-    """The simulated driver for a test to ask; whatever the test makes must be given back."""
+    """Give the test the simulated driver, and check that everything it made was freed."""
     library = ctypes.CDLL(str(use_simulated_driver))
     before = count(library)
     yield library
@@ -74,7 +74,7 @@ def count(driver: ctypes.CDLL) -> Counts:
 
 
 def rounded(*arguments: Any, **options: Any) -> Scores:
-    """Both sides rounded to FP16, for whichever scorer: what the device then multiplies."""
+    """Round both sides to FP16 for any scorer, since the device multiplies such numbers."""
     query, bank, *others = arguments
     query, bank = (np.clip(rows, -65504, 65504).astype(np.float16) for rows in (query, bank))
     return score_patches(query, bank, *others, **options)
@@ -85,7 +85,7 @@ class TestFloat32(HardCases):
 
 
 class TestFloat16(HardCases):
-    """Raw FP16 operands, float32 sums; the reference gets the same rounded numbers."""
+    """Operands are FP16 and sums float32; the reference gets the same rounded numbers."""
 
     scorer: ClassVar[str] = "cuda"
 
@@ -98,7 +98,7 @@ class TestFloat16(HardCases):
 
     @pytest.mark.parametrize("exponent", [-2, 1, 3])
     def test_long_and_short_features_neither_overflow_nor_vanish(self, exponent: int) -> None:
-        """As far as FP16 reaches."""
+        """This holds over the whole range of FP16."""
         query, bank = everything_near(np.random.default_rng(4), 6, 3000, 8)
         scale = np.float32(10.0**exponent / 150)
         for lam in (1e-24, 1.0, 1e24):
@@ -106,7 +106,7 @@ class TestFloat16(HardCases):
 
 
 def test_a_float16_query_and_bank_are_multiplied_as_they_are() -> None:
-    """And nothing else is: a float32 query against a float16 bank is not rounded."""
+    """Nothing else is rounded: a float32 query stays as it is against a float16 bank."""
     query, bank = scattered(np.random.default_rng(3), 12, 40, 16)
     expected = score_patches(query, bank.astype(np.float16), scorer="reference")
     got = score_patches(query, bank.astype(np.float16), scorer="cuda")
@@ -117,12 +117,12 @@ def test_a_float16_query_and_bank_are_multiplied_as_they_are() -> None:
 
 @pytest.mark.parametrize("half", [False, True])
 def test_tiles_change_nothing_and_stay_in_their_budget(half: bool, driver: ctypes.CDLL) -> None:
-    """A bank whose Gram matrix does not fit, and of whose similarities neither do all rows."""
+    """Neither the Gram matrix of the bank nor all rows of similarities fit into memory."""
     kind = np.float16 if half else np.float32
     query, bank = (rows.astype(kind) for rows in scattered(np.random.default_rng(1), 70, 3500, 8))
     expected = score_patches(query, bank, scorer="reference")
     references, _ = References.of(bank)
-    whole = CudaScorer(references, Parameters(), half=half)  # Gram matrix, one tile
+    whole = CudaScorer(references, Parameters(), half=half)  # with the Gram matrix, in one tile
     scores = whole.score(query)
     assert_agrees(scores, expected, query.astype(np.float32), metric="product")
     del whole
@@ -133,11 +133,11 @@ def test_tiles_change_nothing_and_stay_in_their_budget(half: bool, driver: ctype
     again = tiled.score(query)
     for name in ("energy", "anchor", "similarity", "neighbors"):
         np.testing.assert_array_equal(getattr(again, name), getattr(scores, name))
-    assert count(driver).launches - launches > 12  # tiles of five kernels each
+    assert count(driver).launches - launches > 12  # several tiles of five kernels each
     extra = count(driver).peak_device_bytes - before
     queries = 70 * (8 * (4 + kind().nbytes) + 28)
     assert extra <= MB + bank.nbytes + 4 * len(bank) + queries + 5000
-    assert extra > 0.5 * MB  # tiles have whole sixteens of rows
+    assert extra > 0.5 * MB  # tiles have a multiple of sixteen rows
     del tiled
 
 
@@ -153,7 +153,7 @@ def test_bench_shows_the_memory_of_the_device(driver: ctypes.CDLL) -> None:
     del scorer
     (row, _) = bench_scoring([size], scorers=["cuda"], repeat=1).rows
     assert (row.name, row.extra_mb, row.budget_mb) == ("cuda", round(taken / 1e6, 1), 256.0)
-    assert 4 < taken / 1e6 < 5  # which cuBLAS takes
+    assert 4 < taken / 1e6 < 5  # cuBLAS takes that much
     assert count(driver).device_bytes == before, "it is given back with the match"
 
 
@@ -212,7 +212,7 @@ def test_what_does_not_fit_is_refused(driver: ctypes.CDLL) -> None:
 
 
 class Uploaded:
-    """An array in the simulated device's memory, made by driver calls as any program makes it."""
+    """An array in the simulated device's memory, made by driver calls as any program does."""
 
     def __init__(self, driver: ctypes.CDLL, array: NDArray[Any]) -> None:
         self._driver, self._context = driver, ctypes.c_void_p()
@@ -225,7 +225,8 @@ class Uploaded:
         self._call("cuMemHostAlloc", ctypes.byref(host), ctypes.c_size_t(array.nbytes), 0)
         ctypes.memmove(host, array.ctypes.data, array.nbytes)
         size = ctypes.c_size_t(array.nbytes)
-        self._call("cuMemcpyHtoDAsync_v2", pointer, host, size, None)  # not waited for
+        # Asynchronous, and not waited for.
+        self._call("cuMemcpyHtoDAsync_v2", pointer, host, size, None)
         self._host = host
         self.array = DeviceArray(pointer.value, array.shape, array.dtype, 1)
 
@@ -243,7 +244,7 @@ class Uploaded:
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 @pytest.mark.parametrize("half", [False, True])
 def test_a_query_on_the_device_is_scored_there(kind: Any, half: bool, driver: ctypes.CDLL) -> None:
-    """Also where the copy that makes it is still under way, and where only some rows count."""
+    """This holds while the copy that makes it still runs, and if only some rows are scored."""
     query, bank = (rows.astype(kind) for rows in scattered(np.random.default_rng(8), 11, 30, 8))
     references, _ = References.of(bank.astype(np.float16))
     scorer = CudaScorer(references, Parameters(), half=half)
@@ -283,7 +284,7 @@ def test_auto_never_takes_a_simulated_device() -> None:
     assert choose_scorer("cuda") == ("cuda", "asked for")
 
 
-# In a process of its own: a driver stays with the process that loaded it.
+# It runs in a process of its own, because a process keeps the driver that it loaded.
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -365,8 +366,10 @@ def test_nothing_is_left_when_a_program_ends() -> None:
 
 
 def test_misuse_ends_the_program(simulated_driver: Path) -> None:
-    """So that every test above would have failed: a touch of the device's memory, a copy that is
-    not waited for, a pointer that was freed."""
+    """Every test above would have failed on a misuse.
+
+    Examples are touching device memory, not waiting for a copy, and using a freed pointer.
+    """
     start = f"""
 import ctypes
 d = ctypes.CDLL({str(simulated_driver)!r})

@@ -1,4 +1,4 @@
-"""Arrays on a GPU as other libraries show them."""
+"""Arrays on a GPU are read as other libraries present them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anoco_edge.scoring.device_array import DeviceArray, device_array, on_device
 
 
 def shown(**changes: Any) -> Any:
-    """As torch or cupy shows an array."""
+    """Present an array as torch or cupy does."""
     interface = {"version": 3, "shape": (4, 8), "typestr": "<f4", "data": (4096, False)}
     return SimpleNamespace(__cuda_array_interface__={**interface, **changes})
 

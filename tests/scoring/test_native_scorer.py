@@ -1,7 +1,7 @@
-"""The native scorer agrees with the reference on every road through it.
+"""The native scorer agrees with the reference on every path through its code.
 
-The library is built from runtime/ once, into a temporary folder; where it cannot be, the tests are
-named as not executed. ANOCO_EDGE_LIBRARY names one that is built already.
+The library is built from runtime/ once, into a temporary folder. Where that is impossible, the
+tests are reported as not executed. ANOCO_EDGE_LIBRARY names a library that is already built.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FIELDS = ("energy", "anchor", "similarity", "neighbors")
 
 
 def both(query: Features, bank: References, **options: Any) -> tuple[Scores, Scores]:
-    """What the library says, with options of its own, and what the reference says."""
+    """Return the scores of the library, with the given options, and those of the reference."""
     return (
         NativeScorer(bank, Parameters(), **options).score(query),
         open_scorer("reference", bank).score(query),
@@ -58,7 +58,10 @@ class TestHardCases(HardCases):
 
 
 def test_ties_are_decided_alike_when_references_are_left_out() -> None:
-    """Sixteen axes, each reference many times over: all that ties with the anchor is looked at."""
+    """Each reference lies on one of sixteen axes, many times.
+
+    All that tie with the anchor count.
+    """
     rng = np.random.default_rng(1)
     axes = 4 * np.eye(16, dtype=np.float32)
     query, bank = axes[rng.integers(16, size=40)], axes[rng.integers(16, size=700)]
@@ -71,8 +74,11 @@ def test_ties_are_decided_alike_when_references_are_left_out() -> None:
 
 
 def test_a_crowd_may_be_found_among_few_references_that_are_left() -> None:
-    """Of 600 references 118 are nearest: few enough to leave the others out, more than are taken
-    one by one. Five more neighbours are less similar than the bounds of four violators."""
+    """Of 600 references, 118 are nearest, and five more neighbours are less similar.
+
+    That is few enough to leave the others out, but more than are handled one by one. The five are
+    less similar than the bounds of four violators.
+    """
     rng = np.random.default_rng(3)
     axis = np.eye(24)
     aside = axis[10:16].sum(axis=0) / np.sqrt(6)
@@ -80,7 +86,7 @@ def test_a_crowd_may_be_found_among_few_references_that_are_left() -> None:
     violators = np.tile(0.7 * axis[0] + 0.555 * axis[1] + 0.45 * axis[20], (4, 1))
     others = axis[np.arange(473) % 9 + 1]
     bank = np.vstack([near, edge, violators, others])
-    query = axis[np.arange(30) % 9 + 1]  # for these, leaving references out pays
+    query = axis[np.arange(30) % 9 + 1]  # for these, leaving references out saves time
     query[:3] = 0.866 * axis[0] + 0.5 * aside
     bank, query = (
         (rows + 0.01 * rng.normal(size=rows.shape)).astype(np.float32) for rows in (bank, query)
@@ -92,7 +98,7 @@ def test_a_crowd_may_be_found_among_few_references_that_are_left() -> None:
         assert_agrees(got, expected, query, metric="product", max_undecided=0.2)
 
 
-# Every code path: few neighbors, rows with very many, references left out early.
+# Cover every code path: few neighbors, rows with very many, references left out early.
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -112,8 +118,11 @@ SIZES = [(2304, False), (9216, False), (36864, True)]
 
 @pytest.mark.parametrize(("references", "half"), SIZES)
 def test_agrees_at_full_size(references: int, half: bool) -> None:
-    """A frame of 768 px, patch 16, DINOv3-L, against 1, 4 and 16 references. The reference scorer
-    would take minutes: it sees every 47th query, outliers and aliens among them."""
+    """A 768 px frame of DINOv3-L (patch 16) is scored against 1, 4 and 16 references.
+
+    The reference scorer would take minutes, so it gets every 47th query, outliers and aliens among
+    them.
+    """
     query, bank = line_of_parts(half, queries=2304, references=references, dim=1024)
     some = np.arange(0, 2304, 47)
     got = NativeScorer(bank, Parameters()).score(query)
@@ -137,7 +146,7 @@ def test_the_same_bits_whatever_the_threads(directions: int) -> None:
 
 
 def test_the_same_bits_whatever_the_threads_in_many_tiles() -> None:
-    """Half of the queries resemble nothing, so some tiles leave references out and some do not."""
+    """Half of the queries resemble nothing, so only some tiles leave references out."""
     query, bank = line_of_parts(queries=600, references=3000)
     query[300:] = np.random.default_rng(4).normal(size=query[300:].shape)
     for memory_mb in (2, 4):
@@ -163,7 +172,7 @@ def test_a_small_budget_changes_nothing_but_the_tiles() -> None:
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 400), st.integers(1, 30))
 @settings(derandomize=True, deadline=None, max_examples=40)
 def test_leaving_references_out_does_not_show(seed: int, n_q: int, n_r: int, clusters: int) -> None:
-    """Any number of directions, too few and too many, gives what all products give."""
+    """Any number of directions, too few or too many, gives the result of all products."""
     rng = np.random.default_rng(seed)
     dim = int(rng.integers(2, 40))
     centres = rng.normal(size=(clusters, dim))
@@ -180,7 +189,7 @@ def test_leaving_references_out_does_not_show(seed: int, n_q: int, n_r: int, clu
 
 @pytest.mark.parametrize("kernels", ["scalar", "avx2", "avx512", "neon"])
 def test_every_instruction_set_agrees(kernels: str) -> None:
-    """In a process of its own, because the choice is made once."""
+    """It runs in a process of its own, because the choice is made once."""
     code = (
         "from agreement import assert_agrees\n"
         "from anoco_edge.native import library\n"
@@ -239,7 +248,7 @@ def test_what_cannot_be_scored_is_an_error(query: Any, what: str) -> None:
     with pytest.raises(ScoringError) as error:
         scorer.score(query)
     assert what in error.value.what and error.value.hint
-    assert scorer.score(GOOD).energy.shape == (5,)  # it is as good as before
+    assert scorer.score(GOOD).energy.shape == (5,)  # the scorer still works
 
 
 def test_a_bad_bank_is_refused_by_the_library_too() -> None:
@@ -256,7 +265,7 @@ def test_no_query_gives_no_scores() -> None:
 
 
 def test_other_threads_of_python_go_on_meanwhile() -> None:
-    """The GIL is released: while the library scores, this thread gets its turn again and again."""
+    """The GIL is released, so this thread runs again and again while the library scores."""
     rng = np.random.default_rng(0)
     bank, _ = References.of(rng.standard_normal((6000, 512), dtype=np.float32))
     query = rng.standard_normal((3000, 512), dtype=np.float32)
@@ -293,7 +302,7 @@ def test_a_library_that_is_not_there_is_named(
     assert library.find_library() == broken
     with pytest.raises(EnvironmentMissingError, match=r"cannot be loaded: .*invalid ELF"):
         open_scorer("native", bank)
-    assert choose_scorer()[0] == "onnx"  # a library of another machine is no reason to fail
+    assert choose_scorer()[0] == "onnx"  # a library built for another machine is skipped
 
     monkeypatch.setenv(VARIABLE, "libc.so.6")
     with pytest.raises(EnvironmentMissingError, match=r"cannot be loaded: .*anoco_abi_version"):
@@ -339,7 +348,7 @@ def test_made_up_features_of_the_bench_agree() -> None:
 
 
 def test_a_scorer_that_was_inherited_by_a_fork_is_let_go_of_at_once(use_native: Path) -> None:
-    """The child has none of the library's threads: waiting for them would never end."""
+    """The child has none of the library's threads, so waiting for them would never end."""
     bank, _ = References.of(np.eye(4, dtype=np.float32))
     scorer = NativeScorer(bank, Parameters(), threads=2)
     scorer.score(np.eye(4, dtype=np.float32))

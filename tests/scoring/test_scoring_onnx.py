@@ -1,4 +1,4 @@
-"""The ONNX scorer agrees with the reference, on features as they come and on hard cases."""
+"""The ONNX scorer agrees with the reference, on ordinary features and on hard cases."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ class TestHardCases(HardCases):
 
 
 def test_agrees_at_full_size() -> None:
-    """768 px, patch 16, four references; 5 % of the queries are outliers, some of them aliens that
-    have the whole bank for neighbours."""
+    """At 768 px and patch 16, four references are scored with 5 % outliers among the queries.
+
+    Some of these are aliens, which have the whole bank as neighbours.
+    """
     rng = np.random.default_rng(2)
     n_q, n_r, dim, clusters = 2304, 9216, 1024, 400
     shared = np.ones(dim, np.float32)
@@ -57,18 +59,19 @@ def test_a_small_budget_changes_nothing_but_the_chunks() -> None:
     small = OnnxScorer(references, Parameters(), memory_mb=1)
     assert whole.chunks(101) <= cores() < small.chunks(101) < 101
     tiny = OnnxScorer(References.of(np.tile(bank, (50, 1)))[0], Parameters(), memory_mb=1)
-    assert tiny.chunks(101) == 101  # a row larger than the budget is still a row
+    assert tiny.chunks(101) == 101  # a row larger than the budget is still processed
     one, many = whole.score(query), small.score(query)
     np.testing.assert_array_equal(one.anchor, many.anchor)
     np.testing.assert_array_equal(one.neighbors, many.neighbors)
-    # Not bit for bit: a matrix product of other shape may add up in another order.
+    # They are not equal bit for bit, because matrix products of other shapes may sum in another
+    # order.
     np.testing.assert_allclose(one.energy, many.energy, rtol=1e-5)
     by_name = open_scorer("onnx", references, memory_mb=1)
     assert isinstance(by_name, OnnxScorer) and by_name.chunks(101) == small.chunks(101)
 
 
-# In a process of its own, because the peak of this one is behind it. VmHWM, not ru_maxrss: a child
-# inherits the latter from its parent.
+# It runs in its own process, because the peak of this one may be higher. VmHWM is used because a
+# child inherits ru_maxrss from its parent.
 _PEAK = """
 from pathlib import Path
 import numpy as np
@@ -92,7 +95,7 @@ def test_memory_stays_within_the_stated_budget() -> None:
     )
     extra = int(done.stdout) / 1e6
     print(f"extra memory: {extra:.0f} MB of {MEMORY_MB}")
-    assert 0.3 * MEMORY_MB < extra < MEMORY_MB  # used, for speed, and not exceeded
+    assert 0.3 * MEMORY_MB < extra < MEMORY_MB  # the budget is used for speed, and not exceeded
 
 
 def test_the_shipped_graph_is_what_the_exporter_writes() -> None:
@@ -127,7 +130,7 @@ def test_making_the_graph_needs_no_torch() -> None:
 
 
 def run_whole(query: np.ndarray, bank: np.ndarray, metric: str) -> Scores:
-    """scoring.onnx in one piece, as TensorRT and other runtimes run it."""
+    """Run scoring.onnx in one piece, as TensorRT and other runtimes do."""
     references, _ = References.of(bank)
     session = onnxruntime.InferenceSession(scoring_model(), providers=["CPUExecutionProvider"])
     units = bank / np.linalg.norm(bank.astype(np.float64), axis=1, keepdims=True)
@@ -150,7 +153,8 @@ def test_the_whole_graph_says_what_its_halves_say(case: str, metric: Metric) -> 
         query, bank = (rng.integers(1, 3, (n, 4)).astype(np.float32) for n in (40, 60))
     elif case == "alone":
         query, bank = query[:1], bank[:1]
-    elif case == "crowd":  # nearly one direction, queries far from it: everything is a neighbour
+    elif case == "crowd":
+        # Nearly one direction, with queries far from it, so everything is a neighbour.
         bank = (1 + 0.01 * rng.normal(size=(400, 24))).astype(np.float32)
         query = (query + 0.5).astype(np.float32)
     elif case == "itself":
@@ -172,7 +176,7 @@ def test_the_whole_graph_says_what_its_halves_say(case: str, metric: Metric) -> 
 
 
 def test_a_few_alien_rows_wait_for_the_end_and_come_out_right() -> None:
-    """On a uniform surface every reference is a neighbour of a defect, and of nothing else."""
+    """On a uniform surface, every reference is a neighbour of a defect, and of nothing else."""
     rng = np.random.default_rng(11)
     surface = rng.normal(size=64)
     query, bank = (

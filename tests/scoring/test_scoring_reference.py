@@ -1,4 +1,4 @@
-"""The reference is the paper: a literal sort-and-walk, and the Laplacian solved as a system."""
+"""The reference equals the paper: a literal sort-and-walk, and the Laplacian system solved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from anoco_edge.scoring.reference import edge_weights, non_conformity, retrieve,
 Matrix = NDArray[np.float64]
 LAMBDAS = [1e-24, 1e-3, 1.0, 100.0]
 FLOORS = [0.0, 0.05]
-# Closer decisions than this are rounding noise of float64.
+# Decisions closer than this are rounding noise of float64.
 DECIDED = 1e-12
 
 EVERY_METRIC: tuple[Metric, ...] = get_args(Metric)
@@ -44,9 +44,9 @@ def column_sums(rows: list[Matrix]) -> Matrix:
 
 
 def walk(q: Matrix, references: Matrix) -> list[int]:
-    """Section 3.2 to the letter: sort by s_ij, keep the longest prefix with a_ij > s_ij*.
+    """Follow section 3.2 literally: sort by s_ij, keep the longest prefix with a_ij > s_ij*.
 
-    References that tie with the first violator are behind it whatever their index (DESIGN).
+    References that tie with the first violator come after it, whatever their index (DESIGN).
     """
     s = [cosine(q, r) for r in references]
     order = sorted(range(len(s)), key=lambda j: (-s[j], j))
@@ -60,7 +60,7 @@ def walk(q: Matrix, references: Matrix) -> list[int]:
 
 
 def literal(q: Matrix, references: Matrix, lam: float, floor: float) -> dict[str, Any]:
-    """Eq. 1 to 10 for one query patch, in loops."""
+    """Compute Eq. 1 to 10 for one query patch in loops."""
     near = walk(q, references)
     q_norm = math.sqrt(math.fsum(q * q))
     pulls, terms, degree = [], [lam * q], 0.0
@@ -72,7 +72,7 @@ def literal(q: Matrix, references: Matrix, lam: float, floor: float) -> dict[str
         terms.append(w * r)
         degree += w
     moved = column_sums(terms) / (lam + degree)  # Eq. 9
-    drift = column_sums(pulls) / (lam + degree)  # f~ - q, before the two cancel
+    drift = column_sums(pulls) / (lam + degree)  # f~ - q, computed without their cancellation
     length = np.linalg.norm(moved)
     turn = ((moved / length - q / q_norm) ** 2).sum() / 2 if length else 1.0
     l2 = float(drift @ drift)
@@ -81,7 +81,7 @@ def literal(q: Matrix, references: Matrix, lam: float, floor: float) -> dict[str
 
 
 def check_against_literal(query: Matrix, references: Matrix, lam: float, floor: float) -> int:
-    """Every decided row agrees in all metrics; returns how many were decided."""
+    """Check that every decided row agrees in all metrics, and return how many were decided."""
     units = [m / np.linalg.norm(m, axis=1, keepdims=True) for m in (query, references)]
     neighbours = retrieve(*units).neighbors
     scores = {
@@ -97,7 +97,7 @@ def check_against_literal(query: Matrix, references: Matrix, lam: float, floor: 
         for metric, got in scores.items():
             assert got.anchor[i] == wanted["anchor"]
             assert got.neighbors[i] == len(wanted["near"])
-            # Of a drift much shorter than q, float64 keeps 1e-16 |q|: that is the second part.
+            # Of a drift much shorter than q, float64 keeps 1e-16 |q|, which is the second term.
             scale = 1.0 if metric == "cosine" else max(wanted["q_norm"] ** 2, wanted["l2"])
             wrong = abs(got.energy[i] - wanted[metric])
             assert wrong <= 1e-12 * wanted[metric] + 1e-18 * scale
@@ -106,7 +106,7 @@ def check_against_literal(query: Matrix, references: Matrix, lam: float, floor: 
 
 @st.composite
 def features(draw: st.DrawFn) -> tuple[Matrix, Matrix]:
-    """Clustered or scattered rows, norms of one size or wild."""
+    """Draw clustered or scattered rows, with norms of similar or very different size."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     dim = draw(st.integers(1, 9))
     n_q, n_r = draw(st.integers(1, 6)), draw(st.integers(1, 25))
@@ -138,8 +138,8 @@ def test_equals_the_literal_walk_on_a_mid_size_bank(lam: float, floor: float) ->
     assert counts.min() == 1 and counts.max() == 150  # the case is not trivial
 
 
-# Rows of length 2, 4 or 8 with whole entries: all cosines are multiples of 1/64, exactly, so ties
-# are ties in every precision and none of them is rounding noise.
+# Rows have length 2, 4 or 8 and integer entries, so all cosines are exact multiples of 1/64. Ties
+# are then ties in every precision, not rounding noise.
 SQUARES = [(2, 0, 0, 0, 0), (1, 1, 1, 1, 0), (4, 0, 0, 0, 0), (3, 2, 1, 1, 1), (2, 2, 2, 2, 0)]
 
 
@@ -170,7 +170,8 @@ def test_ties_go_to_the_lowest_index_and_violators_take_their_equals_along(
 
 
 def test_a_tie_with_the_first_violator_is_left_out() -> None:
-    # Seen from q, rows 1 and 2 are equally far (s = 1/2); row 1 agrees with the anchor, row 2 not.
+    # As seen from q, rows 1 and 2 are equally far (s = 1/2); row 1 agrees with the anchor, row 2
+    # does not.
     query = np.array([[2.0, 0, 0, 0, 0]])
     anchor, ally, violator = [3, 2, 1, 1, 1], [1, 1, 1, 1, 0], [1, -1, -1, -1, 0]
     references = np.array([anchor, ally, violator], np.float64)
@@ -180,7 +181,7 @@ def test_a_tie_with_the_first_violator_is_left_out() -> None:
 
 @pytest.mark.parametrize("lam", [1e-3, 1.0, 100.0])
 def test_equals_the_laplacian_system(lam: float) -> None:
-    """Eq. 3 to 9: L = D - W over the stacked nodes, solved by a linear solver."""
+    """Eq. 3 to 9 are solved by a linear solver, with L = D - W over the stacked nodes."""
     rng = np.random.default_rng(11)
     query, references = 1 + 2 * rng.normal(size=(7, 12)), 1 + rng.normal(size=(30, 12))
     n_q, n_r = len(query), len(references)
@@ -248,11 +249,11 @@ def test_margin_is_how_far_the_closest_decision_is_from_flipping() -> None:
     def gap(a: float, b: float) -> float:
         return abs(math.cos(math.radians(a)) - math.cos(math.radians(b)))
 
-    # Anchor against runner-up (which is a violator, and far from not being one).
+    # Anchor against runner-up, which is clearly a violator.
     assert margin(turned(0), turned(10), turned(-10.0001)) == pytest.approx(gap(10, 10.0001))
     # a_ij against s*: the second reference is 9.9999 degrees from the anchor, q is 10.
     assert margin(turned(0), turned(10), turned(19.9999)) == pytest.approx(gap(10, 9.9999))
-    # The same from the other side: a violator that nearly was none.
+    # The same from the other side: a violator that nearly is a neighbour.
     assert margin(turned(0), turned(10), turned(20.0001)) == pytest.approx(gap(10, 10.0001))
     # Last neighbour (14.9999 degrees) against first violator (15 degrees, the other way).
     rivals = (turned(10), turned(14.9999), turned(-15))
@@ -262,8 +263,10 @@ def test_margin_is_how_far_the_closest_decision_is_from_flipping() -> None:
 
 
 def test_margin_also_says_where_f_cancels() -> None:
-    """lambda q and the pull of an opposed reference add up to next to nothing, whose direction
-    float32 cannot know."""
+    """The direction of f is uncertain where lambda q and an opposed reference nearly cancel.
+
+    Float32 cannot represent the direction of what is left.
+    """
     query, references = np.array([[3.0, 4.0]]), np.array([[-30.0, -40.0]])
     balance = 0.05 * (2 * 5 * 50 / 55) * 50 / 5
     for lam, expected in [(balance * 1.01, 0.005e-4), (balance * 3, 0.5e-4)]:

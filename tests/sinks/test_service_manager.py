@@ -1,4 +1,4 @@
-"""systemd's notifications, heard on a real socket: ready, a sign of life a frame, stopping."""
+"""systemd's notifications arrive on a real socket: ready, a sign of life per frame, stopping."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNIT = ROOT / "examples/jetson/anoco-edge.service"
 
 
 class Ear:
-    """The other end of NOTIFY_SOCKET."""
+    """The receiving end of NOTIFY_SOCKET."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -44,7 +44,8 @@ class Ear:
 
 @pytest.fixture(params=["file", "abstract"])
 def ear(request: pytest.FixtureRequest) -> Iterator[Ear]:
-    with tempfile.TemporaryDirectory() as folder:  # a short path: sockets take 107 characters
+    # A short path, because sockets allow 107 characters.
+    with tempfile.TemporaryDirectory() as folder:
         name = f"{folder}/s" if request.param == "file" else f"@anoco-test-{os.getpid()}"
         ear = Ear(name)
         yield ear

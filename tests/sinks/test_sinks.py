@@ -1,4 +1,4 @@
-"""Sinks by name: those of anoco-edge, and one that another package adds."""
+"""Sinks are opened by name: those of anoco-edge, and one that another package adds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ INFER = ("infer", "line.anoco", "parts")
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """parts/ holds three good parts and a defective one."""
+    """Write parts/ with three good parts and a defective one."""
     folder = make_line(tmp_path_factory.mktemp("template"))
     Image.fromarray(defective_picture()).save(folder / "parts" / "scratched.png")
     return folder
@@ -126,7 +126,7 @@ def open_sink(target, run):
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package with an entry point, installed in a folder that PYTHONPATH names."""
+    """Install a package with an entry point in a folder that PYTHONPATH names."""
     site = tmp_path / "site"
     info = site / "outside_sink-1.0.dist-info"
     info.mkdir(parents=True)
@@ -182,7 +182,7 @@ def test_doctor_lists_sinks_and_names_the_broken_entry(outside: Path) -> None:
 
 
 class Failing:
-    """A sink that raises what it is given."""
+    """A sink that raises the error it is given."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -262,7 +262,7 @@ def test_sinks_are_finished_in_reverse_order_and_hand_rows_on(here: Path) -> Non
 
 @pytest.fixture(autouse=True)
 def no_registry_left_over() -> Iterator[None]:
-    """The table reads entry points once; a test in this process must not see those of another."""
+    """Clear the registry, so that a test does not see the entry points of another."""
     yield
     SINKS.__dict__.pop("_found", None)
 

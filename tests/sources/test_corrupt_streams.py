@@ -1,4 +1,4 @@
-"""A frame that was not received and decoded whole is never judged: it is counted and said."""
+"""A frame that was not completely received and decoded is counted and reported, never judged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CUTS = (0.1, 0.3, 0.5, 0.8, 0.99)
 
 @cache
 def pictures(count: int = 100, height: int = 160, width: int = 192) -> list[RGB]:
-    """A texture that moves, with a defect that moves over it."""
+    """Draw a moving texture with a defect that moves across it."""
     rng = np.random.default_rng(5)
     coarse = rng.integers(0, 256, (height // 8 + 1, width // 4, 3), np.uint8)
     texture = np.kron(coarse, np.ones((8, 8, 1), np.uint8))
@@ -74,7 +74,7 @@ def jpegs() -> list[bytes]:
 
 
 def read_all(address: str) -> tuple[list[ReaderFrame], str]:
-    """Every frame of an HTTP MJPEG address, none skipped, and why it ended."""
+    """Read every frame of an HTTP MJPEG address without skipping; also return why it ended."""
     reader = open_mjpeg(address, "cam", 5)
     assert reader is not None
     found: list[ReaderFrame] = []
@@ -260,7 +260,10 @@ def test_a_video_over_http_is_read_by_ffmpeg(tmp_path: Path) -> None:
 
 @contextmanager
 def guarded_camera(scheme: str) -> Iterator[str]:
-    """A camera that wants user op and password s/cret, Basic or Digest; /old leads to it."""
+    """Start a camera that asks for user op and password s/cret, by Basic or Digest.
+
+    The path /old redirects to it.
+    """
     realm, nonce = "cam", "abc123"
 
     def allowed(request: str) -> bool:
@@ -376,7 +379,7 @@ def frames_of(path: Path) -> list[Frame]:
 
 
 def wrong_ones(frames: list[Frame], clean: list[Frame]) -> list[int]:
-    """Frames that are given as good and are none of the clean ones."""
+    """Return frames that were given as good but equal none of the clean ones."""
 
     def near(frame: Frame, other: Frame) -> bool:
         assert frame.rgb is not None and other.rgb is not None
@@ -415,8 +418,8 @@ DAMAGES: dict[str, Callable[[bytes, int, int], bytes]] = {
 }
 
 
-# Not among them: noise in HEVC and in small B-frames. With few and large blocks in a picture FFmpeg
-# decodes it to some picture and finds nothing wrong: a video has no checksums.
+# Noise in HEVC and in small B-frames is not included. With few large blocks in a picture, FFmpeg
+# decodes it to some picture and finds nothing wrong, because video has no checksums.
 DAMAGED_VIDEOS = [
     *(("H.264", damage) for damage in DAMAGES),
     *(("H.264 with B-frames", damage) for damage in DAMAGES if damage != "noise"),
@@ -440,9 +443,9 @@ def test_a_damaged_video_is_counted_up_to_the_next_intra_frame(
         bad = [frame.index for frame in frames if frame.error]
         assert bad, f"nothing was noticed of packet {number}"
         assert wrong_ones(frames, clean) == [], (number, bad)
-        # Never fewer; a decoder that lost its references may show one twice.
+        # There are never fewer; a decoder that lost its references may show one frame twice.
         assert 60 <= len(frames) <= 64, (number, len(frames))
-        # B-frames before an intra frame may be built on it, and MPEG-4 puts it up to 2 later.
+        # B-frames before an intra frame may depend on it, and MPEG-4 places them up to 2 later.
         first, end = (0, 20) if number == 0 else (17, 40)
         assert first <= bad[0] and bad[-1] < end + 3, (number, bad)
         assert all(
@@ -487,7 +490,7 @@ def test_infer_says_what_is_damaged(here: Path) -> None:
 
 
 def test_infer_judges_no_cut_frame(here: Path) -> None:
-    """The issue's case: defective parts that came half came out good."""
+    """This is the reported case: defective parts that were half received came out good."""
     good, bad = jpeg(textured_picture(500)), jpeg(defective_picture())
     parts = []
     for share in CUTS:
@@ -537,7 +540,7 @@ def test_colours_are_as_opencv_gives_them(tmp_path: Path, suffix: str) -> None:
 
 @pytest.fixture
 def rtsp(tmp_path: Path) -> Iterator[int]:
-    """The port of an RTSP server that plays 75 frames, an intra frame every 25."""
+    """Start an RTSP server that plays 75 frames, every 25th an intra frame; return its port."""
     if words := missing_rtsp_server():
         pytest.skip(f"gst-rtsp-server: no stream over RTSP was read ({words})")
     with rtsp_server(encode_video(tmp_path / "clip.mp4", pictures(75), gop=25)) as port:
@@ -604,7 +607,7 @@ def test_a_transport_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Capture:
-    """A double of cv2.VideoCapture for a V4L2 camera in MJPG."""
+    """A double of cv2.VideoCapture for a V4L2 camera with MJPG."""
 
     def __init__(self, buffers: list[bytes], backend: str = "V4L2") -> None:
         self.buffers, self.backend, self.raw = buffers, backend, False

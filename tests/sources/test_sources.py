@@ -1,4 +1,4 @@
-"""Real files, a real video and a real HTTP camera: what comes, in which order, and how it ends."""
+"""Sources read real files, a real video and a real HTTP camera, in order and to a clear end."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_natural_order_breaks_ties_the_same_way_every_time() -> None:
 
 
 def shade(number: int) -> tuple[int, int, int]:
-    """A colour that tells frames apart after JPEG, and red from blue."""
+    """Return a colour that tells frames apart after JPEG, and red from blue."""
     return (60 + 10 * (number % 10), 60 + 10 * (number // 10), 10)
 
 
@@ -248,7 +248,7 @@ def test_a_video_too_small_to_inspect_is_an_error_per_frame(tmp_path: Path) -> N
 
 
 class Camera:
-    """An HTTP MJPEG camera: sends `count` frames, `pause` apart, then hangs up or falls silent."""
+    """An HTTP MJPEG camera that sends `count` frames, `pause` apart, and then stops."""
 
     def __init__(self, count: int, pause: float = 0.0, *, silent: bool = False) -> None:
         self.release = threading.Event()
@@ -267,7 +267,7 @@ class Camera:
                     head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(body)}"
                     try:
                         self.wfile.write(head.encode() + b"\r\n\r\n" + body + b"\r\n")
-                    except OSError:  # the reader went away
+                    except OSError:  # the reader disconnected
                         return
                     outer.release.wait(pause)
                 if silent:
@@ -365,7 +365,7 @@ def test_close_from_another_thread_ends_the_loop() -> None:
         source = open_source([served.url], timeout=30)
         threading.Timer(0.3, source.close).start()
         began = time.monotonic()
-        frames = list(source)  # would wait for 30 seconds
+        frames = list(source)  # would wait for 30 seconds otherwise
         assert time.monotonic() - began < 5 and len(frames) <= 3
 
 

@@ -1,4 +1,4 @@
-"""Two processes, a kill, a full disk, a read-only place: the bundle is the old one or the new one.
+"""After concurrent writers, kills, full disks or read-only places, a bundle is old or new.
 
 The faults are real: other processes, SIGKILL, RLIMIT_FSIZE, a tiny tmpfs, dropped capabilities.
 """
@@ -35,7 +35,7 @@ from anoco_edge.storage.beneath import TEMPORARY
 from anoco_edge.storage.locks import LOCK, locked
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
-__all__ = ["powerless"]  # a fixture that is shared
+__all__ = ["powerless"]  # the fixture is shared, and pytest finds it by this name
 
 _PRELUDE = """
 from tiny_bundle import textured_picture
@@ -55,13 +55,13 @@ def frames(*seeds: int) -> list[NewPicture]:
 
 @pytest.fixture
 def enrolled(tiny_bundle: Bundle) -> Path:
-    """Generation 1 of `part`: two references."""
+    """Write generation 1 of `part` with two references."""
     Teacher.open(tiny_bundle.path).enroll(frames(1, 2), "part")
     return tiny_bundle.path
 
 
 def assert_whole(path: Path) -> list[str]:
-    """The bundle verifies and inspects; returns the names of its references."""
+    """Check that the bundle verifies and inspects, and return the names of its references."""
     bundle = Bundle.open(path)
     list(bundle.verify())
     product = bundle.product("part")
@@ -90,7 +90,7 @@ def test_two_processes_enrol_at_once_and_nothing_is_lost(enrolled: Path) -> None
     history = bundle.generations("part")
     assert [g.generation for g in history] == list(range(1, 14))
     assert [g.parent for g in history] == [None, *range(1, 13)]
-    # They really took turns; otherwise this would have tested nothing.
+    # They really took turns; otherwise this would test nothing.
     order = [next(n for n in new if n not in old) for old, new in _pairs(history)]
     assert any(a[5] != b[5] for a, b in itertools.pairwise(order)), order
     assert bundle.strangers() == []
@@ -121,7 +121,7 @@ def test_a_lock_that_does_not_come_free_is_an_error_after_the_wait(enrolled: Pat
     assert caught.value.hint == "try again when it is done"
     assert told == ["waiting for another process that is changing part"]
     assert snapshot(enrolled) == before
-    # Free again, and another product was never locked.
+    # The lock is free again, and another product was never locked.
     Teacher.open(enrolled, wait=0).enroll(frames(3), "part")
 
 
@@ -186,8 +186,10 @@ for seed in range({first}, {first} + 1000, 2):
 
 
 def test_kill_at_ten_random_moments_leaves_the_old_or_the_new_state(enrolled: Path) -> None:
-    """The moments are spread over the time that this very process just took to enrol. (That no
-    step of a commit is left out is for the next test to show.)"""
+    """The moments are spread over the time that this process just took to enroll.
+
+    The next test shows that no step of a commit is left out.
+    """
     rng = np.random.default_rng(3)
     states = []
     for k, moment in enumerate(rng.permutation((np.arange(10) + rng.uniform(size=10)) / 8)):
@@ -201,7 +203,7 @@ def test_kill_at_ten_random_moments_leaves_the_old_or_the_new_state(enrolled: Pa
         process.communicate(timeout=PATIENCE)
         assert process.returncode == -signal.SIGKILL
         after = assert_whole(enrolled)
-        # Two come and go together: never one of them alone, and none of the others is lost.
+        # The two appear together, never one alone, and no other is lost.
         assert after[: len(before)] == before
         added = len(after) - len(before)
         assert added in (0, 2)
@@ -214,7 +216,7 @@ def test_kill_at_ten_random_moments_leaves_the_old_or_the_new_state(enrolled: Pa
 def test_a_kill_at_every_step_of_a_commit_leaves_a_whole_bundle(
     enrolled: Path, tmp_path: Path
 ) -> None:
-    """Not random: die before each rename and after each, so that no step is left out."""
+    """The process dies before and after each rename, so that no step is left out."""
     after = Path(shutil.copytree(enrolled, tmp_path / "after.anoco"))
     product = Teacher.open(after).enroll(frames(7, 8), "part").product
     records = [
@@ -239,7 +241,8 @@ def test_a_kill_at_every_step_of_a_commit_leaves_a_whole_bundle(
             Teacher.open(copy).enroll(frames(9), "part")
             assert "frame9" in assert_whole(copy)
             assert not list(copy.rglob(f"{TEMPORARY}*")), "the next change sweeps what was left"
-    # Two pictures, bank, history, then the commit: only after its rename is it the new state.
+    # The order is two pictures, bank, history, commit; only after the commit's rename it is the new
+    # state.
     killed = -signal.SIGKILL
     assert outcomes == [(killed, 2)] * 9 + [(killed, 4)] + [(0, 4)] * 2
 
@@ -248,7 +251,7 @@ def test_a_kill_at_every_step_of_a_commit_leaves_a_whole_bundle(
 
 
 class Disk:
-    """Which folders have entries that a power cut would lose; and what may rely on them."""
+    """Tracks folders with entries that a power cut would lose, and what depends on them."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.unsynced: set[str] = set()
@@ -258,7 +261,8 @@ class Disk:
             patch.setattr(os, name, getattr(self, name))
 
     def replace(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        if target.startswith("product"):  # a generation, or the commit: all it names must be there
+        # All files that a generation or a commit names must be there.
+        if target.startswith("product"):
             assert not self.unsynced, f"{target} relies on {self.unsynced}"
         self._real["replace"](source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         self._changed(dst_dir_fd, target)
@@ -303,7 +307,7 @@ def test_each_step_is_on_the_disk_before_the_next_relies_on_it(
         with locked(tiny_bundle.product_folder("part"), 0, print):
             undo(tiny_bundle, "part")
             assert disk.steps[-1] == "product.json" and not disk.unsynced
-            assert prune(tiny_bundle, "part")  # a picture that comes back is swept later
+            assert prune(tiny_bundle, "part")  # a picture that reappears is deleted later
         assert disk.steps[-3] == "-product-2.json"
     list(tiny_bundle.verify())
 
@@ -311,7 +315,7 @@ def test_each_step_is_on_the_disk_before_the_next_relies_on_it(
 def test_a_folder_that_a_killed_process_made_is_synced_too(
     tiny_bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows whether it came to the disk."""
+    """It is unknown whether the folder reached the disk."""
     (tiny_bundle.path / "products/part/references").mkdir(parents=True)
     teacher = Teacher.open(tiny_bundle.path)
     with monkeypatch.context() as patch:
@@ -333,7 +337,7 @@ def test_a_file_size_limit_at_any_point_changes_nothing(enrolled: Path) -> None:
     product = Bundle.open(enrolled).product("part")
     assert product.bank is not None
     bank, picture = product.bank.size, product.references[0].file.size
-    # At the first byte, within a picture, and within product.json, which comes last.
+    # The disk is full at the first byte, within a picture, and within product.json, which is last.
     document = len(before["products/part/product.json"])
     assert document < bank * 2 < picture
     for limit in (0, 1, 512, document, picture // 2, picture - 2000):
@@ -357,7 +361,7 @@ def test_a_first_enrolment_that_fails_leaves_no_product(tiny_bundle: Bundle) -> 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """`small_disk(kilobytes)` mounts a tmpfs of that size; skipped where that is not permitted."""
+    """Return `small_disk(kilobytes)`, which mounts a tmpfs of that size, or skip the test."""
     mounted: list[Path] = []
 
     def mount(kilobytes: int) -> Path:
@@ -421,7 +425,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
 def test_a_disk_that_fails_after_the_rename_loses_nothing(
     enrolled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the rename on, the new state counts: its files must not be cleared away."""
+    """From the rename on, the new state is valid, so its files must not be deleted."""
     teacher = Teacher.open(enrolled)
     real = os.fsync
 
@@ -482,7 +486,7 @@ def test_a_file_that_may_not_be_read_is_one_line(
 
 
 def test_settings_survive_a_failed_change(enrolled: Path) -> None:
-    """A change that fails halfway can simply be tried again."""
+    """A change that fails halfway can simply be repeated."""
     body = "Teacher.open(path).configure(Settings({'bank_dtype': 'float32'}), 'part')"
     bank = Bundle.open(enrolled).product("part").bank
     assert bank is not None
@@ -494,7 +498,7 @@ def test_settings_survive_a_failed_change(enrolled: Path) -> None:
 
 
 def test_what_a_killed_process_left_half_written_goes_with_the_next_write(tmp_path: Path) -> None:
-    """Outside bundles there is no lock: the number of the process says whether it lives."""
+    """Outside bundles there is no lock; the process number says whether the writer still runs."""
     gone = subprocess.Popen(["true"])
     gone.wait()
     left = [tmp_path / f"{TEMPORARY}{name}-{gone.pid}" for name in ("a[1].json", "other.json")]

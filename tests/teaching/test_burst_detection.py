@@ -1,4 +1,4 @@
-"""Telling pictures of one part from pictures of several, and copies of references from others."""
+"""Pictures of one part are told from pictures of several, and copies of references from others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def part(material: str, seed: int) -> Picture:
 
 
 def blocks(seed: int) -> Picture:
-    """A part that has nothing in common with others."""
+    """Draw a part that has nothing in common with others."""
     tile = np.random.default_rng(seed).integers(30, 220, (6, 8, 3), dtype=np.uint8)
     return np.kron(tile, np.ones((16, 16, 1), np.uint8))
 
@@ -145,11 +145,11 @@ def test_a_still_camera_teaches_one_part() -> None:
     frames = [noisy_frame(part("washer", 1), k) for k in range(4)]
     assert matcher_of(frames).references_are_one_part()
     assert not matcher_of([*frames, part("washer", 2)]).references_are_one_part()
-    assert not matcher_of(frames[:1]).references_are_one_part()  # one reference is one part anyway
+    assert not matcher_of(frames[:1]).references_are_one_part()  # one reference is always one part
 
 
 def test_a_shaken_camera_shows_in_the_spread() -> None:
-    """Frames shifted by a few pixels are no copies, but differ less than parts do."""
+    """Frames shifted by a few pixels are not copies, but differ less than parts do."""
     one = part("cloth", 1)
     frames = [np.roll(one, (k % 3, k // 3), (0, 1)) for k in range(9)]
     spread = matcher_of([blocks(1), blocks(2)]).spread(thumbnails(frames))
@@ -161,7 +161,7 @@ def test_known_groups_and_chains_are_joined() -> None:
     matcher = matcher_of([blocks(9)])
     assert matcher.parts(thumbnails(pictures)) == [0, 1, 2, 0]
     assert matcher.parts(thumbnails(pictures), ["a", "a", "b", "c"]) == [0, 0, 2, 0]
-    # Each frame is near to the next, the last is far from the first.
+    # Each frame is close to the next, but the last is far from the first.
     first, last = thumbnail(blocks(1)), thumbnail(blocks(2))
     chain = [first + (last - first) * np.float32(k / 99) for k in range(100)]
     assert set(matcher.parts(chain)) == {0}
@@ -169,7 +169,7 @@ def test_known_groups_and_chains_are_joined() -> None:
 
 
 def test_what_has_no_contrast_is_never_alike() -> None:
-    """Sheets that differ in their light only: nothing tells whether they are one."""
+    """The sheets differ only in their light, so nothing shows whether they are the same one."""
     sheets = [np.full((32, 32, 3), level, np.uint8) for level in (60, 61, 100, 200)]
     matcher = matcher_of(sheets[:1])
     assert matcher.parts(thumbnails(sheets)) == [0, 1, 2, 3]
@@ -178,14 +178,14 @@ def test_what_has_no_contrast_is_never_alike() -> None:
 
 
 def test_noise_without_a_part_is_not_one_part() -> None:
-    """Where noise hides all there is to see, everything would be as near as noise makes it."""
+    """Where noise hides everything else, all pictures differ only by noise."""
     grey = np.full((64, 64, 3), 128, np.uint8)
     frames = [noisy_frame(grey, seed, 6) for seed in range(12)]
     assert len(set(matcher_of(frames[:2]).parts(thumbnails(frames[2:])))) == 10
 
 
 def test_one_odd_reference_does_not_make_copies_of_parts() -> None:
-    """On a reference without contrast noise moves much: that says nothing about the others."""
+    """Noise changes a picture without contrast a lot, which says nothing about the others."""
     faint = noisy_frame(np.full((128, 128, 3), 128, np.uint8), 0, 6)
     for references in (
         [part("circuit", 0), faint],
@@ -197,7 +197,7 @@ def test_one_odd_reference_does_not_make_copies_of_parts() -> None:
 
 
 def test_only_the_region_of_interest_is_compared() -> None:
-    """The belt around the part changes, the part does not."""
+    """The belt around the part changes, but the part does not."""
     wanted = np.zeros((SIDE, SIDE), np.bool_)
     wanted[SIDE // 4 : -SIDE // 4, SIDE // 4 : -SIDE // 4] = True
     frames = []
@@ -218,4 +218,4 @@ def test_of_many_pictures_a_choice_is_compared() -> None:
     many = list(rng.uniform(0, 255, (2 * MOST_COMPARED, SIDE, SIDE)).astype(np.float32))
     spread = matcher_of([blocks(1)]).spread(many)
     assert spread is not None and 0.9 < spread < 1.1
-    assert matcher_of([blocks(1)]).spread(many[:3]) is None  # three pairs are too few to tell
+    assert matcher_of([blocks(1)]).spread(many[:3]) is None  # three pairs are too few

@@ -1,5 +1,4 @@
-"""Calibrating a product: the threshold, what it promises, and what becomes of it when references
-or settings change afterwards."""
+"""Calibration sets a threshold with a guarantee, and later changes keep or drop it correctly."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(template: Path, tmp_path: Path) -> Path:
-    """A bundle that was taught three references."""
+    """Write a bundle with three references."""
     return Path(shutil.copytree(template, tmp_path / "line.anoco"))
 
 
@@ -63,7 +62,7 @@ def calibrate(teacher: Teacher, *seeds: int, rate: float = RATE, **options: obje
 
 
 def scores_of(path: Path, *seeds: int) -> list[float]:
-    """As the line would see these parts."""
+    """Return the scores that the line would give these parts."""
     detector = Detector.open(path)
     return [detector.inspect(textured_picture(seed)).score for seed in seeds]
 
@@ -104,7 +103,7 @@ def test_the_threshold_is_the_kth_smallest_score_that_the_detector_gives(
     assert stored_scores(product) == found and len(set(found)) == 9
     assert product.threshold.kind == "conformal"
     assert product.threshold.value == sorted(found)[8 - 1]
-    # The part on the threshold is good; the only one above it is not.
+    # The part on the threshold is good; only the one above it is not.
     detector = Detector.open(teacher.bundle.path)
     for seed, score in zip(GOOD, found, strict=True):
         expected = "anomalous" if score == max(found) else "good"
@@ -118,7 +117,7 @@ def test_the_evidence_says_in_words_what_is_promised(teacher: Teacher) -> None:
     assert evidence.exact is True and evidence.method == "held-out pictures"
     assert (evidence.asked, evidence.false_reject) == (0.2, 0.2)
     assert (evidence.parts, evidence.order) == (9, 8)
-    low, high = evidence.interval  # of Beta(2, 8), by scipy
+    low, high = evidence.interval  # quantiles of Beta(2, 8), by scipy
     assert (round(low, 4), round(high, 4)) == (0.0410, 0.4291)
     words = evidence.words
     assert "At most 20 % of good parts are rejected on average" in words and "(2 of 10)" in words
@@ -138,7 +137,7 @@ def test_without_pictures_each_reference_meets_the_others(teacher: Teacher) -> N
     assert product.threshold.value == max(evidence.scores)
     assert evidence.exact is False and "no exact guarantee" in evidence.words
     assert product.calibration is not None and product.calibration.pictures == ()
-    # One reference alone has no other to meet: no verdict rather than an invented one.
+    # One reference alone has no other to be compared with, so there is no verdict.
     change = teacher.remove(["frame1", "frame2"])
     assert change.product.threshold.kind == "none"
     assert "a single reference cannot be held out" in change.notes[0]
@@ -162,7 +161,7 @@ def test_pictures_of_one_part_count_once_by_the_highest(teacher: Teacher) -> Non
     product = calibrate(teacher, groups=groups)
     found = scores_of(teacher.bundle.path, *GOOD)
     highest = [max(s for s, g in zip(found, groups, strict=True) if g == name) for name in "abcd"]
-    # Four parts and 20 %: the largest of the four.
+    # With four parts and 20 %, it is the largest of the four.
     assert product.threshold.value == max(highest)
     assert (product.threshold.evidence.parts, product.threshold.evidence.order) == (4, 4)
     assert "each judged by the highest score of its pictures" in product.threshold.evidence.words
@@ -173,7 +172,7 @@ def test_pictures_of_one_part_count_once_by_the_highest(teacher: Teacher) -> Non
 
 
 def test_good_parts_without_any_difference_get_a_threshold_above_rounding(path: Path) -> None:
-    """A score of 0 as threshold would make a verdict of rounding errors."""
+    """With a threshold of 0, rounding errors would decide the verdict."""
     teacher = Teacher(Bundle.open(path), _Constant(Bundle.open(path)))
     teacher.enroll(frames(4), "same")
     product = teacher.calibrate(frames(*GOOD), "same", false_reject=RATE).product
@@ -181,7 +180,7 @@ def test_good_parts_without_any_difference_get_a_threshold_above_rounding(path: 
 
 
 class _Constant:
-    """An engine that sees no difference between any two pictures."""
+    """An engine that gives the same features for all pictures."""
 
     name, fingerprint = "constant", "constant"
 
@@ -198,21 +197,21 @@ class _Constant:
 
 
 def frames_of(seed: int, count: int, sigma: float = 3.0) -> list[NewPicture]:
-    """One part under a camera that keeps clicking."""
+    """Draw several pictures of one part, as a camera that takes a burst does."""
     rgb = textured_picture(seed)
     noisy = (noisy_frame(rgb, 1000 * seed + k, sigma) for k in range(count))
     return [NewPicture.from_array(f"part{seed}-{k}", frame) for k, frame in enumerate(noisy)]
 
 
 def encoded(picture: NewPicture, name: str, quality: int = 80) -> NewPicture:
-    """The same picture in another file, to the eye."""
+    """Return the same picture in another file format, with differences nobody can see."""
     packed = io.BytesIO()
     Image.fromarray(picture.rgb).save(packed, "JPEG", quality=quality)
     return NewPicture.from_array(name, decode_picture(packed.getvalue(), name))
 
 
 def test_thirty_frames_of_one_part_promise_nothing_about_thirty_parts(teacher: Teacher) -> None:
-    """30 frames gave "30 good parts ... at most 3.3 %", and 27 of 34 good parts were rejected."""
+    """30 frames once gave "30 good parts ... at most 3.3 %", and 27 of 34 were rejected."""
     before, burst = tree(teacher.bundle.path), frames_of(200, 30)
     with pytest.raises(UsageError, match=r"30 pictures look like 1 part: 1 part supports .* 50 %"):
         teacher.calibrate(burst, false_reject=0.05)
@@ -223,7 +222,7 @@ def test_thirty_frames_of_one_part_promise_nothing_about_thirty_parts(teacher: T
     assert evidence.false_reject == 0.5 and "3.3 %" not in evidence.words
     assert "(30 pictures look like 1 part)" in evidence.words
     assert change.notes[0].startswith("30 pictures look like 1 part (for example part200-0 and")
-    # What is promised must hold for other good parts.
+    # The guarantee must hold for other good parts.
     value = change.product.threshold.value
     assert value is not None
     rejected = np.mean([s > value for s in scores_of(teacher.bundle.path, *range(300, 334))])
@@ -255,7 +254,7 @@ def test_stated_groups_that_look_like_one_part_are_used_but_promise_nothing(
     words = evidence.words
     assert words.startswith("9 good parts, held out, but they look like 1 (part200-0 and part200-1")
     assert "There is no guarantee" in words and "At most" not in words
-    # Neither a threshold by hand nor the way back from it forgets.
+    # The doubt survives a threshold set by hand, and the way back from it.
     teacher.configure(Settings({}, threshold=5.0))
     assert teacher.configure(Settings({}, threshold=0)).product.threshold.evidence == evidence
 
@@ -287,7 +286,7 @@ def test_a_copy_of_a_calibration_picture_that_becomes_a_reference_sets_it_aside(
 
 
 def test_parts_that_score_far_below_the_references_are_pointed_out(teacher: Teacher) -> None:
-    """References that have nothing in common, and parts like one of them."""
+    """The references have nothing in common, and the parts are like one of them."""
     strange = np.random.default_rng(5).integers(0, 255, (80, 96, 3), dtype=np.uint8)
     teacher.enroll([*frames(1), NewPicture.from_array("strange", strange)], "mixed")
     change = teacher.calibrate(frames(*GOOD), "mixed", false_reject=RATE)
@@ -296,7 +295,7 @@ def test_parts_that_score_far_below_the_references_are_pointed_out(teacher: Teac
 
 
 def test_frames_of_a_shaken_camera_are_doubted(teacher: Teacher) -> None:
-    """No two are as near as noise makes them, but all are nearer than the references."""
+    """No two are as close as copies, but all are closer than the references."""
 
     def blocks(seed: int, shift: int = 0) -> np.ndarray:
         tile = np.random.default_rng(seed).integers(30, 220, (5, 6, 3), dtype=np.uint8)
@@ -314,7 +313,7 @@ def test_frames_of_a_shaken_camera_are_doubted(teacher: Teacher) -> None:
 
 
 def test_references_that_are_frames_of_one_part_are_pointed_out(teacher: Teacher) -> None:
-    """As `infer --teach 4` takes them of a part that lies still."""
+    """`infer --teach 4` takes such references of a part that does not move."""
     change = teacher.enroll(frames_of(200, 4), "still")
     (note,) = change.notes
     assert note.startswith("the 4 references look like one part: the provisional threshold rests")
@@ -329,7 +328,7 @@ def test_references_that_are_frames_of_one_part_are_pointed_out(teacher: Teacher
 
 
 def test_pictures_of_mixed_sizes(teacher: Teacher) -> None:
-    """The same shape in other sizes calibrates; other shapes only where all are allowed."""
+    """The same shape in other sizes calibrates, but other shapes only where all are allowed."""
     sizes = [(96, 80), (192, 160), (48, 40), (97, 80), (300, 250)]
 
     def mixed(*more: tuple[int, int]) -> list[NewPicture]:
@@ -389,7 +388,7 @@ def test_another_shape_is_refused_by_name(teacher: Teacher) -> None:
 
 
 class _Blind(_Constant):
-    """An engine that gives nothing for dark pictures."""
+    """An engine that gives zero features for dark pictures."""
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
         features = self._engine.features(pixels)
@@ -433,7 +432,7 @@ def test_new_references_bring_the_threshold_of_a_fresh_calibration(
     assert after.calibration == anew.calibration
     assert (after.baseline is None) == (sigmas is None)
     assert stored_scores(after) != stored_scores(teacher.bundle.generations("default")[1])
-    # And taking them away again leads back.
+    # Removing them again restores the old state.
     back = teacher.remove(["frame4", "frame5"]).product
     first = teacher.bundle.generations("default")[1]
     assert (back.threshold, back.calibration) == (first.threshold, first.calibration)
@@ -476,7 +475,7 @@ def test_a_calibration_picture_that_becomes_a_reference_no_longer_calibrates(
     assert stored == scores_of(teacher.bundle.path, *left)
     evidence = change.product.threshold.evidence
     assert evidence.parts == 8
-    # Which part became a reference was a choice: those left are not a fair sample any more.
+    # Which part became a reference was a choice, so those left are no longer a fair sample.
     assert evidence.exact is False and "no longer holds exactly" in evidence.words
 
 
@@ -486,7 +485,7 @@ def test_too_few_left_wait_for_the_references_to_go_again(teacher: Teacher) -> N
     assert change.product.threshold.kind == "none"
     assert "3 pictures support a false-reject rate of 25 % at best" in change.notes[-1]
     assert "frame100 is a reference now" in change.notes[0]
-    # A later change does not quietly put a provisional threshold in its place.
+    # A later change does not silently replace it by a provisional threshold.
     change = teacher.enroll(frames(4))
     assert change.product.threshold.kind == "none" and "uncalibrated" in change.notes[-1]
     change = teacher.remove([f"frame{seed}" for seed in (4, *GOOD[:6])])
@@ -526,7 +525,7 @@ def test_a_thinned_bank_is_not_made_anew_for_a_setting_that_does_not_concern_it(
 ) -> None:
     teacher.configure(Settings({}, max_patches=20))
     before = calibrate(teacher, keep=False)
-    monkeypatch.setattr(teacher, "engine", None)  # would be asked for features
+    monkeypatch.setattr(teacher, "engine", None)  # it would be asked for features
     after = teacher.configure(Settings({"min_area": 30.0})).product
     assert (after.threshold, after.coreset) == (before.threshold, before.coreset)
 
@@ -539,7 +538,7 @@ def test_no_calibration_picture_left(teacher: Teacher) -> None:
 
 
 def test_a_wrong_scorer_does_not_cost_the_calibration(teacher: Teacher) -> None:
-    """Only what is wrong with the calibration itself ends it; other errors refuse the change."""
+    """Only errors of the calibration itself end it; other errors refuse the change."""
     before = calibrate(teacher)
     with pytest.raises(UsageError, match="unknown scorer 'typo'"):
         Teacher.open(teacher.bundle.path, scorer="typo").enroll(frames(4))
@@ -563,7 +562,7 @@ def test_a_setting_that_leaves_the_scores_alone_leaves_the_calibration_alone(
         before.threshold,
         before.calibration,
     )
-    # A setting that changes the scores: they are computed anew, or given up.
+    # A setting that changes the scores: they are computed again, or dropped.
     after = teacher.configure(Settings({"lambda": 3.0}))
     if keep:
         assert worked_on == ["threshold", *(f"frame{seed}" for seed in GOOD)]
@@ -597,13 +596,13 @@ def test_a_threshold_set_by_hand_survives_new_references(teacher: Teacher) -> No
     assert stored_scores(change.product) == scores_of(teacher.bundle.path, *GOOD)
     back = teacher.configure(Settings({}, threshold=0)).product.threshold
     assert back.value == sorted(scores_of(teacher.bundle.path, *GOOD))[7]
-    # Where the calibration cannot be had anew it goes, and the hand's threshold stays.
+    # Where the calibration cannot be repeated, it is dropped, and the threshold set by hand stays.
     calibrate(teacher, keep=False)
     teacher.configure(Settings({}, threshold=7.0))
     change = teacher.enroll(frames(5))
     assert (change.product.threshold.value, change.product.calibration) == (7.0, None)
     assert "cannot be repeated" in change.notes[0] and "set by hand" in change.notes[1]
-    # Calibrating puts the hand's threshold aside.
+    # Calibrating replaces the threshold set by hand.
     assert calibrate(teacher).threshold.kind == "conformal"
 
 
@@ -677,7 +676,7 @@ def test_removing_all_references_keeps_what_calibrates(teacher: Teacher) -> None
     list(teacher.bundle.verify())
     back = teacher.enroll(frames(1, 2, 3)).product
     assert (back.threshold, back.calibration) == (before.threshold, before.calibration)
-    # The pictures cannot follow to parts of another shape.
+    # The pictures cannot be used for parts of another shape.
     teacher.remove(["frame1", "frame2", "frame3"])
     change = teacher.enroll(frames(4, 5, size=(80, 96)))
     assert change.product.threshold.kind == "none" and change.product.baseline is None
@@ -700,7 +699,7 @@ def test_only_the_excess_over_the_baseline_counts(teacher: Teacher) -> None:
     raw = {s: plain.inspect(textured_picture(s)).energy.astype(np.float64) for s in (*GOOD, 40)}
     product = calibrate(teacher, sigmas=1.5)
     assert product.calibration is not None and product.baseline is not None
-    fitting = [s for s in GOOD if s % 2 == 0]  # every other picture: 100, 102, ...
+    fitting = [s for s in GOOD if s % 2 == 0]  # every second picture: 100, 102, ...
     roles = {p.name: p.role for p in product.calibration.pictures}
     assert [name for name, role in roles.items() if role == "baseline"] == [
         f"frame{s}" for s in fitting
@@ -715,7 +714,7 @@ def test_only_the_excess_over_the_baseline_counts(teacher: Teacher) -> None:
         assert found.score == found.energy.max()
     scores = [detector.inspect(textured_picture(s)).score for s in GOOD if s % 2]
     assert [s for s in stored_scores(product) if s is not None] == scores
-    # Four scores and 20 %: the largest.
+    # With four scores and 20 %, it is the largest.
     assert product.threshold.value == max(scores) > 0
 
 
@@ -753,7 +752,7 @@ def test_a_baseline_is_fitted_again_for_new_references(teacher: Teacher) -> None
     assert first is not None and second is not None and product.baseline is not None
     assert product.baseline.file.path == "baseline-3.safetensors"
     assert not np.array_equal(first.mean, second.mean)
-    # Tiles change the grid; the baseline follows.
+    # Tiles change the grid, and the baseline is computed for the new one.
     product = teacher.configure(Settings({}, tiles=TileSettings(grid=(2, 1)))).product
     third = teacher.bundle.baseline(product)
     assert third is not None and third.mean.shape != second.mean.shape
@@ -763,7 +762,7 @@ def test_a_baseline_is_fitted_again_for_new_references(teacher: Teacher) -> None
 def test_without_its_pictures_a_baseline_and_a_threshold_over_it_are_given_up(
     teacher: Teacher,
 ) -> None:
-    """A threshold for what exceeds the baseline would pass nearly every raw energy, or none."""
+    """A threshold for the excess over a baseline would pass nearly every raw energy, or none."""
     calibrate(teacher, sigmas=1.0, keep=False)
     teacher.configure(Settings({}, threshold=0.5))
     change = teacher.enroll(frames(4))
@@ -808,13 +807,13 @@ def test_a_kill_at_any_rename_leaves_bank_and_threshold_of_one_generation(
         assert detector.threshold == (old if product.generation == 2 else new).threshold.value
         seen.append((os.waitstatus_to_exitcode(status), product.generation))
         assert Teacher.open(copy).enroll(frames(5)).product.threshold.kind == "conformal"
-    # Picture, bank, baseline, history, product.json; the last run has no sixth rename to die at.
+    # The renames are picture, bank, baseline, history, product.json; the last run has no sixth one.
     assert seen == [(-signal.SIGKILL, 2)] * 5 + [(0, 3)]
 
 
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """No file may grow beyond this, as on a full disk."""
+    """Limit the size of files, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -844,8 +843,10 @@ def test_a_full_disk_leaves_the_old_calibration(teacher: Teacher) -> None:
 def test_the_stated_rate_is_the_realised_one_on_rendered_parts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Random splits of one pool of parts are exchangeable, so the mean rate is exact; that of
-    twenty splits has luck."""
+    """Random splits of one pool are exchangeable, so the mean rate is exact.
+
+    The mean of twenty splits varies by chance.
+    """
     size, parts, rate = 160, 39, 0.05
     pictures = [
         NewPicture.from_array(f"part{k}", render("cloth", seed=k, size=128).rgb)
@@ -874,5 +875,5 @@ def test_the_stated_rate_is_the_realised_one_on_rendered_parts(
             f"splits, {np.mean(realised):.2%} over 2000; {inside:.0%} of them in the 90 % interval"
         )
     assert stated == 0.05 and abs(float(np.mean(realised)) - stated) < 0.005
-    # The rate on 121 parts scatters more than the true one, whose interval this is.
+    # The rate on 121 parts varies more than the true rate, whose interval this is.
     assert inside > 0.7

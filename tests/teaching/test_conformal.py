@@ -1,4 +1,4 @@
-"""The threshold keeps its promise: exact ranks, and false rejects counted in simulated plants."""
+"""The threshold keeps its guarantee: exact ranks, and false rejects counted in simulations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPLITS = 200
 
 @pytest.fixture(autouse=True)
 def intervals_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulations ask for the same few intervals hundreds of times."""
+    """Cache intervals, since simulations ask for the same few hundreds of times."""
     monkeypatch.setattr(conformal, "beta_interval", functools.cache(beta_interval))
 
 
@@ -78,7 +78,7 @@ def test_all_rates_of_two_decimals_against_fractions() -> None:
 )
 @settings(derandomize=True, deadline=None, max_examples=60)
 def test_the_lowest_score_that_is_high_enough(scores: list[float], thousandths: int) -> None:
-    """Brute force: of all scores the lowest that enough of the n + 1 ranks lie at or below."""
+    """By brute force, it is the lowest score that enough of the n + 1 ranks lie at or below."""
     n, rate = len(scores), Fraction(thousandths, 1000)
     fitting = [k for k in range(1, n + 1) if Fraction(n + 1 - k, n + 1) <= rate]
     if not fitting:
@@ -113,7 +113,7 @@ def test_too_few_parts_are_refused_with_the_number_that_is_needed() -> None:
     )
     with pytest.raises(UsageError, match=r"1 part supports .* 50 % at best, 0\.25 % was asked"):
         conformal_threshold([1.0], 0.0025, unit="part")
-    # A best rate is never rounded to one that would be refused again.
+    # The best possible rate is never rounded to one that would be refused again.
     with pytest.raises(UsageError, match=r"8\.4 % at best, 8\.3 % was asked"):
         conformal_threshold(range(11), 0.083)
     with pytest.raises(UsageError, match="no picture to calibrate with; give at least 99 good"):
@@ -123,7 +123,7 @@ def test_too_few_parts_are_refused_with_the_number_that_is_needed() -> None:
 def test_fewer_parts_may_be_accepted() -> None:
     found = conformal_threshold([1.0, 4.0, 3.0, 2.0], 0.01, accept_fewer=True)
     assert (found.threshold, found.order, found.false_reject, found.asked) == (4.0, 4, 0.2, 0.01)
-    # Where there are enough, accepting fewer changes nothing.
+    # Where there are enough parts, accepting fewer changes nothing.
     assert conformal_threshold(range(9), 0.3, accept_fewer=True).order == 7
 
 
@@ -168,7 +168,7 @@ def test_beta_intervals_that_do_not_exist(a: int, b: int, share: float) -> None:
 def realised(
     pool: NDArray[np.float64], n: int, rate: float, seed: int
 ) -> tuple[NDArray[np.float64], Conformal]:
-    """False rejects among the parts that were not drawn, for many random splits."""
+    """Return the false rejects among the parts that were not drawn, for many random splits."""
     rng = np.random.default_rng(seed)
     rates = []
     for _ in range(SPLITS):
@@ -194,7 +194,7 @@ def test_false_rejects_stay_below_the_bound_on_average(kind: str, n: int, rate: 
     rates, found = realised(pool, n, rate, seed=1)
     assert rates.mean() <= found.false_reject + three_errors(rates)
     assert found.false_reject <= rate
-    if kind == "continuous":  # and no lower than it must be: the bound is the mean
+    if kind == "continuous":  # it is no lower than it must be, since the bound is the mean
         assert rates.mean() >= found.false_reject - three_errors(rates)
 
 
@@ -202,7 +202,7 @@ def test_false_rejects_stay_below_the_bound_on_average(kind: str, n: int, rate: 
 def test_one_calibrations_rate_follows_the_beta_law(n: int, rate: float) -> None:
     rng = np.random.default_rng(7)
     found = [conformal_threshold(rng.random(n), rate) for _ in range(600)]
-    rates = np.array([1 - f.threshold for f in found])  # exact: the scores are uniform
+    rates = np.array([1 - f.threshold for f in found])  # exact, because the scores are uniform
     k = found[0].order
     assert stats.kstest(rates, stats.beta(n + 1 - k, k).cdf).pvalue > 0.01
     low, high = found[0].interval
@@ -227,7 +227,7 @@ def test_a_score_range_is_open_where_no_score_bounds_it() -> None:
 
 
 def test_false_rejects_on_rendered_parts() -> None:
-    """Real pixels, a cheap score: how much a picture differs from the closest of four others."""
+    """Pixels are real, and the score is the difference from the closest of four others."""
     pictures = np.array([render("cloth", s, size=64).rgb.mean(axis=2) for s in range(164)])
     small = pictures.reshape(-1, 16, 4, 16, 4).mean(axis=(2, 4)).reshape(164, -1)
     scores = np.abs(small[4:, None] - small[:4]).mean(axis=2).min(axis=1)
@@ -240,7 +240,7 @@ def test_false_rejects_on_rendered_parts() -> None:
 def bursts(
     rng: np.random.Generator, parts: int, frames: int = 8
 ) -> tuple[NDArray[np.float64], list[str]]:
-    """Pictures of one part share the part's own luck."""
+    """Draw bursts, in which the pictures of one part share the part's own deviation."""
     scores = rng.lognormal(0, 1, (parts, 1)) * rng.lognormal(0, 0.1, (parts, frames))
     return scores.ravel(), [str(k) for k in range(parts) for _ in range(frames)]
 

@@ -1,4 +1,4 @@
-"""Thinning a bank: the literal farthest-point choice, reproducible, within its memory."""
+"""Thinning a bank equals the literal farthest-point choice, repeatably and in limited memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Features = NDArray[np.float32]
 
 
 def patches(count: int, dim: int, seed: int = 0) -> Features:
-    """A dense cloud and a few sparse ones, as a background and the edges of a part are."""
+    """Draw a dense cloud and a few sparse ones, like a background and the edges of a part."""
     rng = np.random.default_rng(seed)
     cloud = rng.integers(0, 4, count)
     centres = rng.normal(0, 2, (4, dim))
@@ -38,7 +38,7 @@ def squared_distances(features: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def literal(features: NDArray[Any], count: int, first: int) -> tuple[list[int], float]:
-    """Farthest point, a step at a time, in the order of choice; also the radius."""
+    """Choose the farthest point step by step; return the order and the radius."""
     same: dict[bytes, int] = {}
     for row, values in enumerate(features):
         same.setdefault(values.tobytes(), row)
@@ -56,12 +56,12 @@ def literal(features: NDArray[Any], count: int, first: int) -> tuple[list[int], 
 
 
 def left_out(features: NDArray[Any], chosen: CoresetSelection) -> NDArray[np.float64]:
-    """The distance of every patch to the nearest chosen one."""
+    """Return the distance of every patch to the nearest chosen one."""
     result: NDArray[np.float64] = np.sqrt(squared_distances(features)[:, chosen.rows].min(axis=1))
     return result
 
 
-# Small whole numbers: many duplicates and ties, and distances without rounding.
+# Small integers give many duplicates and ties, and distances without rounding.
 WHOLE = st.tuples(st.integers(1, 24), st.integers(1, 4)).flatmap(
     lambda shape: arrays(np.float32, shape, elements=st.integers(-3, 3).map(float))
 )
@@ -84,7 +84,7 @@ def test_rounds_and_blocks_do_not_change_the_choice(
 ) -> None:
     features = patches(400, 6)
     if whole:
-        features = np.round(features * 2)  # a distance in two is a tie
+        features = np.round(features * 2)  # every second distance is a tie
     wanted = thin(features, 60)
     if whole:
         rows, radius = literal(features, 60, int(thin(features, 1).rows[0]))
@@ -246,7 +246,7 @@ def test_a_memory_map_is_never_copied_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, dim = 20_000, DIMS + 32
-    for name, value in (("BLOCK", 32), ("ACTIVE", 128)):  # so that the fixed part is small
+    for name, value in (("BLOCK", 32), ("ACTIVE", 128)):  # makes the fixed part of the memory small
         monkeypatch.setattr(coreset, name, value)
     made = np.random.default_rng(0).normal(size=(count, dim)).astype(np.float32)
     made[1::100] = made[0]

@@ -1,4 +1,4 @@
-"""A bank thinned to its most different patches: what stays, where it came from, what follows."""
+"""A bank is thinned to its most different patches, whose origin and threshold stay right."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def teacher(tiny_bundle: Bundle) -> Teacher:
 
 
 def features_of(bundle: Bundle, rgb: NDArray[np.uint8], view: Any = IDENTITY) -> Any:
-    """Of every patch of a view, in float16 as the bank keeps them: [rows, cols, dim]."""
+    """Return the features of every patch of a view, in float16 like the bank: [rows, cols, dim]."""
     contract = bundle.manifest.input
     pixels, _ = prepare(rgb, contract)
     found = open_engine("auto", bundle).features(warp(pixels, view, contract.fill)[None])[0]
@@ -52,7 +52,7 @@ def features_of(bundle: Bundle, rgb: NDArray[np.uint8], view: Any = IDENTITY) ->
 
 
 def check_rows(bundle: Bundle, product: Product, pictures: Sequence[NewPicture]) -> Bank:
-    """Every row is what the engine gives at the place that its columns name."""
+    """Check that every row is the engine's feature at the place that its columns name."""
     bank = bundle.bank(product)
     for number, picture in enumerate(pictures):
         views = (IDENTITY, *product.views, *product.references[number].views)
@@ -173,7 +173,7 @@ def test_patches_without_signal_are_counted_beside_the_thinning(tiny_bundle: Bun
 
 
 def test_each_reference_is_held_out_whole(teacher: Teacher) -> None:
-    """What is scored is the picture, all of it, against the rows that others have in the bank."""
+    """The whole picture is scored against the rows that other references have in the bank."""
     product = teacher.enroll(parts(1, 2, 3), settings=at_most(12)).product
     bank = teacher.bundle.bank(product)
     expected = []
@@ -187,14 +187,14 @@ def test_each_reference_is_held_out_whole(teacher: Teacher) -> None:
 
 
 def test_a_reference_may_have_no_row_left(teacher: Teacher) -> None:
-    """Eight pictures and four rows: most have none, and are scored against all the same."""
+    """With eight pictures and four rows, most pictures have no row and are scored against all."""
     product = teacher.enroll(parts(*range(1, 9)), settings=at_most(4)).product
     left = set(teacher.bundle.bank(product).reference.tolist())
     assert len(left) < 8 == len(product.threshold.evidence.scores)
     assert product.threshold.kind == "provisional"
     detector = Detector.open(teacher.bundle.path)
     scores = product.threshold.evidence.scores
-    for number in set(range(8)) - left:  # nothing was taken away to hold it out
+    for number in set(range(8)) - left:  # holding it out removed nothing
         score = detector.inspect(parts(number + 1)[0].rgb).score
         assert scores[number] == pytest.approx(score, rel=1e-4)
 
@@ -213,7 +213,7 @@ def test_a_bank_of_one_reference_cannot_hold_it_out(teacher: Teacher) -> None:
 
 @pytest.fixture
 def own_temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place of the test's own for temporary files."""
+    """Give the test a folder of its own for temporary files."""
     place = tmp_path / "temp"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -244,7 +244,7 @@ def test_no_temporary_file_is_left(
 def test_a_full_temporary_disk_is_one_line(
     here: Path, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    """The kernel's own ENOSPC: on the first write, or when what was buffered is written."""
+    """The kernel reports ENOSPC on the first write, or when the buffer is written."""
     buffering = 16 if large else 1 << 20
 
     def full(**_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Teaching: references in and out, settings, generations, and the provisional threshold."""
+"""References are added and removed, settings and generations change, and thresholds follow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def places(bundle: Bundle, product: Product) -> set[tuple[int, int]]:
 
 
 def features_of(bundle: Bundle, rgb: np.ndarray) -> np.ndarray:
-    """Straight through preprocessing and engine, in float16 as the bank keeps them."""
+    """Compute features with preprocessing and engine alone, in float16 like the bank."""
     pixels, _ = prepare(rgb, bundle.manifest.input)
     features: np.ndarray = open_engine("auto", bundle).features(pixels[None])[0]
     return features.astype(np.float16)
@@ -102,7 +102,7 @@ def test_enroll_more_and_remove_give_the_bank_of_a_fresh_start(
     fresh = Teacher.open(make_tiny_bundle(tmp_path / "fresh.anoco").path)
     anew = fresh.enroll(frames(1, 3, 5)).product
     assert product.bank is not None and anew.bank is not None
-    # Features taken over from an old bank are the very bytes that computing them gives.
+    # Features copied from an old bank have exactly the bytes that computing them gives.
     assert product.bank.sha256 == anew.bank.sha256
     assert product.threshold == anew.threshold
 
@@ -135,7 +135,7 @@ def test_duplicates_are_refused_by_word(teacher: Teacher, tmp_path: Path) -> Non
     with pytest.raises(PictureError, match=r"nothing new: same.bmp \(same as good0.png\)"):
         teacher.enroll([NewPicture.from_file(bitmap)])
     assert teacher.bundle.product().generation == 1
-    # Of a mixture the new ones are taken.
+    # Of a mixture, only the new ones are enrolled.
     change = teacher.enroll([NewPicture.from_file(copy), frame(9)])
     assert names(change.product) == ["good0.png", "frame9"]
 
@@ -162,7 +162,7 @@ def test_another_shape_is_refused_unless_allowed(teacher: Teacher) -> None:
         with pytest.raises(PictureError, match=f"frame2 is {width}x{height}, the references are"):
             teacher.enroll([frame(2, width, height)])
     assert teacher.bundle.product().generation == 1
-    # The same shape in other pixels, or cropped by hand, is the same scene.
+    # The same shape in another size, or cropped by hand, is the same scene.
     product = teacher.enroll([frame(3, 192, 160), frame(4, 98, 80)]).product
     assert names(product) == ["frame1", "frame3", "frame4"]
     product = teacher.enroll([frame(2, 80, 96)], settings=set_to(any_size=True)).product
@@ -194,7 +194,7 @@ def test_removing_all_leaves_a_product_without_bank_and_threshold(teacher: Teach
 
 
 class _BlankCorner:
-    """An engine whose first patches have no direction, as a dead sensor corner may give."""
+    """An engine whose first patches are zero, as a dead sensor corner may cause."""
 
     name, fingerprint = "blank", "blank"
 
@@ -222,7 +222,7 @@ def test_patches_of_zero_norm_are_dropped_and_counted(tiny_bundle: Bundle) -> No
 
 
 class _Loud(_BlankCorner):
-    """Features beyond float16's 65504."""
+    """An engine with features beyond float16's 65504."""
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
         return self._engine.features(pixels) * np.float32(1e5)
@@ -289,10 +289,11 @@ def test_thresholds_none_manual_and_back_to_provisional(teacher: Teacher) -> Non
     assert provisional.kind == "provisional"
     manual = teacher.configure(Settings({}, threshold=0.5)).product.threshold
     assert (manual.kind, manual.value) == ("manual", 0.5)
-    # What a person has set stays, whatever else changes, until that person takes it back.
+    # A threshold set by hand stays, whatever else changes, until the user removes it.
     assert teacher.enroll(frames(3)).product.threshold == manual
     teacher.remove(["frame3"])
-    # But not where it would be compared with scores of another kind: every defect would pass.
+    # It is removed where it would be compared with another kind of score, as every defect would
+    # pass.
     for change in ({"metric": "l2"}, {"lambda": 2.0}, {"floor": 0.1}, {"pooling": "top5"}):
         with pytest.raises(UsageError, match="was set by hand for other scores"):
             teacher.configure(Settings(change))
@@ -311,7 +312,8 @@ def test_thresholds_none_manual_and_back_to_provisional(teacher: Teacher) -> Non
 
 
 def test_only_patches_of_the_region_are_enrolled_and_scored(teacher: Teacher) -> None:
-    # 96 x 80 pixels in 4 x 4 patches of 24 x 20: the right half, without its lowest row.
+    # 96 x 80 pixels in 4 x 4 patches of 24 x 20; the region is the right half without its lowest
+    # row.
     settings = Settings({}, region=[(48, 0), (96, 60)])
     product = teacher.enroll(frames(1, 2), settings=settings).product
     wanted = {(row, col) for row in range(3) for col in (2, 3)}
@@ -327,7 +329,7 @@ def test_only_patches_of_the_region_are_enrolled_and_scored(teacher: Teacher) ->
     before = detector.inspect(good)
     assert set(zip(*map(list, np.nonzero(before.scored)), strict=True)) == wanted
     outside, inside = good.copy(), good.copy()
-    outside[:, :45] = 255  # resizing blends over the border, by less than 3 pixels
+    outside[:, :45] = 255  # resizing blends across the border, by less than 3 pixels
     outside[63:] = 0
     inside[20:40, 72:96] = 255
     spoilt = detector.inspect(outside)
@@ -335,7 +337,7 @@ def test_only_patches_of_the_region_are_enrolled_and_scored(teacher: Teacher) ->
     np.testing.assert_array_equal(spoilt.energy, before.energy)
     np.testing.assert_array_equal(spoilt.map, before.map)
     assert (spoilt.energy[~spoilt.scored] == 0).all()
-    # Enlarging blends over one input pixel, 1.5 of the picture's; beyond that there is nothing.
+    # Enlarging blends across one input pixel, which is 1.5 pixels of the picture, and no further.
     assert (spoilt.map[:, :46] == 0).all() and (spoilt.map[62:] == 0).all()
     found = detector.inspect(inside)
     assert found.score > 100 * before.score and found.verdict == "anomalous"
@@ -402,7 +404,7 @@ def test_a_mask_of_any_format_is_kept_as_a_plain_png(
 ) -> None:
     mask = np.zeros((80, 96), np.uint8)
     mask[20:40, 24:48] = 200
-    mask[50:, 50:] = 100  # not white: it counts
+    mask[50:, 50:] = 100  # not white, so it is scored
     buffer = io.BytesIO()
     Image.fromarray(mask).convert(mode).save(buffer, format)
     product = teacher.enroll(frames(1), settings=Settings({}, mask=buffer.getvalue())).product
@@ -457,7 +459,7 @@ def test_undo_goes_back_step_by_step_to_the_first(teacher: Teacher) -> None:
     assert len(set(scores)) == 4
     with pytest.raises(UsageError, match="at its first generation; there is nothing to undo"):
         undo(bundle, "default")
-    # A new change branches off here: it has a number of its own, and undo leads back to 1.
+    # A new change branches off here: it gets a number of its own, and undo leads back to 1.
     branch = teacher.enroll(frames(8)).product
     assert (branch.generation, branch.parent) == (5, 1)
     assert [g.generation for g in bundle.generations("default")] == [1, 2, 3, 4, 5]
@@ -538,7 +540,7 @@ def test_undo_to_a_generation_whose_files_are_gone_is_refused(teacher: Teacher) 
 def test_leave_one_picture_out_is_what_it_says(teacher: Teacher, metric: str, pooling: str) -> None:
     settings = Settings({"metric": metric, "pooling": pooling, "lambda": 2.0, "floor": 0.9})
     spotted = textured_picture(3)
-    spotted[20:40, 24:48] = 255  # resembles nothing: here the floor counts
+    spotted[20:40, 24:48] = 255  # resembles no reference, so the floor applies
     rgb = [textured_picture(1), textured_picture(2), spotted]
     pictures = [NewPicture.from_array(str(k), picture) for k, picture in enumerate(rgb)]
     product = teacher.enroll(pictures, settings=settings).product
@@ -583,7 +585,7 @@ def test_one_reference_is_compared_with_its_gentle_variations(
     assert "only reference" in threshold.evidence.method
     again = Teacher.open(make_tiny_bundle(tmp_path / "again.anoco").path).enroll(frames(1))
     assert again.product.threshold == threshold
-    # Reading the picture back from the bundle gives the same threshold as the fresh pixels.
+    # The picture read from the bundle gives the same threshold as the original pixels.
     teacher.enroll(frames(2))
     assert teacher.remove(["frame2"]).product.threshold == threshold
 
@@ -607,7 +609,7 @@ def test_mild_augmentations_move_a_corner_by_pixels_and_the_light_by_percents() 
         centre = (weight * x).sum() / weight.sum(), (weight * y).sum() / weight.sum()
         moved.append(np.hypot(centre[0] - 10.5, centre[1] - 10.5))
         light.append(weight.sum() / (36 * 200))
-    # 2 degrees at 48 pixels from the middle, and 1 % of the width.
+    # That is 2 degrees at 48 pixels from the middle, and 1 % of the width.
     assert 0.5 < max(moved) < 3.5
     assert max(light) - min(light) > 0.02 and max(abs(v - 1) for v in light) < 0.07
 
@@ -617,8 +619,10 @@ def test_mild_augmentations_move_a_corner_by_pixels_and_the_light_by_percents() 
 def test_pictures_without_any_spread_give_no_threshold(
     tiny_bundle: Bundle, metric: str, scorer: str
 ) -> None:
-    """Two pictures that differ in nothing the backbone sees say nothing about good parts; what
-    rounding leaves of their difference is no threshold."""
+    """Two pictures that look the same to the backbone say nothing about good parts.
+
+    Their rounding differences do not make a threshold.
+    """
     first = textured_picture(1, 64, 64)
     second = first.copy()
     second[0, 0, 0] ^= 1

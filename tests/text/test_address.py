@@ -1,4 +1,4 @@
-"""Passwords in the addresses of common cameras never come out again."""
+"""Passwords in the addresses of common cameras are never shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anoco_edge.sinks.service_manager import ServiceManager
 from anoco_edge.sources import open_source
 from anoco_edge.text.address import mask_address
 
-SECRET = "Zq7Kx"  # in every address below, and in none that is shown
+SECRET = "Zq7Kx"  # in every address below, and never in the output
 
 ADDRESSES = {
     "plain": f"rtsp://admin:{SECRET}@192.168.1.64:554/Streaming/Channels/101",

@@ -1,5 +1,7 @@
-"""Names of files, references and products may have anything in them: they work everywhere, and
-nothing of them controls a terminal, forges a line, breaks a table or starts a formula."""
+"""Names of files, references and products may contain any character, and work everywhere.
+
+No name controls a terminal, forges a line, breaks a table or starts a formula.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ NAMES = {
 
 
 def shown(ran: Ran) -> str:
-    """What the terminal gets, which is nothing but text in lines."""
+    """Return what the terminal gets, and check that it is only text in lines."""
     text = ran.out + ran.err
     assert "Traceback" not in text and "internal error" not in text, text
     unsafe = {c for c in text if not c.isprintable() and c not in "\n\u3000"}
@@ -53,7 +55,7 @@ def shown(ran: Ran) -> str:
 
 
 def parts(folder: Path) -> list[Path]:
-    """A good part under each of the names."""
+    """Write a good part under each of the names."""
     folder.mkdir()
     made = write_good_pictures(folder.parent / "made", len(NAMES), seed=90)
     endings = [name if name.endswith(".png") else f"{name}.png" for name in NAMES.values()]
@@ -97,7 +99,7 @@ def test_references_are_added_shown_and_removed(here: Path) -> None:
     shown(ok("infer", "line.anoco", "parts"))  # names the closest reference
     shown(ok("verify", "line.anoco"))
     shown(ok("references", "remove", "line.anoco", "--dry-run", "--", *names[4:]))
-    # As the shell completes the name of the file, or as it was listed.
+    # The name is given as the shell completes it, and as it was listed.
     shown(ok("references", "remove", "line.anoco", "--", *(path.name for path in pictures)))
 
 
@@ -115,13 +117,14 @@ def test_broken_pictures_are_named_in_one_line_each(here: Path) -> None:
         path.write_bytes(b"no picture")
     ran = run_cli("infer", "line.anoco", "odd", "--out", "out")
     assert ran.code == 1 and "not a picture" in shown(ran)
-    assert len(ran.err.splitlines()) == len(NAMES) + 3  # threshold, report, and the last word
+    # And lines for threshold, report and summary.
+    assert len(ran.err.splitlines()) == len(NAMES) + 3
     for path in broken:
         for command in (
             ("enroll", "line.anoco", path),
             ("infer", "line.anoco", f"gone{path.name}"),
             ("info", f"gone{path.name}"),
-            ("info", "line.anoco", path.name),  # Typer's own complaint
+            ("info", "line.anoco", path.name),  # an error message of Typer itself
             ("product", "set", "line.anoco", "--mask", path),
         ):
             ran = run_cli(*command)
@@ -139,7 +142,7 @@ def test_a_bundle_may_be_called_so(kind: str, here: Path) -> None:
 
 
 def test_text_of_a_manifest_is_no_markup(here: Path) -> None:
-    """A bundle that somebody sent: its texts are shown as they are."""
+    """The texts of a received bundle are shown literally."""
     bundle = Bundle.open(Path("line.anoco"))
     odd = "[/red]\x1b[2J[bold]x"
     weights = bundle.manifest.backbone.weights.model_copy(update={"license": odd, "source": odd})

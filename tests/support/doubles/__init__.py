@@ -1,1 +1,1 @@
-"""Stand-ins for what no machine of ours has: a GPU, its driver, and TensorRT."""
+"""Doubles of what no machine of ours has: a GPU, its driver, and TensorRT."""

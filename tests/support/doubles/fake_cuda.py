@@ -1,7 +1,7 @@
-"""`cuda.bindings.runtime` on the simulated driver's memory, stricter than the real one.
+"""A double of `cuda.bindings.runtime` on the simulated driver's memory, stricter than the real one.
 
-Copies and kernels run only when their stream is waited for, every pointer must be the start of a
-buffer that is still there, and nothing may be larger than its buffer.
+Copies and kernels run only when their stream is waited for. Every pointer must be the start of a
+buffer that still exists, and nothing may be larger than its buffer.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class cudaStreamCaptureMode(IntEnum):
 
 
 class FakeCuda(ModuleType):
-    """The module; `fail` makes a call return an error, `calls` are the names in their order.
+    """The module; `fail` makes a call return an error, and `calls` lists the calls in their order.
 
-    `buffers` and `host` are sizes by pointer, `copied` the bytes that came back to the processor,
-    `graphs` and `execs` what was captured. `spoil_capture` is for what may not be captured.
+    `buffers` and `host` hold sizes by pointer, `copied` the bytes that came back to the CPU,
+    `graphs` and `execs` what was captured. Code that may not be captured calls `spoil_capture`.
     """
 
     cudaError_t = cudaError_t
@@ -71,25 +71,26 @@ class FakeCuda(ModuleType):
         if not (name.startswith("cuda") and callable(found) and hasattr(found, "__func__")):
             return found
         self.calls.append(name)
-        if self.closed:  # an engine that a failed test kept: its memory is gone already
+        if self.closed:  # an engine that a failed test kept; its memory is already freed
             return lambda *_: (cudaError_t.cudaSuccess,)
-        if name == "cudaStreamSynchronize" and name in self.fail:  # the work is over all the same
+        # The work is finished nevertheless.
+        if name == "cudaStreamSynchronize" and name in self.fail:
             return lambda stream: (self.fail[name], *found(stream))
         if name in self.fail:
             return lambda *_: (self.fail[name], None)
         return lambda *arguments: _returned(found, arguments)
 
     def refuse(self, call: str) -> None:
-        """As `fail`, for calls of a capture: what they would end is ended all the same."""
+        """Make calls of a capture fail like `fail`; what they would end is ended nevertheless."""
         self.refused.add(call)
 
     def enqueue(self, stream: int, work: Callable[[], None]) -> None:
-        """For kernels: the fake TensorRT's."""
+        """Queue work like a kernel, for the fake TensorRT."""
         assert stream in self.streams
         self.memory.enqueue(stream, work)
 
     def close(self) -> None:
-        """What a test left behind, so that the next one starts with an empty GPU."""
+        """Free what a test left behind, so that the next one starts with an empty GPU."""
         assert not self.memory.captures and not self.graphs
         for stream in self.streams:
             self.memory("cuStreamSynchronize", stream)
@@ -154,7 +155,7 @@ class FakeCuda(ModuleType):
         return ()
 
     def check_page_locked(self, pointer: int, size: int) -> None:
-        """Others CUDA would copy aside first, and not until then return."""
+        """Check that memory is page-locked; CUDA would copy other memory synchronously."""
         assert any(
             start <= pointer and pointer + size <= start + n for start, n in self.host.items()
         )
@@ -179,7 +180,7 @@ class FakeCuda(ModuleType):
         return ()
 
     def spoil_capture(self) -> None:
-        """Somebody did what a capture does not allow: it gives no graph."""
+        """Mark the capture as invalid, so that it gives no graph."""
         assert self.memory.captures
         self.spoilt = True
 
@@ -225,7 +226,7 @@ class FakeCuda(ModuleType):
 
 
 class Failed(Exception):
-    """A call gives this code."""
+    """The return value of a call that failed with this code."""
 
 
 def _returned(call: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -236,7 +237,7 @@ def _returned(call: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]) 
 
 
 def install_cuda(monkeypatch: pytest.MonkeyPatch, memory: SimulatedGpu, **options: Any) -> FakeCuda:
-    """From now on the machine has a GPU."""
+    """Make the machine look as if it had a GPU."""
     fake = FakeCuda(memory, **options)
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", fake)
     return fake

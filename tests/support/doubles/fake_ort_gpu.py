@@ -1,6 +1,7 @@
-"""ONNX Runtime's GPU providers, played by its CPU provider; values "on the GPU" are counted.
+"""A double of ONNX Runtime's GPU providers, run by its CPU provider.
 
-With the simulated driver they lie in managed memory, which both the processor and our scorer read.
+Values "on the GPU" are counted. With the simulated driver they lie in managed memory, which both
+the CPU and our scorer read.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ GPU = ("CUDAExecutionProvider", "TensorrtExecutionProvider")
 
 
 class FakeOrtGpu:
-    """What was asked of it; `starts` are the providers that do not fall back."""
+    """Records what was asked of it; `starts` lists the providers that do not fall back."""
 
     def __init__(self) -> None:
         self.starts: tuple[str, ...] = GPU
         self.options: dict[str, dict[str, str]] = {}
         self.allocated: list[tuple[int, ...]] = []
         self.runs = 0
-        self.fetched = 0  # values that came back to the processor
+        self.fetched = 0  # values that were copied back to the CPU
         self.broken_run = ""
 
 
 def managed_array(memory: SimulatedGpu, shape: list[int], dtype: Any) -> Any:
-    """It is given back with the test's process: ONNX Runtime may hold it until then."""
+    """Allocate an array that lives until the process ends, because ONNX Runtime may hold it."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = (ctypes.c_char * size).from_address(memory.allocate_managed(size))
     return np.frombuffer(raw, dtype).reshape(shape)
@@ -41,7 +42,7 @@ def managed_array(memory: SimulatedGpu, shape: list[int], dtype: Any) -> Any:
 def install_ort_gpu(
     monkeypatch: pytest.MonkeyPatch, memory: SimulatedGpu | None = None
 ) -> FakeOrtGpu:
-    """From now on onnxruntime is its GPU build, on a machine that has a GPU."""
+    """Make onnxruntime look like its GPU build, on a machine that has a GPU."""
     fake = FakeOrtGpu()
     real_session = onnxruntime.InferenceSession
     real_value = onnxruntime.OrtValue.ortvalue_from_shape_and_type

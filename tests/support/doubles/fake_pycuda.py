@@ -1,6 +1,6 @@
-"""The part of `pycuda.driver` that we call, on the simulated driver's memory.
+"""A double of the part of `pycuda.driver` that we call, on the simulated driver's memory.
 
-Every call wants a current context, as the real one does, and only the primary one will do.
+Every call needs a current context, as in the real module, and only the primary one is accepted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Allocation:
 
 
 class HostAllocation:
-    """Page-locked; what is an array's `base`."""
+    """Page-locked memory, which is the `base` of an array."""
 
     def __init__(self, fake: FakePycuda, size: int) -> None:
         self._fake = fake
@@ -66,12 +66,12 @@ class Stream:
 
     def synchronize(self) -> None:
         if not self._fake.cuda.closed:
-            self._fake.memory.wait(self.handle)  # also where it is to fail
+            self._fake.memory.wait(self.handle)  # also if it is to fail
         self._fake.check("cuStreamSynchronize")
 
     def __del__(self) -> None:
         if self.handle in self._fake.streams:
-            # An error keeps the frames that it came through, and they keep the stream.
+            # An error keeps the frames that it passed through, and these keep the stream.
             assert self._fake.stack or self._fake.raised, "destroyed outside of its context"
             self._fake.streams.remove(self.handle)
             self._fake.memory("cuStreamDestroy_v2", self.handle)
@@ -90,7 +90,7 @@ class PrimaryContext:
 
 
 class FakePycuda(ModuleType):
-    """The module; what TensorRT's double needs of it is what it needs of `FakeCuda`."""
+    """The module; it offers TensorRT's double the same as `FakeCuda` does."""
 
     Error = Error
     MemoryError = OutOfMemory
@@ -178,7 +178,7 @@ class FakePycuda(ModuleType):
 
 
 def install_pycuda(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakePycuda:
-    """From now on pycuda is what reaches the GPU; cuda-python is not installed."""
+    """Make pycuda reach the GPU, as if cuda-python were not installed."""
     fake = FakePycuda(cuda)
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
     monkeypatch.setitem(sys.modules, "pycuda.driver", fake)

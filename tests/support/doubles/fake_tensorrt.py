@@ -1,7 +1,7 @@
-"""The part of `tensorrt` (or `tensorrt_rtx`) that we call, run by ONNX Runtime.
+"""A double of the part of `tensorrt` (or `tensorrt_rtx`) that we call, run by ONNX Runtime.
 
-A plan of this module is the profile as JSON, a zero byte, and the graph. Whatever we must do for
-the real one is asserted here: strong typing, no TF32, addresses and shapes before a run.
+A plan of this module is the profile as JSON, a zero byte, and the graph. The double asserts what
+the real one requires: strong typing, no TF32, addresses and shapes before a run.
 """
 
 from __future__ import annotations
@@ -152,14 +152,14 @@ class Engine:
 
 
 class Context:
-    """`changes` counts what would spoil a graph that was captured before."""
+    """An execution context; `changes` counts changes that would invalidate an earlier graph."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._addresses: dict[str, int] = {}
         self._shape: tuple[int, ...] = ()
         self._changes = 0
-        self._ran_at = -1  # changes at the last plain run
+        self._ran_at = -1  # the value of `changes` at the last plain run
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         assert address in self._engine.trt.cuda.buffers
@@ -216,10 +216,10 @@ class Context:
 
 
 class FakeTensorRt(ModuleType):
-    """The module. `refusal` is what the builder complains of, `wrong_by` spoils the features.
+    """The module; `refusal` is an error of the builder, and `wrong_by` changes the features.
 
-    `batches` are those that ran, `captured` those that graphs were made of, `enqueued` counts runs
-    without one.
+    `batches` lists those that ran, `captured` those that graphs were made of, and `enqueued` counts
+    runs without a graph.
     """
 
     ILogger = ILogger
@@ -274,7 +274,7 @@ def install_tensorrt(
     name: str = "tensorrt",
     version: str = "10.3.0",
 ) -> FakeTensorRt:
-    """From now on the module is there."""
+    """Make the module importable."""
     fake = FakeTensorRt(name, version, cuda)
     monkeypatch.setitem(sys.modules, name, fake)
     return fake

@@ -1,8 +1,8 @@
-"""Memory and streams of the simulated driver (runtime/tests/simcuda), as Python reaches them.
+"""Gives Python the memory and streams of the simulated driver (runtime/tests/simcuda).
 
-The native library is given the same driver, so that what a double puts on the GPU our scorer finds
-there. It is lazy (work waits until somebody waits for it) and strict (the host cannot touch the
-device's memory; misuse ends the process).
+The native library uses the same driver, so our scorer finds there what a double puts on the GPU.
+The driver is lazy (work runs when somebody waits for it) and strict (the host cannot touch device
+memory; misuse ends the process).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
 
 
 class SimulatedGpu:
-    """One for the process: the primary context stays until it ends."""
+    """The simulated GPU of this process, whose primary context stays until the process ends."""
 
     def __init__(self, driver: Path) -> None:
         self._driver = ctypes.CDLL(str(driver))
@@ -55,9 +55,10 @@ class SimulatedGpu:
         self._call("cuInit", 0)
         self._context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", self._context, 0)
-        self._waiting: list[Any] = []  # what is queued must live until it ran
-        self._captured: list[Any] | None = None  # what a graph under way must keep alive
-        self._kept: dict[int, list[Any]] = {}  # the same by graph
+        self._waiting: list[Any] = []  # queued work must live until it ran
+        # What a graph that is being captured must keep alive.
+        self._captured: list[Any] | None = None
+        self._kept: dict[int, list[Any]] = {}  # the same for each graph
         self._failures: list[BaseException] = []
 
     def allocate(self, size: int) -> int:
@@ -66,13 +67,13 @@ class SimulatedGpu:
         return pointer.value
 
     def allocate_managed(self, size: int) -> int:
-        """That the processor may touch, too, while no work is under way that uses it."""
+        """Allocate memory that the CPU may touch too, while no running work uses it."""
         pointer = _POINTER()
         self("cuMemAllocManaged", pointer, size, 1)
         return pointer.value
 
     def allocate_host(self, size: int) -> int:
-        """Page-locked: the host may not touch what a copy under way uses."""
+        """Allocate page-locked memory, which the host may not touch while a copy uses it."""
         pointer = ctypes.c_void_p()
         self("cuMemHostAlloc", pointer, size, 0)
         assert pointer.value is not None
@@ -97,7 +98,7 @@ class SimulatedGpu:
             raise self._failures.pop(0)
 
     def enqueue(self, stream: int, work: Callable[[], None]) -> None:
-        """Like a kernel: `work` may touch the memory of the GPU, and runs when it is waited for."""
+        """Queue `work` like a kernel; it may touch device memory, and runs when waited for."""
 
         def run(_: Any) -> None:
             try:
@@ -138,13 +139,13 @@ class SimulatedGpu:
         self(call, graph)
 
     def read(self, pointer: int, size: int) -> bytes:
-        """For tests that look at what lies there."""
+        """Read device memory, for tests."""
         found = ctypes.create_string_buffer(size)
         self("cuMemcpyDtoH_v2", ctypes.addressof(found), pointer, size)
         return found.raw
 
     def __call__(self, name: str, *arguments: Any) -> None:
-        """A call of the driver, with the primary context current, as the CUDA runtime has it."""
+        """Call the driver with the primary context current, as the CUDA runtime does."""
         self._call("cuCtxSetCurrent", self._context)
         self._call(name, *arguments)
 
@@ -157,7 +158,7 @@ _OPENED: dict[Path, SimulatedGpu] = {}
 
 
 def simulated_gpu(driver: Path) -> SimulatedGpu:
-    """The one of this process."""
+    """Return the simulated GPU of this process."""
     if driver not in _OPENED:
         _OPENED[driver] = SimulatedGpu(driver)
     return _OPENED[driver]
