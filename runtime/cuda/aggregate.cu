@@ -22,7 +22,7 @@ struct Query {
   int anchor, refs;
 };
 
-// Shared by a block.
+// Shared memory of a block.
 struct NeighborList {
   int index[kChunk];
   float weight[kChunk];
@@ -106,7 +106,7 @@ static __device__ void divide(NeighborList& list, int count, double stiffness) {
 template <class Number>
 struct Panel {
   const Number* bank;
-  int dim, first;  // of this thread
+  int dim, first;  // the columns of this thread
   float q[kColumns];
   CompensatedSum drift[kColumns], moved[kColumns];
 

@@ -26,5 +26,6 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
   if (threadIdx.x != 0) return;
   anchor[row] = found == 0 ? 0 : place_of(found);
   best[row] =
-      found == 0 ? not_a_number() : value_of(found);  // nothing but NaN: then no energy is a number
+      // NaN if all are NaN, so that the energy is NaN too.
+      found == 0 ? not_a_number() : value_of(found);
 }

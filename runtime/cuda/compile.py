@@ -1,10 +1,10 @@
 """Compile the kernels of this folder for every device and make one C++ file that holds the result.
 
-    python compile.py --list               which compilers there are
-    python compile.py --out FOLDER         FOLDER/device_code.cpp, and the code beside it
-    python compile.py --resources          what each kernel takes, as resources.md has it
+    python compile.py --list               lists the compilers of this machine
+    python compile.py --out FOLDER         writes FOLDER/device_code.cpp and the code beside it
+    python compile.py --resources          prints the resources of each kernel, as in resources.md
 
-Results are kept in the user's cache, by the text of the kernels and the compiler.
+Results are stored in the user's cache, keyed by the text of the kernels and the compiler.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from compilers import OPTIONS, CompileError, Compiler, Target, find_compilers
 
 HERE = Path(__file__).resolve().parent
 
-# What CUDA 13 compiles does not load on the driver of JetPack 6, so what 12.6 knows is its.
+# The driver of JetPack 6 cannot load what CUDA 13 compiles, so 12.6 compiles for every target that
+# it knows.
 OLD = tuple(map(Target, ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "compute_75")))
 NEW = tuple(map(Target, ("sm_100", "sm_110", "sm_120")))
 
-_KEPT = 100  # results in the cache
+_KEPT = 100  # results that the cache keeps
 
 HINT = "pip install 'nvidia-cuda-nvrtc-cu12==12.6.*' 'nvidia-cuda-nvrtc==13.0.*'"
 
@@ -42,7 +43,7 @@ class Code:
 
 
 def plan(compilers: dict[int, Compiler]) -> list[tuple[Target, Compiler]]:
-    """Which compiler makes what: the oldest that knows a target."""
+    """Choose a compiler for each target: the oldest one that knows it."""
     old = [(target, compilers[min(compilers)]) for target in OLD] if compilers else []
     return old + [(target, compilers[13]) for target in NEW if 13 in compilers]
 
@@ -57,7 +58,7 @@ def cache_folder() -> Path:
 
 
 def compile_target(target: Target, compiler: Compiler) -> Code:
-    """From the cache, or compiled and put there."""
+    """Take the code from the cache, or compile it and put it there."""
     key = hashlib.sha256(repr((target, compiler.name, OPTIONS)).encode())
     for path in sources():
         key.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -73,7 +74,7 @@ def compile_target(target: Target, compiler: Compiler) -> Code:
 
 
 def _keep(path: Path, content: bytes) -> None:
-    """Put it into the cache, if there can be one; a reader never sees half of it."""
+    """Put the code into the cache, if there is one; a reader never sees a partial file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}")
@@ -92,7 +93,7 @@ def compile_all(compilers: dict[int, Compiler]) -> list[Code]:
 
 
 def cpp_file(codes: list[Code], folder: Path) -> str:
-    """The table that src/gpu/device_code.hpp declares, and the bytes by .incbin."""
+    """Return the C++ file with the table of src/gpu/device_code.hpp and the bytes by .incbin."""
     lines = [
         "// Made by cuda/compile.py.",
         '#include "gpu/device_code.hpp"',
@@ -102,7 +103,7 @@ def cpp_file(codes: list[Code], folder: Path) -> str:
     for code in codes:
         name, path = f"anoco_code_{code.target.name}", folder / code.target.file
         quoted = str(path).replace("\\", "\\\\").replace('"', '\\"')
-        # Hidden names, so that no table of addresses stands between them and the code.
+        # The names are hidden, so that the code reaches them directly and not through a table.
         shown = f".globl {name}, {name}_end\n.hidden {name}, {name}_end"
         lines += [
             f'asm(R"(.section .rodata\n{shown}\n.balign 64\n{name}:\n.incbin "{quoted}"\n'
@@ -149,7 +150,7 @@ _KERNEL = re.compile(
 
 @dataclass(frozen=True)
 class Resources:
-    """What one thread of a kernel takes; `shared` is the block's."""
+    """The resources of one thread of a kernel; `shared` is the memory of the block."""
 
     registers: int
     stack: int
@@ -158,7 +159,7 @@ class Resources:
 
 
 def resources_of(code: Code) -> dict[str, Resources]:
-    """By kernel, from what ptxas said."""
+    """Return the resources of each kernel, read from the messages of ptxas."""
     return {
         name: Resources(int(registers), int(stack), int(stores) + int(loads), int(shared or 0))
         for name, stack, stores, loads, registers, shared in _KERNEL.findall(code.log)
@@ -166,7 +167,10 @@ def resources_of(code: Code) -> dict[str, Resources]:
 
 
 def resources_table(codes: list[Code]) -> str:
-    """Markdown: registers of each kernel by target; shared memory, which no target changes."""
+    """Return a Markdown table of each kernel's registers by target, and of its shared memory.
+
+    Shared memory is the same for all targets.
+    """
     codes = [code for code in codes if not code.target.ptx]
     found = {code.target.name: resources_of(code) for code in codes}
     by_compiler: dict[str, list[str]] = {}

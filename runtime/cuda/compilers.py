@@ -1,9 +1,9 @@
-"""The CUDA compilers of this machine: NVRTC, a library that pip installs, or nvcc.
+"""Finds the CUDA compilers of this machine: NVRTC, a library that pip installs, or nvcc.
 
-    nvidia-cuda-nvrtc-cu12 12.6   what JetPack 6 has: its code loads there and on everything newer
+    nvidia-cuda-nvrtc-cu12 12.6   the version of JetPack 6; its code also loads on newer ones
     nvidia-cuda-nvrtc 13          for the devices that 12.6 does not know
 
-Nothing but Python is needed to find them: a build runs this without the package installed.
+It uses only the standard library, because a build runs it without the package installed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-# Every operation is rounded on its own, as on the CPU. A __host__ function called from a kernel
-# (20011) is a warning otherwise. ptxas says what each kernel takes.
+# Every operation is rounded on its own, as on the CPU. Calling a __host__ function from a kernel
+# (20011) would otherwise be only a warning. ptxas reports the resources of each kernel.
 OPTIONS = ("--fmad=false", "--std=c++17", "--diag-error=20011", "--ptxas-options=-v")
 
-_PACKAGES = {12: "nvidia/cuda_nvrtc/lib", 13: "nvidia/cu13/lib"}  # of NVRTC, by CUDA's version
+# Folder of NVRTC by CUDA's major version.
+_PACKAGES = {12: "nvidia/cuda_nvrtc/lib", 13: "nvidia/cu13/lib"}
 
 
 class CompileError(Exception):
-    """A kernel that a compiler refuses, with what it says."""
+    """A compiler refused a kernel; the message is the compiler's."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Code for one kind of device, `sm_87`, or `compute_75`: PTX, for the driver to compile."""
+    """A kind of device to compile for: `sm_87`, or `compute_75` for PTX, which drivers compile."""
 
     name: str
 
@@ -50,21 +51,21 @@ class Target:
 
 
 class Compiler(Protocol):
-    """`version` is (12, 6); `name` says what and where it is from."""
+    """A compiler; `version` is such as (12, 6), and `name` says what it is and where it is from."""
 
     version: tuple[int, int]
     name: str
 
     def compile(self, source: Path, target: Target) -> tuple[bytes, str]:
-        """Give the code and what ptxas said."""
+        """Return the code and the messages of ptxas."""
 
 
 class Nvrtc:
-    """The run-time compiler, called as a library."""
+    """NVRTC, the run-time compiler, called as a library."""
 
     def __init__(self, library: str) -> None:
         for builtins in sorted(Path(library).parent.glob("libnvrtc-builtins.so.*")):
-            ctypes.CDLL(str(builtins))  # which it would look for by name alone
+            ctypes.CDLL(str(builtins))  # NVRTC itself would look for it by its name only
         self._nvrtc = ctypes.CDLL(library)
         self._nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
@@ -101,7 +102,7 @@ class Nvrtc:
 
 
 class Nvcc:
-    """The compiler of a toolkit."""
+    """nvcc, the compiler of a CUDA toolkit."""
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -125,7 +126,7 @@ class Nvcc:
 
 
 def find_compilers() -> dict[int, Compiler]:
-    """One for each major version of CUDA, NVRTC before nvcc."""
+    """Return one compiler for each major version of CUDA; NVRTC is preferred to nvcc."""
     nvcc = shutil.which("nvcc")
     makers: list[tuple[Callable[[str], Compiler], str]] = [(Nvrtc, at) for at in _libraries(nvcc)]
     if nvcc is not None:
@@ -134,15 +135,17 @@ def find_compilers() -> dict[int, Compiler]:
     for make, place in makers:
         try:
             compiler = make(place)
-        except (OSError, CompileError):  # not there, or not whole
+        except (OSError, CompileError):  # missing or incomplete
             continue
         found.setdefault(compiler.version[0], compiler)
     return {major: found[major] for major in sorted(found) if major in _PACKAGES}
 
 
 def _libraries(nvcc: str | None) -> Iterator[str]:
-    """Where NVRTC may be: a package, also of the environment pip builds in; nvcc's toolkit; the
-    system."""
+    """List where NVRTC may be: pip packages, also of pip's build environment.
+
+    Nvcc's toolkit; the system.
+    """
     for major, package in _PACKAGES.items():
         name = f"libnvrtc.so.{major}"
         yield from (str(Path(folder, package, name)) for folder in sys.path)

@@ -2,8 +2,8 @@
 
     PYTHONPATH=.:tests/support python runtime/fuzz/make_corpus.py
 
-The names are those of the content, so running it again changes nothing. Inputs that once broke the
-library are added by hand and stay. The first byte of an input says what the rest is, see
+Files are named by the hash of their content, so running it again changes nothing. Inputs that once
+broke the library are added by hand and stay. The first byte of an input says what the rest is, see
 fuzz_bundle.cpp.
 """
 
@@ -35,7 +35,7 @@ READERS = (
 
 
 def documents(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
-    """Both documents, whole and with something wrong at each of their fields."""
+    """Yield both documents, whole and with something wrong at each of their fields."""
     product = bundle.product_folder("part") / "product.json"
     full = {
         "tiles": {"width": 48, "height": 32, "columns": [0, 16], "rows": [0], "fit": "letterbox"},
@@ -77,7 +77,7 @@ def tensors(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
 
 
 def masks() -> Iterator[tuple[str, bytes]]:
-    """Every kind of PNG file that Pillow writes."""
+    """Yield every kind of PNG file that Pillow writes."""
     picture = Image.fromarray(textured_picture(3, 20, 18))
     for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"):
         for options in ({}, {"compress_level": 0}, {"optimize": True}):
@@ -106,7 +106,7 @@ def texts() -> Iterator[tuple[str, bytes]]:
 
 
 def graphs() -> Iterator[tuple[str, bytes]]:
-    """A backbone, cut, with its weights outside, and with what is refused."""
+    """Yield a backbone: whole, cut, with its weights outside, and with what is refused."""
     good = tiny_backbone(32, 32, 4)
     yield "graph", good
     yield "graph", good[: len(good) // 2]

@@ -1,18 +1,17 @@
 /* anoco_cuda.h - ANoCo scoring on an NVIDIA device: for patches in the caller's memory, and for
- * those that a pipeline of its own (TensorRT, DeepStream) left on the device.
+ * patches that another pipeline (TensorRT, DeepStream) left on the device.
  *
  * The driver is loaded when the first function here is called; nothing links against CUDA. Each
  * function uses the primary context of its device, which is what the CUDA runtime uses too, so
  * pointers and streams may come from either. The context that is current in the calling thread
  * stays as it was. ANOCO_CUDA_DRIVER names another driver library than libcuda.so.1.
  *
- * Where there is no driver or no device the status is ANOCO_NO_BACKEND, where the device's memory
- * is full ANOCO_OUT_OF_MEMORY, and ANOCO_ENGINE where a call to the driver fails otherwise: the
- * text names the call and its error. After some errors CUDA gives nothing more in this process; the
- * text says so. What was made before may and should still be destroyed.
+ * The status is ANOCO_NO_BACKEND if there is no driver or no device, ANOCO_OUT_OF_MEMORY if the
+ * device's memory is full, and ANOCO_ENGINE if a call to the driver fails otherwise; the message
+ * then names the call and its error. After some errors CUDA no longer works in this process, and
+ * the message says so. You may and should still destroy what was made before.
  *
- * Ownership, errors, versions and threads are as in anoco_edge.h.
- */
+ * Ownership, errors, versions and threads are as in anoco_edge.h. */
 #ifndef ANOCO_CUDA_H
 #define ANOCO_CUDA_H
 
@@ -42,30 +41,31 @@ typedef struct anoco_cuda_info {
     sizeof(anoco_cuda_info), 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, { 0 } \
   }
 
-/* What is known of the device of that number, counted from 0. Fails for bad arguments alone. */
+/* Describes the device with this number, counted from 0. It fails only for bad arguments. */
 ANOCO_API anoco_status anoco_cuda_describe(uint32_t device, anoco_cuda_info* out);
 
 typedef struct anoco_cuda_scorer anoco_cuda_scorer;
 
 typedef struct anoco_cuda_options {
   uint32_t struct_size;
-  uint32_t device; /* its number, counted from 0 */
-  /* What is multiplied: ANOCO_FLOAT32, or ANOCO_FLOAT16, to which bank and query are rounded if
-   * they are not. Sums are float32 either way. 0: ANOCO_FLOAT32. */
+  uint32_t device; /* the number of the device, counted from 0 */
+  /* The type of the factors: ANOCO_FLOAT32, or ANOCO_FLOAT16, to which bank and query are
+   * rounded if they are float32. Sums are float32 either way. 0: ANOCO_FLOAT32. */
   uint32_t operands;
   uint32_t reserved; /* 0 */
-  /* Query patches that memory is taken for when the scorer is made. A call with more of them takes
-   * more memory; a number of patches that comes for the first time makes a new CUDA graph. */
+  /* The number of query patches for which memory is allocated when the scorer is made. A call
+   * with more patches allocates more; a number of patches that occurs for the first time makes a
+   * new CUDA graph. */
   int64_t max_rows;
 } anoco_cuda_options;
 
 #define ANOCO_CUDA_OPTIONS_INIT \
   { sizeof(anoco_cuda_options), 0, 0, 0, 0 }
 
-/* Copies the bank to the device; its memory is free for other uses then (`copy` and `directions`
- * mean nothing here). Of the scorer's options `memory_mb` is the room for similarities on the
- * device, 0: 256; the bank and max_rows query patches come on top. `threads` and `pin` mean
- * nothing. NULL options: the defaults. */
+/* Copies the bank to the device; its own memory may be reused afterwards (`copy` and
+ * `directions` have no effect here). The option `memory_mb` of the scorer limits the memory for
+ * similarities on the device, 0: 256; the bank and max_rows query patches are not included.
+ * `threads` and `pin` have no effect. NULL options: the defaults. */
 ANOCO_API anoco_status anoco_cuda_scorer_create(const anoco_bank_options* bank,
                                                 const anoco_scorer_options* options,
                                                 const anoco_cuda_options* cuda,
@@ -73,26 +73,27 @@ ANOCO_API anoco_status anoco_cuda_scorer_create(const anoco_bank_options* bank,
 
 ANOCO_API void anoco_cuda_scorer_destroy(anoco_cuda_scorer* scorer);
 
-/* Bytes of the device that it holds now beside its bank: room for similarities, and for the most
- * query patches that came so far. */
+/* Returns the bytes of the device that the scorer uses now in addition to its bank: the memory
+ * for similarities, and for the largest number of query patches so far. */
 ANOCO_API anoco_status anoco_cuda_scorer_memory(anoco_cuda_scorer* scorer, uint64_t* bytes);
 
-/* As anoco_scorer_score, for patches in the caller's memory of the given type (ANOCO_FLOAT32 or
- * ANOCO_FLOAT16). */
+/* Does the same as anoco_scorer_score for patches of the given type (ANOCO_FLOAT32 or
+ * ANOCO_FLOAT16) in the caller's memory. */
 ANOCO_API anoco_status anoco_cuda_scorer_score(anoco_cuda_scorer* scorer, const void* query,
                                                uint32_t type, int64_t rows, float* energy,
                                                int64_t* anchor, float* similarity,
                                                int64_t* neighbors);
 
-/* Query patches on the scorer's device, or in page-locked or managed memory that it reaches: rows x
- * dim numbers without gaps, which are only read. */
+/* Query patches on the scorer's device, or in page-locked or managed memory that the device can
+ * read: rows x dim numbers without gaps, which are only read. */
 typedef struct anoco_device_patches {
   uint32_t struct_size;
   uint32_t type; /* ANOCO_FLOAT32 or ANOCO_FLOAT16 */
   const void* features;
   int64_t rows;
-  void* stream; /* the CUstream that makes them, which is waited for; NULL: the default stream */
-  /* Which of the rows are scored: `chosen_count` numbers in the caller's memory; NULL: all. */
+  void* stream; /* the CUstream that computes them, which the scorer waits for; NULL: the default
+                   stream */
+  /* The rows to score: `chosen_count` row numbers in the caller's memory; NULL: all. */
   const int32_t* chosen;
   int64_t chosen_count;
 } anoco_device_patches;
@@ -100,10 +101,10 @@ typedef struct anoco_device_patches {
 #define ANOCO_DEVICE_PATCHES_INIT \
   { sizeof(anoco_device_patches), ANOCO_FLOAT32, 0, 0, 0, 0, 0 }
 
-/* Where their scores go: a value for each row that is scored, NULL for what is not wanted. */
+/* Where the scores are written: one value for each scored row; NULL: not wanted. */
 typedef struct anoco_patch_scores {
   uint32_t struct_size;
-  /* ANOCO_HOST or ANOCO_DEVICE (or what the device reaches): what the four pointers lead to */
+  /* ANOCO_HOST, or ANOCO_DEVICE (memory that the device can write): where the four pointers lead */
   uint32_t memory;
   float* energy;
   int32_t* anchor;
@@ -114,8 +115,8 @@ typedef struct anoco_patch_scores {
 #define ANOCO_PATCH_SCORES_INIT \
   { sizeof(anoco_patch_scores), ANOCO_HOST, 0, 0, 0, 0 }
 
-/* Returns when the scores are there. A bad patch (ANOCO_BAD_FEATURES) is named by its row in
- * `features`; the outputs are as they were then. */
+/* Scores the patches and returns when the scores are written. A bad patch (ANOCO_BAD_FEATURES)
+ * is named by its row in `features`; the outputs are then unchanged. */
 ANOCO_API anoco_status anoco_score_patches_device(anoco_cuda_scorer* scorer,
                                                   const anoco_device_patches* query,
                                                   const anoco_patch_scores* out);

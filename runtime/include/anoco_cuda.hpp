@@ -9,14 +9,15 @@
 
 namespace anoco {
 
-// What is known of a device; `usable` and `why_not` say whether scorers can be made.
+// Describes a device; `usable` and `why_not` say whether scorers can be made.
 inline anoco_cuda_info cuda_info(uint32_t device = 0) {
   anoco_cuda_info found = ANOCO_CUDA_INFO_INIT;
   check(anoco_cuda_describe(device, &found));
   return found;
 }
 
-// A picture in the memory of the device that a detector scores on; stride 0: rows without gaps.
+// Describes a picture in the memory of the device that a detector scores on; stride 0: rows without
+// gaps.
 inline anoco_image device_image(const void* data, int64_t width, int64_t height,
                                 uint32_t format = ANOCO_RGB, int64_t stride = 0) {
   anoco_image made = image(data, width, height, format, stride);
@@ -34,19 +35,19 @@ class CudaScorer {
     handle_.reset(made);
   }
 
-  // Patches in the caller's memory; outputs may be null.
+  // Scores patches in the caller's memory; outputs may be null.
   void score(const float* query, int64_t rows, float* energy, int64_t* anchor = nullptr,
              float* similarity = nullptr, int64_t* neighbors = nullptr) {
     check(anoco_cuda_scorer_score(get(), query, ANOCO_FLOAT32, rows, energy, anchor, similarity,
                                   neighbors));
   }
 
-  // Patches on the device.
+  // Scores patches on the device.
   void score_device(const anoco_device_patches& query, const anoco_patch_scores& out) {
     check(anoco_score_patches_device(get(), &query, &out));
   }
 
-  // Bytes of the device beside the bank.
+  // Returns the bytes of the device that are used in addition to the bank.
   uint64_t memory() const {
     uint64_t bytes = 0;
     check(anoco_cuda_scorer_memory(get(), &bytes));

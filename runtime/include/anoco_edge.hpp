@@ -6,7 +6,7 @@
 //   const anoco::Result result = context.inspect(anoco::image(pixels, width, height));
 //   if (result.anomalous()) stop_the_line();
 //
-// Everything here runs on the caller's side: the library itself never throws.
+// Everything here runs in the caller's code; the library itself never throws.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace anoco {
 
-// what() says what is wrong with which value.
+// The exception of a failed call; what() says what is wrong with which value.
 class Error : public std::runtime_error {
  public:
   Error(anoco_status status, const std::string& text) : std::runtime_error(text), status_(status) {}
@@ -34,7 +34,7 @@ inline void check(anoco_status status) {
   if (status != ANOCO_OK) throw Error(status, anoco_last_error());
 }
 
-// A picture in memory that somebody else owns; stride 0: rows without gaps.
+// Describes a picture in memory that somebody else owns; stride 0: rows without gaps.
 inline anoco_image image(const void* data, int64_t width, int64_t height,
                          uint32_t format = ANOCO_RGB, int64_t stride = 0) {
   anoco_image made = ANOCO_IMAGE_INIT;
@@ -97,17 +97,17 @@ class Detector {
     handle_.reset(made);
   }
 
-  // May be called in any thread, at any time.
+  // Changes the product. It may be called in any thread, at any time.
   void select(const std::string& product) { check(anoco_detector_select(get(), product.c_str())); }
 
-  // Bytes that a context takes.
+  // Returns the bytes that a context allocates.
   uint64_t context_memory(const anoco_context_options& options = ANOCO_CONTEXT_OPTIONS_INIT) const {
     uint64_t bytes = 0;
     check(anoco_query_memory(get(), &options, &bytes));
     return bytes;
   }
 
-  // Teaches good parts; select() the product to use what was learnt.
+  // Teaches good parts; call select() with the product to use what was learnt.
   anoco_enrolled enroll(const std::vector<anoco_image>& pictures,
                         const anoco_enroll_options& options = ANOCO_ENROLL_OPTIONS_INIT) {
     std::vector<const anoco_image*> pointers;
@@ -123,7 +123,7 @@ class Detector {
   detail::Handle<anoco_detector, anoco_detector_destroy> handle_;
 };
 
-// What a context found; its pointers are valid until the context inspects again.
+// The result of a context; its pointers are valid until the context inspects again.
 class Result : public anoco_result {
  public:
   explicit Result(const anoco_result& found) : anoco_result(found) {}
@@ -146,7 +146,7 @@ class Context {
     return Result(found);
   }
 
-  // Of the last inspection:
+  // These belong to the last inspection:
 
   std::vector<anoco_region> regions(const Result& result) const {
     std::vector<anoco_region> found(size_t(result.region_count), ANOCO_REGION_INIT);
@@ -161,7 +161,7 @@ class Context {
     return found;
   }
 
-  // width x height floats, the size of the picture that was inspected.
+  // Returns width x height floats at the size of the picture that was inspected.
   void map(float* out) const { check(anoco_result_map(get(), out)); }
 
   anoco_timings timings() const {

@@ -1,10 +1,10 @@
-// anoco_edge_opencv.hpp - an OpenCV picture as one of the library's, without a copy.
+// anoco_edge_opencv.hpp - passes an OpenCV picture to the library without a copy.
 //
 //   cv::Mat frame;
 //   camera >> frame;
 //   const anoco::Result result = context.inspect(anoco::image(frame));
 //
-// Needs OpenCV's core module on the caller's side; the library itself does without.
+// It needs OpenCV's core module in the caller's program; the library itself does not.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace anoco {
 
-// Which channel comes first. OpenCV's own reading gives BGR.
+// The order of the channels. OpenCV itself reads pictures as BGR.
 enum class Order { bgr, rgb };
 
 namespace detail {
@@ -40,15 +40,15 @@ inline void check_matrix(const cv::Mat& picture) {
 
 }  // namespace detail
 
-// The matrix must stay as it is while the picture is inspected. Parts of larger ones are welcome.
+// The matrix must not change while the picture is inspected. It may be part of a larger one.
 inline anoco_image image(const cv::Mat& picture, Order order = Order::bgr) {
   detail::check_matrix(picture);
   return image(picture.data, picture.cols, picture.rows, detail::format_of(picture, order),
                int64_t(picture.step[0]));
 }
 
-// NV12 as decoders give it: one matrix of CV_8UC1, the rows of the luma, then half as many of U, V
-// pairs.
+// Describes NV12 as decoders give it: one matrix of CV_8UC1 with the rows of the luma, then half as
+// many rows of U, V pairs.
 inline anoco_image nv12_image(const cv::Mat& frame) {
   detail::check_matrix(frame);
   if (frame.type() != CV_8UC1 || frame.rows % 3 != 0)

@@ -1,4 +1,4 @@
-// One list to count memory and to take it.
+// One list serves both to count memory and to allocate it.
 //
 // A class that takes memory names its buffers, and its parts that take memory themselves, in one
 // function template:
@@ -9,9 +9,9 @@
 //     each.part(&Finder::outline_, input);     // a part, and what its constructor takes
 //   }
 //
-// Its constructor calls that with a BufferAllocator, its static function bytes() with a
-// ByteCounter, so what is counted is what is taken. A part has a static bytes() with the same
-// parameters as its constructor.
+// Its constructor calls this template with a BufferAllocator, and its static function bytes() with
+// a ByteCounter, so the number of bytes is always that of the buffers. A part has a static bytes()
+// with the same parameters as its constructor.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class ByteCounter {
   int64_t bytes_ = 0;
 };
 
-// The bytes of the list that `list(each)` goes through.
+// Returns the bytes of the list that `list(each)` goes through.
 template <class List>
 int64_t count_bytes(List&& list) {
   ByteCounter counter;
@@ -64,7 +64,7 @@ class BufferAllocator {
   void part(Part Owner::*part, const Arguments&... arguments) {
     owner_.*part = Part(arguments...);
   }
-  // For a part that is optional or cannot be moved.
+  // Makes a part that is optional or cannot be moved.
   template <class Part, class... Arguments>
   void part(std::optional<Part> Owner::*part, const Arguments&... arguments) {
     (owner_.*part).emplace(arguments...);

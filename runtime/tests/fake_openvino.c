@@ -11,7 +11,7 @@ void throw_number(void);
 
 static char message[512] = "";
 static int64_t pixels[] = {1, 64, 64, 3}, features[] = {1, 16, 8};
-static char thing; /* whatever a pointer has to point at */
+static char thing; /* something for a pointer to point at */
 
 ov_status_e ov_get_openvino_version(ov_version_t* version) {
   version->buildNumber = version->description = getenv("FAKE_VERSION");
@@ -70,7 +70,7 @@ ov_status_e ov_model_reshape_input_by_name(const ov_model_t* model, const char* 
   return OK;
 }
 
-/* A port is its shape. */
+/* A port is represented by its shape. */
 ov_status_e ov_model_const_input_by_name(const ov_model_t* model, const char* name,
                                          ov_output_const_port_t** port) {
   (void)model, (void)name;
@@ -82,7 +82,7 @@ ov_status_e ov_model_const_output_by_name(const ov_model_t* model, const char* n
   return *port = (ov_output_const_port_t*)features, OK;
 }
 ov_status_e ov_const_port_get_shape(const ov_output_const_port_t* port, ov_shape_t* shape) {
-  const char* rank = getenv("FAKE_RANK"); /* which no graph has */
+  const char* rank = getenv("FAKE_RANK"); /* no real graph has it */
   shape->dims = (int64_t*)port;
   shape->rank = rank != NULL ? atoll(rank) : shape->dims == pixels ? 4 : 3;
   return OK;
@@ -90,7 +90,7 @@ ov_status_e ov_const_port_get_shape(const ov_output_const_port_t* port, ov_shape
 ov_status_e ov_shape_free(ov_shape_t* shape) { return (void)shape, OK; }
 void ov_output_const_port_free(ov_output_const_port_t* port) { (void)port; }
 
-/* FAKE_SHIFT moves the types' numbers, as versions of OpenVINO did. */
+/* FAKE_SHIFT shifts the numbers of the types, as versions of OpenVINO did. */
 static int shift(void) { return atoi(getenv("FAKE_SHIFT")); }
 ov_status_e ov_port_get_element_type(const ov_output_const_port_t* port, ov_element_type_e* type) {
   *type = (ov_element_type_e)(((const int64_t*)port == pixels ? U8 : F32) + shift());
@@ -107,7 +107,7 @@ ov_status_e ov_tensor_get_byte_size(const ov_tensor_t* tensor, size_t* size) {
 }
 void ov_tensor_free(ov_tensor_t* tensor) { (void)tensor; }
 
-/* Never reached. */
+/* This is never called. */
 ov_status_e ov_compiled_model_create_infer_request(const ov_compiled_model_t* compiled,
                                                    ov_infer_request_t** request) {
   (void)compiled, (void)request;

@@ -251,7 +251,7 @@ void every_step_can_fail() {
     fails(ANOCO_NO_BACKEND, "scripted on LAMP: the lamp is off", [] { once_through("LAMP"); });
     fails(ANOCO_NO_BACKEND, "scripted: the lamp is off", [] { once_through(""); });
 
-    scripted.status = 4711;  // not a status
+    scripted.status = 4711;  // is not a status
     fails(ANOCO_ENGINE, "the lamp is off", [] { once_through(""); });
     scripted.text = "";
     fails(ANOCO_ENGINE, "scripted: status 4711", [] { once_through(""); });

@@ -22,7 +22,8 @@ float normal() { return std::normal_distribution<float>()(generator); }
 
 using Rows = std::vector<float>;
 
-// Around `rank` directions, with so much noise beside them; lengths from 10^-wild to 10^wild.
+// Draws rows around `rank` directions, with so much noise beside them, and lengths from 10^-wild to
+// 10^wild.
 Rows make(int64_t rows, int64_t dim, int64_t rank, float noise, int wild) {
   Rows centres(size_t(rank * dim)), out(size_t(rows * dim));
   for (float& number : centres) number = normal();
@@ -83,7 +84,7 @@ double attack(const Bank& bank, const Projection& projection, const Rows& querie
   return closest;
 }
 
-// A float32 cut off to a float16, by its bits; small numbers become zero.
+// Cuts a float32 off to a float16 by its bits; small numbers become zero.
 uint16_t to_half(float number) {
   uint32_t bits;
   std::memcpy(&bits, &number, sizeof bits);
@@ -92,8 +93,8 @@ uint16_t to_half(float number) {
   return uint16_t((bits >> 16 & 0x8000u) | uint32_t(exponent) << 10 | (bits >> 13 & 0x3ffu));
 }
 
-// Queries from anywhere, and references, opposite and scaled ones: all of their length may lie
-// within the basis.
+// Draws arbitrary queries, and references, opposite and scaled ones, which may lie within the basis
+// with all of their length.
 Rows make_queries(const Rows& bank, int64_t dim, int wild) {
   Rows queries = make(6, dim, 3, 1.0f, wild);
   for (int64_t k = 0; k < 6; ++k)
@@ -108,8 +109,8 @@ double attack(const void* features, uint32_t type, int64_t rows, int64_t dim, in
   return attack(bank, bank.projection(), queries);
 }
 
-// Axes that lean towards each other, shorter or longer than 1: |V^T V - I| is up to 0.3. Without
-// the allowance such bounds are below the similarity by up to 0.05.
+// Makes axes that lean towards each other, shorter or longer than 1: |V^T V - I| is up to 0.3.
+// Without the allowance such bounds are below the similarity by up to 0.05.
 double attack_skewed(int64_t dim) {
   constexpr int64_t kRows = 130, kDirections = 3;
   const Rows rows = make(kRows, dim, 60, 0.01f, 0), queries = make_queries(rows, dim, 0);
@@ -154,7 +155,8 @@ int main() {
   double skewed = 1;
   for (int round = 0; round < 200; ++round) skewed = std::min(skewed, attack_skewed(4));
   CHECK(skewed >= 0);
-  // The bounds must not be so generous that they say nothing: a reference within the basis is met.
+  // The bounds must be tight enough to be useful: for a reference within the basis the bound is
+  // met.
   std::printf("%s: closest bound %.1e above\n", kernels().name, closest);
   CHECK(closest < 1e-2);
   return 0;

@@ -152,7 +152,8 @@ void hashes_do_not_depend_on_pieces_or_instructions() {
       pieces.update(&data[at], std::min<size_t>(13, size - at));
     CHECK(pieces.hex() == sha256_hex(data.substr(0, size)));
   }
-  // Sha256 of one block: the plain code gives the same state as the processor's instructions.
+  // Computes SHA-256 of one block: the plain code gives the same state as the processor's
+  // instructions.
   std::string block = "abc\x80" + std::string(59, '\0') + "\x18";
   uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
@@ -271,7 +272,7 @@ void streams_of_every_kind_are_unpacked() {
       std::string changed = stream;
       changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ 1 << bit % 8);
       std::string out(3, '?');
-      // One bit of the header says how hard the packer tried: every other one is missed.
+      // One bit of the header says how hard the compressor tried, and its change goes unnoticed.
       if (inflate(changed, reinterpret_cast<unsigned char*>(&out[0]), 3)) CHECK(out == "abc");
     }
   }

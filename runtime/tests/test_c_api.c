@@ -1,4 +1,4 @@
-/* The C interface as a C99 program sees it. */
+/* Uses the C interface as a C99 program does. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <math.h>
@@ -76,7 +76,7 @@ static void versions_and_words(void) {
   CHECK(strcmp(anoco_status_text(ANOCO_OK), anoco_status_text(ANOCO_INTERNAL)) != 0);
 }
 
-/* One query, one reference, worked out on paper: s = 0.6, alpha = 2 * 5 * 5 / 10 = 5, w = 3. */
+/* One query and one reference, computed by hand: s = 0.6, alpha = 2 * 5 * 5 / 10 = 5, w = 3. */
 static void a_case_on_paper(void) {
   const float reference[2] = {5, 0}, query[2] = {3, 4};
   anoco_bank_options bank = ANOCO_BANK_OPTIONS_INIT;

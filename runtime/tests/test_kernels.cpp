@@ -22,7 +22,7 @@ std::vector<float> numbers(int64_t count) {
   return out;
 }
 
-// Halves of all kinds and what they stand for: sign, exponent, fraction by arithmetic.
+// Makes halves of all kinds, and their values computed from sign, exponent and fraction.
 double half_value(uint16_t half) {
   const int exponent = (half >> 10) & 31, fraction = half & 1023;
   const double sign = (half & 0x8000) != 0 ? -1 : 1;

@@ -34,7 +34,7 @@ uint32_t big_endian(const unsigned char* at) {
   return uint32_t{at[0]} << 24 | uint32_t{at[1]} << 16 | uint32_t{at[2]} << 8 | at[3];
 }
 
-// One round; the caller turns the names of the eight words instead of moving them.
+// Computes one round; the caller rotates the names of the eight words instead of moving them.
 inline void turn(uint32_t a, uint32_t b, uint32_t c, uint32_t& d, uint32_t e, uint32_t f,
                  uint32_t g, uint32_t& h, uint32_t word) {
   h += (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + (g ^ (e & (f ^ g))) + word;

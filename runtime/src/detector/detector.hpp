@@ -35,7 +35,7 @@ class Detector {
 
   std::shared_ptr<const Bundle> bundle() const { return bundle_; }
   std::shared_ptr<const Engine> engine() const { return engine_; }
-  std::shared_ptr<const LoadedProduct> product() const;  // Failure where none is selected
+  std::shared_ptr<const LoadedProduct> product() const;  // a Failure if none is selected
   const ExecutionProvider& execution_provider() const { return *execution_provider_; }
   void log(int32_t level, const std::string& text) const;
 
@@ -57,7 +57,7 @@ class Detector {
   std::vector<Context*> contexts_;
 };
 
-// What one thread inspects with.
+// The memory and state with which one thread inspects.
 class Context {
  public:
   Context(std::shared_ptr<Detector> detector, const ContextSettings& settings);
@@ -94,7 +94,7 @@ class Context {
 
   std::shared_ptr<Detector> detector_;
   ContextSettings settings_;
-  std::unique_ptr<Session> session_;  // which workspaces use
+  std::unique_ptr<Session> session_;  // used by the workspaces
   std::mutex working_;
   std::unique_ptr<Workspace> current_;  // guarded by working_
   bool has_result_ = false;             // likewise

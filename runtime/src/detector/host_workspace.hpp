@@ -35,7 +35,7 @@ class HostWorkspace : public Workspace {
   Request& request_;
   PatchMask patch_mask_;
   Tiling tiling_;
-  std::optional<Scorer> scorer_;  // which cannot be moved
+  std::optional<Scorer> scorer_;  // cannot be moved
   AnomalyMapBuilder map_builder_;
   Buffer<uint8_t> pixels_;  // of the tiled input
   Buffer<float> gathered_;  // features of the scored patches, where not all are

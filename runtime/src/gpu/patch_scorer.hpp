@@ -19,7 +19,7 @@ class PatchScorer {
   // Throws a Failure; nothing is written then, unless its status is ANOCO_CORRUPT.
   void score(const void* query, Operands type, int64_t rows, const Outputs& out);
   void score_device(const anoco_device_patches& query, const anoco_patch_scores& out);
-  uint64_t device_bytes();  // beside the bank
+  uint64_t device_bytes();  // in addition to the bank
 
  private:
   // Everything whose size depends on the number of rows. It is replaced as a whole when there are
@@ -29,8 +29,8 @@ class PatchScorer {
             int64_t max_rows);
 
     DeviceScorer scorer;
-    DeviceBuffer<uint8_t> raw;    // as it came, where it is of the other type
-    DeviceBuffer<uint8_t> query;  // as it is operands
+    DeviceBuffer<uint8_t> raw;    // the caller's patches, if they have the other type
+    DeviceBuffer<uint8_t> query;  // the patches with the type of the bank
     DeviceBuffer<int> chosen;
     PinnedBuffer<uint8_t> host_query;
     PinnedBuffer<int> host_chosen;
@@ -47,7 +47,7 @@ class PatchScorer {
 
   void reserve(int64_t rows);
   void run(int64_t rows, Source source);
-  const Graph* find(int64_t rows, Source source);  // NULL: it did not come yet
+  const Graph* find(int64_t rows, Source source);  // NULL: not captured yet
   void enqueue(int64_t rows, Source source);
   // Returns the outputs with the addresses that the device uses.
   anoco_patch_scores on_device(const anoco_patch_scores& given) const;
@@ -65,7 +65,7 @@ class PatchScorer {
   Settings settings_;
   std::optional<Buffers> buffers_;
   std::list<CachedGraph> graphs_;  // the last used first
-  Event ready_;                    // the caller's patches
+  Event ready_;                    // the caller's patches are ready
   Stream stream_;
 };
 

@@ -12,7 +12,7 @@ namespace anoco::gpu {
 class DevicePreparer {
  public:
   DevicePreparer() = default;
-  // For pictures of up to max_width x max_height. Takes all memory.
+  // Takes all memory, for pictures of up to max_width x max_height.
   DevicePreparer(SharedDevice device, const InputContract& contract, int64_t max_width,
                  int64_t max_height);
   static int64_t bytes(const InputContract& contract, int64_t max_width, int64_t max_height);
@@ -64,7 +64,7 @@ class DevicePreparer {
   Table across_, down_;
   PinnedBuffer<uint8_t> host_picture_;
   DeviceBuffer<uint8_t> device_picture_,
-      between_;  // the picture, and after the first of two passes
+      between_;  // the picture, and the result of the first of two passes
 };
 
 }  // namespace anoco::gpu

@@ -58,7 +58,7 @@ void Multiplier::multiply(Patches left, int64_t rows, Patches right, int64_t ref
   const int type = operands_ == Operands::float16 ? kFloat16 : kFloat32;
   const int compute = operands_ == Operands::float16 ? kCompute32 : kCompute32Pedantic;
   const float one = 1, zero = 0;
-  blas.cublasSetStream_v2(handle_, stream);  // which takes the workspace away
+  blas.cublasSetStream_v2(handle_, stream);  // this also resets the workspace
   blas.cublasSetWorkspace_v2(handle_, workspace_.data(), workspace_.bytes());
   // cuBLAS is column-major: to it our rows are columns, and the result is right left^T.
   blas.cublasGemmEx(handle_, kBlasTranspose, kBlasKeep, int(refs), int(rows), int(dim), &one,

@@ -52,9 +52,9 @@ class DeviceScorer {
  public:
   // Uses metric, lambda, floor and memory of the settings. Takes all memory.
   DeviceScorer(std::shared_ptr<const DeviceBank> bank, const Settings& settings, int64_t max_rows);
-  // What it takes on the device beside the bank.
+  // Returns the bytes that it takes on the device in addition to the bank.
   static int64_t bytes(const BankShape& bank, const Settings& settings, int64_t max_rows);
-  // What a tile of so many rows takes of that, with or without the bank's Gram matrix.
+  // Returns the part of these for a tile of so many rows, with or without the bank's Gram matrix.
   static int64_t tile_bytes(const BankShape& bank, bool gram, int64_t rows);
 
   // Enqueues the scoring of rows of the bank's type. They must stay where they are until it is

@@ -1,6 +1,6 @@
 // Inspects on a device: the picture is copied to it, everything but the regions is computed there,
 // and grids and map are copied back. The engine is one CUDA graph and everything after it is
-// another, which is captured anew for each new number of scored patches.
+// another, which is captured once for each number of scored patches.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ class DeviceWorkspace : public Workspace {
  public:
   DeviceWorkspace(EngineSession& engine, std::shared_ptr<const DeviceBank> bank,
                   std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
-  // On the device and on the host, with features of a type that the engine gives.
+  // Takes all memory on the device and on the host, for features of a type that the engine gives.
   static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings,
                        Operands features, Operands operands);
 
@@ -53,7 +53,7 @@ class DeviceWorkspace : public Workspace {
   PatchMask patch_mask_;
   DevicePreparer device_preparer_;
   Selection selection_;
-  std::optional<DeviceScorer> scorer_;  // which cannot be moved
+  std::optional<DeviceScorer> scorer_;  // cannot be moved
   DeviceAnomalyMap map_;
   DeviceBuffer<uint8_t> tiled_pixels_, joined_;  // with tiles
   DeviceBuffer<uint8_t> gathered_,

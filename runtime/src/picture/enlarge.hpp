@@ -10,7 +10,7 @@ namespace anoco {
 class Enlarger {
  public:
   Enlarger() = default;
-  // For maps of up to width x height and pictures of up to max_width x max_height.
+  // Takes memory for maps of up to width x height and pictures of up to max_width x max_height.
   Enlarger(int64_t width, int64_t height, int64_t max_width, int64_t max_height);
   static int64_t bytes(int64_t width, int64_t height, int64_t max_width, int64_t max_height);
 

@@ -1,4 +1,4 @@
-// Where a picture lies in the model's input, as anoco_edge/images/preprocess.py places it.
+// Computes where a picture lies in the model's input, as anoco_edge/images/preprocess.py does.
 #pragma once
 
 #include <cstdint>

@@ -14,8 +14,8 @@ namespace anoco {
 class Resizer {
  public:
   Resizer() = default;
-  // For pictures of up to max_width x max_height that become up to width x height, if at most
-  // `window` rows of the picture contribute to one row of the result.
+  // Takes memory for pictures of up to max_width x max_height that become up to width x height, if
+  // at most `window` rows of the picture contribute to one row of the result.
   Resizer(int64_t max_width, int64_t max_height, int64_t width, int64_t height, int64_t window);
   static int64_t bytes(int64_t max_width, int64_t max_height, int64_t width, int64_t height,
                        int64_t window);

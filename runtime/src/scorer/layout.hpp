@@ -8,7 +8,7 @@
 
 namespace anoco {
 
-// Bytes that a scorer on the CPU takes where nobody says how many.
+// The default number of bytes that a scorer on the CPU takes.
 constexpr int64_t kDefaultMemory = 48'000'000;
 
 // The product of lambda and a feature must fit in a float.

@@ -52,10 +52,10 @@ class Projection {
  public:
   Projection() = default;
   Projection(const Bank& bank, int64_t directions);
-  // On rows of the bank's dim numbers, orthonormal or not.
+  // Makes a projection for rows of the bank's dim numbers; the directions need not be orthonormal.
   Projection(const Bank& bank, int64_t directions, const float* basis);
 
-  // How many directions pay for a bank of this size; 0 where none do.
+  // Returns the number of directions that pays for a bank of this size, or 0 if none does.
   static int64_t choose(int64_t rows, int64_t dim);
 
   explicit operator bool() const { return !levels_.empty(); }
@@ -63,11 +63,11 @@ class Projection {
   int64_t directions(int64_t level) const { return levels_[size_t(level)].directions; }
   int64_t width(int64_t level) const { return levels_[size_t(level)].width; }
   int64_t width() const { return levels_.back().width; }  // numbers of a sketch
-  int64_t products() const { return padded_; }            // numbers a row that `project` writes
-  // Packed sketches of the references from `row`, a multiple of nr, on.
+  int64_t products() const { return padded_; }            // numbers that `project` writes for a row
+  // Returns the packed sketches of the references from `row` on, a multiple of nr.
   const float* sketches(int64_t row) const { return sketches_.data() + row * width(); }
 
-  // The products of mr packed rows with the directions of a level.
+  // Computes the products of mr packed rows with the directions of a level.
   void project(int64_t level, const float* left, float* products) const;
   // Turns the products of a raw query into its sketch for a level.
   void sketch_query(int64_t level, const float* products, float inverse_norm, float* out) const {

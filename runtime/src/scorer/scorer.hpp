@@ -66,7 +66,7 @@ struct Scratch {
   static void each_buffer(const Bank& bank, int64_t candidates, Each&& each);
 };
 
-// What is known about a query patch.
+// The state of a query patch.
 struct Row {
   const float* query;
   double norm;
@@ -88,7 +88,7 @@ class Scorer {
  public:
   Scorer(std::shared_ptr<const Bank> bank, const Settings& settings);
   static int64_t bytes(const std::shared_ptr<const Bank>& bank, const Settings& settings);
-  // What a tile of so many rows takes, beside the scratch of the threads.
+  // Returns the bytes that a tile of so many rows takes, without the scratch of the threads.
   static int64_t tile_bytes(const Bank& bank, const Layout& layout, int64_t rows);
 
   // Throws a Failure; nothing is written then, unless its status is ANOCO_CORRUPT.

@@ -20,7 +20,7 @@ struct Rgb {
 
 class FeatureExtractor {
  public:
-  // For pictures of up to this size.
+  // Takes memory for pictures of up to this size.
   FeatureExtractor(const InputContract& window, const Product& product, std::optional<Mask> ignore,
                    std::shared_ptr<const Engine> engine, int64_t max_width, int64_t max_height);
 

@@ -74,14 +74,14 @@ ANOCO_SAME(anoco::gpu::kMathFullSums, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_RED
 
 }  // namespace
 
-// Inside, where our names hide those of the headers.
+// Inside this namespace our names hide those of the headers.
 namespace anoco::gpu {
 
 #define ANOCO_CHECK(name, ...) \
   static_assert(Arguments<__VA_ARGS__>::fit(decltype (&::name)(nullptr)), #name);
 ANOCO_DRIVER_CALLS(ANOCO_CHECK)
 #ifdef ANOCO_HAS_CUBLAS
-// For C++ its header has a second cublasGemmEx; the one that the library exports is this.
+// For C++ the header has a second cublasGemmEx; this is the one that the library exports.
 namespace exported {
 constexpr cublasStatus_t (*cublasGemmEx)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int,
                                          int, int, const void*, const void*, cudaDataType, int,

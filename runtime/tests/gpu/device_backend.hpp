@@ -14,7 +14,7 @@ extern "C" int cuStreamIsCapturing(void* stream, int* status);  // of CUDA's dri
 
 namespace fake {
 
-// How it behaves, for the whole program.
+// Its behavior, for the whole program.
 struct DeviceBehavior {
   uint32_t type = ANOCO_FLOAT32;
   bool refuses_capture = false;

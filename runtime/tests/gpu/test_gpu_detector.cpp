@@ -193,7 +193,7 @@ void one_product(const char* path, const Bundle& bundle, const std::string& prod
   const Detector gpu = open(bundle, product.c_str(), backend, "cuda");
   const Context on_cpu = make_context(cpu), on_gpu = make_context(gpu);
   const Size size = size_of(path, product);
-  const int64_t width = size.width / 2 * 2, height = size.height / 2 * 2;  // NV12 has even sides
+  const int64_t width = size.width / 2 * 2, height = size.height / 2 * 2;  // NV12 needs even sides
   for (uint32_t format = ANOCO_RGB; format <= ANOCO_NV12; ++format) {
     Picture picture(width, height, format, int(format));
     const Found expected = copy(inspect(on_cpu, picture.here));
@@ -225,7 +225,7 @@ void two_graphs_a_picture(const char* path, const Bundle& bundle, const std::str
   const int runs = fake::behavior().runs;
   for (int k = 0; k < 3; ++k) inspect(context, picture.here);
   CHECK(objects() == made && graph_launches() == launched + 6);
-  CHECK(fake::behavior().runs == runs);  // the graph runs in its place
+  CHECK(fake::behavior().runs == runs);  // the graph runs instead
 }
 
 // An engine that cannot be captured, and one that gives half precision.
@@ -343,7 +343,7 @@ void what_is_refused(const char* path, const Bundle& bundle, const std::string& 
   inspect(on_gpu, there);
   wrong.memory = 7;
   refused(ANOCO_INVALID_ARGUMENT, "memory is 7", [&] { inspect(on_gpu, wrong); });
-  inspect(on_gpu, picture.here);  // and it goes on
+  inspect(on_gpu, picture.here);  // it continues to work
 }
 
 }  // namespace

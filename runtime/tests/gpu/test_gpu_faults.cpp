@@ -25,13 +25,13 @@ struct Outcome {
   std::vector<float> energies;      // of all that was scored
   std::vector<std::string> errors;  // in order
   bool gave_up = false;
-  bool scored_since = false;  // an error: enough is shown then
+  bool scored_since = false;  // something was scored after an error
 
   void add(const float* energy, int64_t count) {
     energies.insert(energies.end(), energy, energy + count);
     scored_since = !errors.empty();
   }
-  // As far as it went.
+  // Tells whether the results agree as far as the run went.
   bool agrees(const Outcome& expected) const {
     return (!energies.empty() || gave_up) && energies.size() <= expected.energies.size() &&
            std::equal(energies.begin(), energies.end(), expected.energies.begin());

@@ -56,8 +56,8 @@ CUresult likely(const std::string& call) {
   return call.compare(0, 6, "cublas") == 0 ? 13 : kInvalidValue;  // CUBLAS_STATUS_EXECUTION_FAILED
 }
 
-// Of the calls that this thread is in. Asked by programs that count allocations, in their malloc:
-// another model of thread-local memory would allocate there.
+// The number of calls that this thread is in. Programs that count allocations ask for it in their
+// malloc, and another model of thread-local memory would allocate there.
 thread_local int depth __attribute__((tls_model("initial-exec"))) = 0;
 
 bool is_sticky(CUresult code) {

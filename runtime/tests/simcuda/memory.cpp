@@ -50,7 +50,7 @@ uintptr_t World::add(const Allocation& made) {
 }
 
 void World::account(const Allocation& allocation, int sign) {
-  if (allocation.here != 0) return;  // it is page-locked memory, and counts as that
+  if (allocation.here != 0) return;  // it is page-locked memory, and counted as such
   uint64_t& bytes = allocation.host ? host_bytes_ : device_bytes_;
   bytes = sign > 0 ? bytes + allocation.size : bytes - allocation.size;
   peak_ = std::max(peak_, device_bytes_);

@@ -1,16 +1,17 @@
-/* simcuda.h - what tests ask of the simulated driver, libsimcuda, besides what CUDA has.
+/* simcuda.h - what the simulated driver, libsimcuda, offers to tests in addition to CUDA's
+ * calls.
  *
- * It is the driver and cuBLAS calls that this project makes, on the memory of the host. It is lazy
- * where a device may be: work waits until somebody waits for it. It is strict where a device is
- * not: memory of the device cannot be touched by the host, nor page-locked memory that a copy under
- * way uses; every pointer, size, handle and rule of capturing is checked. What a program may not do
- * ends it with one line on stderr. Kernels are run by the emulation in ../simt.
+ * It implements the driver and cuBLAS calls that this project makes, in the memory of the host.
+ * It is lazy where a device may be: work does not run until somebody waits for it. It is strict
+ * where a device is not: the host cannot touch memory of the device, nor page-locked memory that
+ * a pending copy uses; every pointer, size, handle and rule of capturing is checked. A program
+ * that breaks a rule is ended with one line on stderr. Kernels are run by the emulation in
+ * ../simt.
  *
  * Environment, read once: SIMCUDA_DEVICES (1), SIMCUDA_CAPABILITY (87), SIMCUDA_DRIVER_VERSION
- * (12060), SIMCUDA_MEMORY (bytes of a device), SIMCUDA_FAIL ("NAME:COUNT" or "NAME:COUNT:CODE", see
- * simcuda_fail), SIMCUDA_LOSE (COUNT, see simcuda_lose), SIMCUDA_LEAKS ("report": says at exit what
- * was not given back; "fail": and ends with status 70).
- */
+ * (12060), SIMCUDA_MEMORY (bytes of a device), SIMCUDA_FAIL ("NAME:COUNT" or "NAME:COUNT:CODE",
+ * see simcuda_fail), SIMCUDA_LOSE (COUNT, see simcuda_lose), SIMCUDA_LEAKS ("report": says at
+ * exit what was not given back; "fail": and ends with status 70). */
 #ifndef SIMCUDA_H
 #define SIMCUDA_H
 
@@ -20,27 +21,29 @@
 extern "C" {
 #endif
 
-/* Its presence tells it from a real driver. */
+/* This function exists only here, so its presence shows that the driver is not a real one. */
 extern const int anoco_simulated_driver;
 
-/* Fails the COUNT-th call from now on of that name ("any": of all), once. `code` 0: a likely one.
- * Calls that give something back do so all the same. COUNT 0: no more. */
+/* Makes the COUNT-th call of that name from now on ("any": of all names) fail once. With `code`
+ * 0 the error is a likely one. Calls that free something do so nevertheless. COUNT 0 switches it
+ * off. */
 void simcuda_fail(const char* name, int64_t count, int code);
 
-/* The name of the call that was made to fail since the last simcuda_fail, or NULL. */
+/* Returns the name of the call that was made to fail since the last simcuda_fail, or NULL. */
 const char* simcuda_failed(void);
 
-/* From the COUNT-th call on the device is lost: everything fails until all of its users have given
- * it back. COUNT 0: no more. */
+/* Loses the device from the COUNT-th call on: everything fails until all of its users have
+ * released it. COUNT 0 switches it off. */
 void simcuda_lose(int64_t count);
 
-/* Calls that were made so far. */
+/* Returns the number of calls so far. */
 int64_t simcuda_calls(void);
 
-/* Whether this thread is inside one of its calls: what they allocate is no real driver's. */
+/* Tells whether this thread is inside one of its calls, whose allocations a real driver would
+   not make. */
 int simcuda_inside(void);
 
-/* Bytes that a device has. */
+/* Returns the memory of a device in bytes. */
 void simcuda_set_memory(uint64_t bytes);
 
 typedef struct simcuda_numbers {
@@ -55,7 +58,7 @@ void simcuda_count(simcuda_numbers* out);
 void simcuda_reset_peak(void);
 
 /* Calls work(user) in the order of a stream, as if it were a kernel: it may read and write the
- * memory of the device. Captured like one, too. 0, or a CUDA error. */
+ * memory of the device, and it is captured like a kernel. Returns 0 or a CUDA error. */
 int simcuda_enqueue(void* stream, void (*work)(void*), void* user);
 
 #ifdef __cplusplus

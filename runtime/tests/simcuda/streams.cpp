@@ -45,7 +45,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
   if (entry.lost()) return entry.code();
   auto* stream = world().check<Stream>(entry.call(), handle, Kind::stream);
   if (stream->capture != nullptr) misuse("cuStreamDestroy_v2: it is being captured");
-  world().finish(stream);  // CUDA finishes it behind the caller's back
+  world().finish(stream);  // CUDA finishes it without telling the caller
   world().destroy(stream);
   return entry.code();
 }
@@ -99,7 +99,7 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
     *graph = reinterpret_cast<CUgraph>(made);
     return kSuccess;
   }
-  world().destroy(made);  // a capture that was spoilt gives no graph
+  world().destroy(made);  // a capture that became invalid gives no graph
   *graph = nullptr;
   return entry.code();
 }

@@ -25,7 +25,7 @@ double now() {
 
 struct sigaction previous;
 
-// Only what is safe in a signal handler.
+// Uses only what is safe in a signal handler.
 void say(const char* text) {
   if (write(STDERR_FILENO, text, std::strlen(text)) < 0) _exit(70);
 }
@@ -36,11 +36,11 @@ void on_fault(int signal, siginfo_t* info, void*) {
     say("simcuda: misuse: the host touches page-locked memory while a copy of it is under way\n");
   else if (hit != nullptr)
     say("simcuda: misuse: the host touches memory of the device\n");
-  sigaction(SIGSEGV, &previous, nullptr);  // and again, as without us
+  sigaction(SIGSEGV, &previous, nullptr);  // the fault happens again, without our handler
   (void)signal;
 }
 
-// Where somebody else listens already (Python's faulthandler, a sanitizer) it is theirs to tell.
+// If another handler is installed (Python's faulthandler, a sanitizer), it reports the fault.
 void listen_to_faults() {
   struct sigaction action = {};
   sigaction(SIGSEGV, nullptr, &previous);
@@ -115,7 +115,7 @@ void World::release(int device) {
   forget(gone);
 }
 
-// A context that was lost takes all that it has along.
+// A lost context takes everything that it has with it.
 void World::forget(Context* context) {
   for (auto it = live_.begin(); it != live_.end();) {
     const Allocation gone = it->second;
@@ -200,7 +200,7 @@ void World::end(const Work& work) {
   }
 }
 
-// While one of them lives memory that work uses stays open.
+// While one of these exists, memory that work uses stays accessible.
 World::Running::Running(World& world) : world_(world) { ++world_.running_; }
 
 World::Running::~Running() {
@@ -213,7 +213,7 @@ World::Running::~Running() {
   }
 }
 
-// What a piece of work names is all that it may touch; a callback names nothing and may touch all.
+// Work may touch only the memory that it names; a callback names nothing and may touch all.
 void World::open(const Work& work) {
   const auto open_one = [&](const Allocation& allocation) {
     if (!allocation.host && open_.insert(allocation.address).second) protect(allocation);

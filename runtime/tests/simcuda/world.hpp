@@ -34,9 +34,10 @@ struct Allocation {
   uintptr_t address;
   size_t size;
   bool host;     // page-locked
-  bool managed;  // of both
-  // Of page-locked memory that is mapped: where the device finds it, which is elsewhere, so that
-  // whoever does not ask is found. It is an allocation of the device, and has the host's address.
+  bool managed;  // used by host and device
+  // For mapped page-locked memory: where the device finds it. That is another address, so that a
+  // program that does not ask for it is found. It is an allocation of the device, and has the
+  // host's address.
   uintptr_t there, here;
   Context* context;
   void* map;  // with the pages around it that nobody may touch

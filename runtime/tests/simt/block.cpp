@@ -24,12 +24,12 @@ struct Fiber {
 struct Thread {
   State state = State::fresh;
   Fiber* fiber = nullptr;
-  const char* what = "";  // it waits at
+  const char* what = "";  // what it waits at
   int line = 0;
 };
 
-// A meeting of threads. The values of the previous meeting stay until the next is complete; by then
-// all threads have read them.
+// A meeting of threads. The values of the last meeting stay until the next is complete; by then all
+// threads have read them.
 struct Meeting {
   const char* what = "";
   int line = 0;

@@ -1,4 +1,4 @@
-// What a .cu file sees in place of CUDA.
+// What a .cu file sees in place of CUDA's headers.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 #define __device__
 #define __launch_bounds__(...)
 #define __forceinline__ inline
-// Filled before each block by its section; AddressSanitizer guards only what has none.
+// This section is filled before each block; AddressSanitizer guards only variables without a
+// section.
 #ifdef __SANITIZE_ADDRESS__
 #define __shared__ static
 #else
@@ -100,7 +101,7 @@ inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline unsigned __float_as_uint(float x) { return simt::bits_of<unsigned>(x); }
 inline float __uint_as_float(unsigned x) { return simt::bits_of<float>(x); }
 
-// Rounded one by one: this is compiled with -ffp-contract=off.
+// Operations are rounded one by one, because this is compiled with -ffp-contract=off.
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }

@@ -6,23 +6,23 @@
 
 namespace simt {
 
-// Where execution was left.
+// The place where execution stopped.
 struct Context {
   void* stack_pointer = nullptr;
   const void* bottom = nullptr;
   size_t bytes = 0;
-  void* thread = nullptr;  // what ThreadSanitizer knows it by
+  void* thread = nullptr;  // the name that ThreadSanitizer knows it by
 };
 
 // A stack with a guard page below; `entry` is called at the first switch and must not return.
 Context make_fiber(void (*entry)());
 
-// The context of the caller, to come back to.
+// Returns the context of the caller, to switch back to.
 Context this_thread();
 
 void switch_fiber(Context& from, Context& to);
 
-// Must come first in `entry`.
+// This must be the first call in `entry`.
 void fiber_entered();
 
 }  // namespace simt

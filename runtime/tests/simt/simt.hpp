@@ -4,7 +4,7 @@
 //
 // It finds misuse and ends the program with a message: a barrier that not all threads of a block
 // reach, threads that meet at different barriers, a shuffle whose lanes do not all come. It does
-// not know races; but threads can be run in another order, and results must not change with it.
+// not detect races, but threads can be run in another order, which must not change the results.
 // Shared memory is filled with 0xff bytes before each block (guarded by AddressSanitizer where that
 // is on, and then not filled).
 #pragma once

@@ -265,15 +265,15 @@ void tied_violators() {
   run_rows("anoco_aggregate_f32", 1, products.data(), (const float*)q.data(), one.data(),
            (const float*)bank.data(), one.data(), &anchor, (const float*)&limit, 1.0, 0.05f, 1, 6,
            1, &drift, &moved, &count);
-  CHECK(count == 2);  // the anchor, and what has 9
+  CHECK(count == 2);  // the anchor, and the reference with 9
   CHECK(std::abs(drift - 9 * 4.0 / 20) < 1e-6 && std::abs(moved - (1 + 10 + 45) / 20.0) < 1e-6);
 }
 
 void copies() {
-  Problem p = clustered(5, 2 * ANOCO_GPU_BLOCK, 32);  // both copies are the same thread's
+  Problem p = clustered(5, 2 * ANOCO_GPU_BLOCK, 32);  // the same thread handles both copies
   std::copy_n(p.bank.begin(), p.bank.size() / 2,
               p.bank.begin() + std::ptrdiff_t(p.bank.size() / 2));
-  std::copy_n(p.bank.begin(), p.query.size(), p.query.begin());  // enrolled patches themselves
+  std::copy_n(p.bank.begin(), p.query.size(), p.query.begin());  // the queries are enrolled patches
   const Result got = emulate(p, false, true);
   for (int i = 0; i < p.rows; ++i) {
     CHECK(got.anchor[size_t(i)] == i);
@@ -332,7 +332,7 @@ void bad_rows() {
   CHECK(bad == 1 && norms[0] == 1 && norms[3] == std::ldexp(1.0f, -24));
 }
 
-// Rows of NaN products, which no good input gives, name a reference that exists and no number.
+// Rows of NaN products, which no valid input gives, have an existing reference and a NaN energy.
 void broken_products() {
   const std::vector<float> products(600, NAN), one(300, 1.0f);
   std::vector<float> best(2);
@@ -371,7 +371,7 @@ void cancelling_sums() {
 }
 
 void energies() {
-  // Moved to length zero: no direction, cosine 0.
+  // An f~ of length zero has no direction, and its cosine is 0.
   const std::vector<float> q{3, 4}, norm{5}, drift{-3, -4}, none{0, 0};
   const float expected[] = {25, 25, 1};
   for (const int metric : {0, 1, 2}) {
