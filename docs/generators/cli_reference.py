@@ -11,6 +11,16 @@ import typer
 from anoco_edge.cli.app import COMMANDS, GROUPS, app
 from anoco_edge.cli.options import fill_in_help
 
+_PLACEHOLDERS = {
+    "<int range>": "N",
+    "<int>": "N",
+    "<float range>": "X",
+    "<float>": "X",
+    "<str>": "TEXT",
+    "<path>": "PATH",
+}
+"""What stands for the value of an option, by the name that Typer gives its type."""
+
 _NOTE = re.compile(r"\s*\[((?:default|required|x|\d|env)[^\]]*)\]$")
 
 
@@ -61,14 +71,16 @@ def _rows(command: Any, context: Any, kind: str) -> Iterator[str]:
         note = _NOTE.search(text)
         text = _cell(text[: note.start()] if note else text)
         if kind == "argument":
-            yield f"| `{_cell(parameter.metavar or usage.split(' ')[0].upper())}` | {text} |"
+            yield f"| `{parameter.metavar or usage.split(' ')[0].upper()}` | {text} |"
         else:
-            yield f"| `{_cell(usage)}` | {text} | {_limits(note[1]) if note else ''} |"
+            for type_, placeholder in _PLACEHOLDERS.items():
+                usage = usage.replace(type_, placeholder)
+            yield f"| `{usage}` | {text} | {_limits(note[1]) if note else ''} |"
 
 
 def _limits(note: str) -> str:
     parts = [part.strip().removeprefix("default: ") for part in note.split(";")]
-    return ", ".join("required" if part == "required" else f"`{_cell(part)}`" for part in parts)
+    return ", ".join("required" if part == "required" else f"`{part}`" for part in parts)
 
 
 def _paragraphs(text: str) -> str:
