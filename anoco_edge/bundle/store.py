@@ -53,9 +53,7 @@ class Bundle:
         if not root.exists():
             complete_replacement(root)  # for a process that was killed while it replaced a bundle
         if not root.is_dir():
-            raise BundleError(
-                f"there is no bundle at {root}", hint="make one with: anoco-edge export"
-            )
+            raise _no_bundle(root)
         with _reading(root), Directory.open(root) as top:
             if not top.exists("manifest.json"):
                 raise BundleError(
@@ -413,6 +411,18 @@ def read_sealed(path: Path, model: type[Model], root: Path) -> Model:
     return read_document(raw, model, str(path))
 
 
+def _no_bundle(path: Path) -> BundleError:
+    if path.exists():
+        hint = "it is a file, and a bundle is a folder"
+    elif path.suffix != SUFFIX:
+        hint = f"the name of a bundle ends in {SUFFIX}"
+    elif not path.parent.is_dir():
+        hint = f"there is no folder {path.parent} either"
+    else:
+        hint = f"make one with: anoco-edge enroll {path} PICTURES"
+    return BundleError(f"there is no bundle at {path}", hint=hint)
+
+
 def _missing(path: Path) -> BundleError:
     return BundleError(f"{path} is missing", hint="the bundle is incomplete: copy it again")
 
@@ -438,16 +448,21 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
+def find_bundles(folder: Path = Path()) -> list[Path]:
+    """List the bundles in a folder, which is the current directory by default, sorted."""
+    sweep_stagings(folder)  # that of a killed process may hold the bundle that it was replacing
+    return sorted(p for p in folder.glob(f"*{SUFFIX}") if (p / "manifest.json").is_file())
+
+
 def find_bundle(folder: Path = Path()) -> Path:
     """Find the only bundle in a folder, which is the current directory by default."""
-    sweep_stagings(folder)  # that of a killed process may hold the bundle that it was replacing
-    found = sorted(p for p in folder.glob(f"*{SUFFIX}") if (p / "manifest.json").is_file())
+    found = find_bundles(folder)
     if len(found) == 1:
         return found[0]
     if not found:
         raise UsageError(
             "no bundle was named and there is none in this directory",
-            hint="name one, or make one with `backbone='efficientnet-lite0'`: anoco-edge export",
+            hint="name one, or make one with: anoco-edge enroll line.anoco PICTURES",
         )
     names = ", ".join(p.name for p in found)
     raise UsageError(f"there are several bundles here: {names}", hint="name the one you mean")

@@ -93,7 +93,7 @@ def test_no_bundle_two_bundles_not_a_bundle(here: Path) -> None:
     assert "missing.anoco" in refused(4, "infer", "missing.anoco", "parts")
     shutil.rmtree("other.anoco")
     line = refused(2, "infer", "parts")
-    assert "no bundle" in line and "anoco-edge export" in line
+    assert "no bundle" in line and "anoco-edge enroll line.anoco" in line
     Path("empty.anoco").mkdir()
     for command in (["infer", "empty.anoco", "parts"], ["enroll", "empty.anoco", "parts"]):
         assert "empty.anoco has no manifest.json" in refused(4, *command)

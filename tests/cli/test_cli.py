@@ -447,7 +447,7 @@ def test_a_short_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.full
 def test_the_demo_separates_every_material(tmp_path: Path) -> None:
     ran = ok("demo", "--out", tmp_path / "demo")
-    assert "anoco-edge export --backbone" in ran.out and "AUROC" in ran.out
+    assert "anoco-edge enroll my.anoco" in ran.out and "AUROC" in ran.out
     ran = ok("demo", "--out", tmp_path / "demo", "--json")  # a second run replaces the first
     for figures in ran.json["materials"]:
         assert figures["image_auroc"] >= 0.95, figures

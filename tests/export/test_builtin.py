@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 from anoco_edge.bundle import Bundle, open_builtin
-from anoco_edge.bundle.builtin import BUILTIN_BACKBONE
+from anoco_edge.bundle.builtin import BUILTIN_BACKBONE, BUILTIN_LAYERS
 from anoco_edge.bundle.parity_report import ParityFigures
 from anoco_edge.scoring.onnx_scorer import scoring_model
 from anoco_edge_export import ExportedBackbone, Recipe, export_backbone, load_recipe
@@ -88,6 +88,8 @@ def test_the_recipe_is_still_the_one_that_was_packaged(
     assert now.tap_scales == pytest.approx(written.tap_scales, rel=1e-5)
     assert now.model_copy(update={"tap_scales": written.tap_scales}) == written
     assert again.exported.input == packaged.manifest.input
+    assert again.exported.layers == BUILTIN_LAYERS
+    assert not again.exported.terms and not again.exported.variant
     assert packaged.manifest.parity["limits"] == recipe.parity["fp32"].model_dump()
     assert packaged.manifest.parity["passed"] is True
 

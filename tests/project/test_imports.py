@@ -63,6 +63,15 @@ def test_inspecting_pictures_never_loads_torch_or_onnx(tmp_path: Path) -> None:
         assert not modules & (HEAVY - {"onnxruntime"} | PACKAGES)
 
 
+def test_the_built_in_backbone_needs_neither_torch_nor_onnx(tmp_path: Path) -> None:
+    bundle, pictures = tmp_path / "new.anoco", write_good_pictures(tmp_path / "good", 3)
+    made = loaded_after(RUN, "enroll", bundle, *pictures[:2])
+    loaded = loaded_after(RUN, "infer", bundle, pictures[2])
+    assert "onnxruntime" in loaded & made, "an engine did run"
+    for modules in (made, loaded):
+        assert not modules & (HEAVY - {"onnxruntime"} | PACKAGES)
+
+
 def test_import_time() -> None:
     """DESIGN section 7 allows 0.2 s; the best of five runs counts, as the machine may be busy."""
     seconds = []

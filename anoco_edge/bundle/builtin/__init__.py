@@ -18,6 +18,8 @@ from anoco_edge.storage.staging import complete_replacement
 
 BUILTIN_BACKBONE = "efficientnet-lite0"
 BUILTIN_FOLDER = Path(__file__).parent / BUILTIN_BACKBONE
+BUILTIN_LAYERS = (5, 7)
+"""How many layers are in the graph, and how many the model has."""
 
 
 def open_builtin() -> Bundle:

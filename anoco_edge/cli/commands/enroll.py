@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from anoco_edge.bundle import Bundle
+from anoco_edge.bundle import Bundle, open_builtin
+from anoco_edge.bundle.builtin import can_create
+from anoco_edge.cli.builtin import change_new_bundle, describe_builtin
 from anoco_edge.cli.console import note, progress
 from anoco_edge.cli.options import (
     BundleArgument,
@@ -19,6 +21,7 @@ from anoco_edge.cli.options import (
     ProductOption,
     ScorerOption,
 )
+from anoco_edge.cli.requests.enrollment import find_references
 from anoco_edge.cli.settings import (
     AnySizeOption,
     BankOption,
@@ -44,10 +47,7 @@ from anoco_edge.cli.views.product_change import report_change, warn_of_duplicate
 from anoco_edge.cli.views.randomness import warn_if_random
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
-from anoco_edge.teaching import NewPicture, Teacher
-
-if TYPE_CHECKING:
-    pass
+from anoco_edge.teaching import Effect, NewPicture, ProductChange, Teacher
 
 
 def enroll(
@@ -94,6 +94,7 @@ def enroll(
 ) -> None:
     """Teach a product with pictures of good parts.
 
+    A bundle that does not exist is made from the built-in backbone; `export` makes others.
     Bank and threshold change together or not at all. Pictures that are references already are
     refused. The threshold is provisional until it is calibrated, and a calibrated one is computed
     again.
@@ -101,45 +102,37 @@ def enroll(
     if past is not None and not dry_run:
         raise UsageError("--past is for --dry-run", hint="pass that, or leave it out")
     settings = read_settings(context.params)
-    paths = _find_pictures(pictures or [], from_results, id_ or [])
-    opened = Bundle.open(bundle)
+    paths = find_references(pictures or [], from_results, id_ or [])
+    new = can_create(bundle)
+    opened = open_builtin() if new else Bundle.open(bundle)
     accept = yes or dry_run
     accept_cost(opened, product, settings, paths, engine=engine, device=device, yes=accept)
     with progress("enrolling", len(paths) * 2 + 1) as step:
-        new = []
+        good = []
         for path in paths:
-            new.append(NewPicture.from_file(path))
+            good.append(NewPicture.from_file(path))
             step(Path(path).name)
-        teacher = Teacher.open(
-            opened,
-            engine,
-            scorer,
-            settings=EngineSettings(device=device),
-            wait=wait,
-            progress=step,
-            on_wait=note,
-            thinning=partial(step.phase, "thinning the bank"),
-        )
-        change = teacher.enroll(new, product, settings, commit=not dry_run)
-        effects = find_effects(teacher, change, past) if dry_run else None
+
+        def teach(target: Bundle) -> tuple[ProductChange, list[Effect] | None]:
+            teacher = Teacher.open(
+                target,
+                engine,
+                scorer,
+                settings=EngineSettings(device=device),
+                wait=wait,
+                progress=step,
+                on_wait=note,
+                thinning=partial(step.phase, "thinning the bank"),
+            )
+            change = teacher.enroll(good, product, settings, commit=not dry_run)
+            return change, find_effects(teacher, change, past) if dry_run else None
+
+        if new and not dry_run:
+            _, (change, effects) = change_new_bundle(bundle, teach)
+        else:
+            change, effects = teach(opened)
+    if new and dry_run:
+        note(f"{bundle} would be made from {describe_builtin(opened)}")
     warn_of_duplicates(change)
     warn_if_random(opened)
     report_change(change, bundle, effects, json_=json_)
-
-
-def _find_pictures(pictures: list[str], results: Path | None, ids: list[int]) -> list[str]:
-    if results is not None:
-        if pictures:
-            raise UsageError("pictures and --from-results together", hint="give one or the other")
-        if not ids:
-            raise UsageError("--from-results needs --id", hint="the id column of the report")
-        from anoco_edge.results.past_pictures import picture_of
-
-        return [str(picture_of(results, number)) for number in ids]
-    if ids:
-        raise UsageError("--id needs --from-results", hint="give the run's results.jsonl")
-    if not pictures:
-        raise UsageError("there are no reference pictures", hint="give pictures of good parts")
-    from anoco_edge.sources.files import find_pictures
-
-    return find_pictures(pictures, "teach from it with: anoco-edge infer --teach K")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from anoco_edge.bundle import Bundle
+from anoco_edge.cli.builtin import export_or_builtin
 from anoco_edge.cli.commands.backbones import backbones
 from anoco_edge.cli.commands.build import build_plan_for
 from anoco_edge.cli.commands.package import (
@@ -22,7 +24,6 @@ from anoco_edge.cli.requests import export as ask
 from anoco_edge.cli.requests.export import ExportRequest, check_only_packages, read_export
 from anoco_edge.cli.settings import OverlapOption, TileSizeOption, TilesOption
 from anoco_edge.cli.views.export import export_report, show_export
-from anoco_edge.cli.views.export_progress import export_bundle
 from anoco_edge.cli.views.package import package_report, show_package
 from anoco_edge.cli.views.plan import plan_report, show_plan
 from anoco_edge.cli.views.product_change import change_report, show_change, warn_of_duplicates
@@ -30,7 +31,6 @@ from anoco_edge.errors import AnocoError
 from anoco_edge.teaching import ProductChange, Teacher
 
 if TYPE_CHECKING:
-    from anoco_edge.bundle import Bundle
     from anoco_edge.engines.plan_trial import PlanTrial
     from anoco_edge_export import ExportedBundle
 
@@ -68,7 +68,8 @@ def export(
     """Trace a backbone to ONNX, check it against torch, and write a bundle.
 
     With --refs the pictures are enrolled at once. Nothing is written when the exported graph
-    does not compute what torch computes (exit 5).
+    does not compute what torch computes (exit 5). Without torch, efficientnet-lite0 with default
+    options is the built-in backbone.
     """
     if list_:
         backbones(json_)
@@ -80,16 +81,15 @@ def export(
     check_paths(single_file, triton, overwrite)
     request = read_export(context.params)
     preparation = _BundlePreparation(request)
-    exported = export_bundle(
-        request.backbone, request.path, prepare=preparation.run, **request.options
-    )
+    made = export_or_builtin(request, preparation.run, single_file=single_file, triton=triton)
     if not json_:
-        preparation.show(exported)
+        preparation.show(made)
     files = None
     if single_file or triton:
-        files = write_package(exported.bundle, product, single_file, triton)
+        bundle_made = made if isinstance(made, Bundle) else made.bundle
+        files = write_package(bundle_made, product, single_file, triton)
     if json_:
-        emit_json({**preparation.report(exported), **(package_report(files) if files else {})})
+        emit_json({**preparation.report(made), **(package_report(files) if files else {})})
         return
     if files is not None:
         show_package(files)
@@ -128,18 +128,18 @@ class _BundlePreparation:
         warn_of_duplicates(change)
         return change
 
-    def report(self, exported: ExportedBundle) -> dict[str, Any]:
+    def report(self, made: ExportedBundle | Bundle) -> dict[str, Any]:
         """Return the export, the plan and what was taught as JSON."""
-        report = export_report(exported)
+        report = export_report(made)
         if self.plan is not None:
             report["plan"] = plan_report(self.plan, self.request.path)
         if self.change is not None:
             report["taught"] = change_report(self.change)
         return report
 
-    def show(self, exported: ExportedBundle) -> None:
+    def show(self, made: ExportedBundle | Bundle) -> None:
         """Print the same in words."""
-        show_export(exported)
+        show_export(made)
         if self.plan is not None:
             show_plan(self.plan, self.request.path)
         if self.change is not None:

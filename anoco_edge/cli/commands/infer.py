@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from anoco_edge.cli.console import note, plural, progress, warn
+from anoco_edge.cli.console import note, warn
 from anoco_edge.cli.fleet import Fleet, OnOption, WorkersOption
 from anoco_edge.cli.options import (
     ArenaOption,
@@ -36,15 +36,13 @@ from anoco_edge.cli.requests.inference import (
     check_references,
     split_inputs,
 )
+from anoco_edge.cli.teaching import teach_from_source
 from anoco_edge.cli.views.inference import exit_after, run_with_console
 from anoco_edge.cli.views.verdicts import say_kept
 from anoco_edge.sinks import LIVE_KEEP, SinkRequest
 
 if TYPE_CHECKING:
-    from anoco_edge.bundle import Bundle
-    from anoco_edge.detector import DetectorConfig
     from anoco_edge.results import Sink
-    from anoco_edge.sources import Source
 
 
 def infer(
@@ -83,7 +81,8 @@ def infer(
     parts with theirs and warns when light or camera have moved, wrongly in at most 1 % of
     undisturbed runs of 10,000 parts. It starts again with every run.
     """
-    from anoco_edge.bundle import Bundle
+    from anoco_edge.bundle import Bundle, open_builtin
+    from anoco_edge.bundle.builtin import can_create
     from anoco_edge.detector import DetectorConfig
     from anoco_edge.drift import DriftWatch
     from anoco_edge.engines import EngineSettings
@@ -91,9 +90,10 @@ def infer(
     from anoco_edge.sinks.folder import ResultFolder
     from anoco_edge.sources import open_source
 
-    path, pictures = split_inputs(inputs or [], camera)
+    path, pictures = split_inputs(inputs or [], camera, teach)
     requests = [SinkRequest.parse(text) for text in sink or []]
-    bundle = Bundle.open(path)
+    new = teach > 0 and can_create(path)
+    bundle = open_builtin() if new else Bundle.open(path)
     if not teach:
         check_references(bundle, product, camera)
     settings = EngineSettings(threads=threads, arena=arena, device=device)
@@ -111,7 +111,7 @@ def infer(
     early = None if teach else config.detector(bundle)
     with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
         if teach:
-            _teach(bundle, config, source, teach, teach_every)
+            bundle = teach_from_source(bundle, config, source, teach, teach_every, new=new)
         detector = early or config.detector(bundle)
         run = RunInfo.of(detector, f"{detector.bundle.name}: {source.name}", live=source.live)
         folder = None
@@ -127,24 +127,3 @@ def infer(
         if folder is not None and folder.report is not None:
             note(f"report: {folder.report}")
         exit_after(summary, source.live, fail_on_anomaly, guarded)
-
-
-def _teach(
-    bundle: Bundle, config: DetectorConfig, source: Source, count: int, every: float
-) -> None:
-    from anoco_edge.teaching import Teacher, pictures_from_frames
-
-    with progress("teaching", count * 2 + 1) as step:
-        teacher = Teacher.open(
-            bundle, config.engine, config.scorer, settings=config.settings, progress=step
-        )
-        pause = every if source.live else 0.0
-        pictures = pictures_from_frames(
-            source, count, name=source.name, pause=pause, on_picture=step
-        )
-        change = teacher.enroll(pictures, config.product)
-    for name in change.duplicates:
-        warn(f"refused a frame that is there already: {name}")
-    for text in change.notes:
-        warn(text)
-    note(f"taught {plural(len(change.added), 'reference')}: {', '.join(change.added)}")

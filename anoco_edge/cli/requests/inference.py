@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,12 +14,15 @@ from anoco_edge.sinks import LIVE_KEEP, OWN_SINKS
 if TYPE_CHECKING:
     from anoco_edge.bundle import Bundle
 
+NEW_BUNDLE = "line.anoco"
+"""The bundle that is made in the current directory where frames teach and none is named."""
+
 InputsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[BUNDLE] [PICTURES...]",
-        help="A bundle (default: the one in this directory), then pictures, folders, globs, "
-        "videos, or the address of a stream.",
+        help="A bundle (default: the one in this directory; --teach makes one where there is "
+        "none), then pictures, folders, globs, videos, or the address of a stream.",
     ),
 ]
 CameraOption = Annotated[
@@ -80,25 +84,50 @@ AllowRandomOption = Annotated[
 ]
 
 
-def split_inputs(inputs: list[str], camera: str | None) -> tuple[Path, list[str]]:
-    """Split the words into the bundle and the pictures; the first is a bundle if it looks so."""
-    from anoco_edge.bundle import find_bundle
+def split_inputs(inputs: list[str], camera: str | None, teach: int) -> tuple[Path, list[str]]:
+    """Split the words into the bundle and the pictures; the first is a bundle if it looks so.
+
+    The bundle need not exist where frames teach it.
+    """
     from anoco_edge.bundle.store import SUFFIX
 
     first = Path(inputs[0]) if inputs else None
     if first and (first.name.endswith(SUFFIX) or (first / "manifest.json").is_file()):
         bundle, pictures = first, inputs[1:]
     else:
-        bundle, pictures = find_bundle(), inputs
+        bundle, pictures = _bundle_here(camera, teach), inputs
     if not pictures and camera is None:
         raise UsageError("there is nothing to inspect", hint="give pictures, or --camera 0")
     return bundle, pictures
 
 
+def _bundle_here(camera: str | None, teach: int) -> Path:
+    from anoco_edge.bundle.store import find_bundle, find_bundles
+
+    if find_bundles():
+        return find_bundle()
+    if teach:
+        return Path(NEW_BUNDLE)
+    make = f"run: anoco-edge enroll {NEW_BUNDLE} GOOD_PICTURES/"
+    if camera is not None:
+        look = f"anoco-edge infer {_camera_option(camera)} --teach 4"
+        make = f"put a good part in view and run: {look}, or {make}"
+    raise UsageError("no bundle was named and there is none in this directory", hint=make)
+
+
+def _camera_option(camera: str) -> str:
+    """Return the option as it must be typed, for instance where a pipeline holds spaces.
+
+    >>> _camera_option("0"), _camera_option("v4l2src ! appsink")
+    ('--camera 0', "--camera 'v4l2src ! appsink'")
+    """
+    return f"--camera {shlex.quote(camera)}"
+
+
 def check_references(bundle: Bundle, product: str | None, camera: str | None) -> None:
     """Refuse a bundle that was never taught, and say how to teach it from the same source."""
     if product is None and not bundle.products():
-        source = f"--camera {camera}" if camera is not None else "PICTURES"
+        source = _camera_option(camera) if camera is not None else "PICTURES"
         run = f"anoco-edge infer {bundle.path} {source} --teach 4"
         raise BundleError(
             f"{bundle.path} has no references yet", hint=f"put a good part in view and run: {run}"

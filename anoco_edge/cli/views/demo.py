@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 _NEXT_STEPS = """
 now with your own parts:
-  anoco-edge export --backbone efficientnet-lite0 --refs GOOD_PICTURES/ --out my.anoco
+  anoco-edge enroll my.anoco GOOD_PICTURES/
   anoco-edge infer my.anoco PICTURES_TO_INSPECT/ --out out
-or with a camera:
-  anoco-edge infer my.anoco --camera 0"""
+or with a camera, which sees four good parts first:
+  anoco-edge infer my.anoco --camera 0 --teach 4"""
 
 
 def show_demo(shifts: Sequence[Shift], figures: Sequence[MaterialFigures], folder: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anoco_edge.bundle import Bundle
+from anoco_edge.bundle.builtin import BUILTIN_LAYERS
 from anoco_edge.cli.console import note, out, plain, warn
 from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table
 from anoco_edge.cli.views.randomness import warn_if_random
@@ -12,30 +14,44 @@ if TYPE_CHECKING:
     from anoco_edge_export import ExportedBundle
 
 
-def export_report(exported: ExportedBundle) -> dict[str, Any]:
-    """Return what was exported as JSON."""
-    manifest = exported.bundle.manifest
+def export_report(made: ExportedBundle | Bundle) -> dict[str, Any]:
+    """Return what was exported, or a bundle with the built-in backbone, as JSON."""
+    if isinstance(made, Bundle):
+        return _bundle_report(made, BUILTIN_LAYERS, terms="")
+    report = _bundle_report(made.bundle, made.exported.layers, made.exported.terms)
+    report["plans"] = [
+        {
+            **plan.model_dump(),
+            "size": made.bundle.file(plan.path).size,
+            "seconds": built.seconds,
+            "peak_memory_mb": built.peak_memory_mb,
+        }
+        for plan, built in zip(made.bundle.manifest.plans, made.plans, strict=True)
+    ]
+    return report
+
+
+def _bundle_report(bundle: Bundle, layers: tuple[int, int], terms: str) -> dict[str, Any]:
+    manifest = bundle.manifest
     return {
-        "bundle": str(exported.bundle.path),
+        "bundle": str(bundle.path),
         "backbone": manifest.backbone.model_dump(),
         "input": manifest.input.model_dump(),
-        "layers": list(exported.exported.layers),
+        "layers": list(layers),
         "parity": manifest.parity,
-        "terms": exported.exported.terms,
-        "plans": [
-            {
-                **plan.model_dump(),
-                "size": exported.bundle.file(plan.path).size,
-                "seconds": built.seconds,
-                "peak_memory_mb": built.peak_memory_mb,
-            }
-            for plan, built in zip(manifest.plans, exported.plans, strict=True)
-        ],
+        "terms": terms,
+        "plans": [],
     }
 
 
-def show_export(exported: ExportedBundle) -> None:
-    """Print how the graph compares with torch, what was written, and what to know about it."""
+def show_export(exported: ExportedBundle | Bundle) -> None:
+    """Print how the graph compares with torch, what was written, and what to know about it.
+
+    Of a bundle with the built-in backbone only what was written is new to the reader.
+    """
+    if isinstance(exported, Bundle):
+        _show_bundle(exported, BUILTIN_LAYERS)
+        return
     bundle = exported.bundle
     parity = bundle.manifest.parity
     out.print(parity_table(parity))
@@ -43,7 +59,8 @@ def show_export(exported: ExportedBundle) -> None:
         note(remark)
     if few := few_pictures(parity):
         warn(few)
-    _show_bundle(exported)
+    _show_bundle(bundle, exported.exported.layers)
+    _show_plans(exported)
     if exported.exported.variant:
         note(exported.exported.variant)
     warn_if_random(bundle)
@@ -56,10 +73,9 @@ def show_export(exported: ExportedBundle) -> None:
         warn(exported.exported.terms)
 
 
-def _show_bundle(exported: ExportedBundle) -> None:
-    bundle = exported.bundle
+def _show_bundle(bundle: Bundle, layers: tuple[int, int]) -> None:
     contract, backbone = bundle.manifest.input, bundle.manifest.backbone
-    kept, of = exported.exported.layers
+    kept, of = layers
     megabytes = sum(file.size for file in bundle.graph_files()) / 1e6
     out.print(
         f"[bold]{plain(bundle.path)}[/bold]: {plain(backbone.id)} cut after {plain(backbone.tap)} "
@@ -68,7 +84,10 @@ def _show_bundle(exported: ExportedBundle) -> None:
         f"{backbone.precision}, {megabytes:.1f} MB; torch agrees within the limits",
         soft_wrap=True,
     )
-    for plan, built in zip(bundle.manifest.plans, exported.plans, strict=True):
+
+
+def _show_plans(exported: ExportedBundle) -> None:
+    for plan, built in zip(exported.bundle.manifest.plans, exported.plans, strict=True):
         out.print(
             f"plan for {plan.target}: {len(built.content) / 1e6:.1f} MB, {built.seconds:.1f} s, "
             f"{built.peak_memory_mb:.0f} MB of memory, {plan.engine} {plan.version}; not run here",
