@@ -10,6 +10,8 @@ therefore names the Python parameter in backticks, perhaps with a value, such as
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from anoco_edge.text.address import mask_addresses_in
 
 
@@ -21,10 +23,12 @@ class AnocoError(Exception):
     """
 
     exit_code = 1
+    default_hint: ClassVar[str] = ""
+    """What to do where an error does not say it itself."""
 
     def __init__(self, what: str, *, hint: str = "") -> None:
         self.what = _one_line(what)
-        self.hint = _one_line(hint)
+        self.hint = _one_line(hint or self.default_hint)
         super().__init__(f"{self.what}; {self.hint}" if self.hint else self.what)
 
 
@@ -66,9 +70,16 @@ class EnvironmentMissingError(AnocoError):
 
 
 class BundleError(AnocoError):
-    """A bundle that is damaged, incomplete or made for another purpose."""
+    """A bundle that is damaged, incomplete or made for another purpose.
+
+    The native library gives the same advice (`fail_damaged` in runtime/src/failure.hpp).
+
+    >>> BundleError("product.json is not JSON").hint
+    'the bundle is damaged or was edited: copy or make it again'
+    """
 
     exit_code = 4
+    default_hint = "the bundle is damaged or was edited: copy or make it again"
 
 
 class ParityError(AnocoError):

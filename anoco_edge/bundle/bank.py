@@ -13,6 +13,7 @@ from anoco_edge.errors import BundleError, ScoringError
 from anoco_edge.scoring.types import Floats, References
 
 _COLUMNS = {"reference": np.int32, "view": np.int16, "row": np.int16, "col": np.int16}
+_ENROLL = "enroll the references again"  # the native reader says the same
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class BankIndex:
         """Take the four columns of a bank of so many rows; others than these are refused."""
         columns = {key: tensors[key] for key in _COLUMNS}
         if any(c.shape != (rows,) or c.dtype != _COLUMNS[key] for key, c in columns.items()):
-            raise BundleError(f"{name}: the provenance columns do not fit its features")
+            raise BundleError(
+                f"{name}: the provenance columns do not fit its features", hint=_ENROLL
+            )
         return BankIndex(**columns)
 
 
@@ -95,23 +98,23 @@ class Bank:
         _check_names(set(tensors), name)
         features: Floats = tensors["features"]
         if features.ndim != 2:
-            raise BundleError(f"{name}: the features have {features.ndim} axes, expected 2")
+            raise BundleError(
+                f"{name}: the features have {features.ndim} axes, expected 2", hint=_ENROLL
+            )
         index = BankIndex.from_tensors(tensors, len(features), name)
         try:
             references, kept = References.of(features)
         except ScoringError as error:
-            raise BundleError(f"{name}: {error.what}", hint="enroll the references again") from None
+            raise BundleError(f"{name}: {error.what}", hint=_ENROLL) from None
         if len(kept) < len(features):
-            raise BundleError(
-                f"{name} contains patches of zero norm", hint="enroll the references again"
-            )
+            raise BundleError(f"{name} contains patches of zero norm", hint=_ENROLL)
         return Bank(references, index.reference, index.view, index.row, index.col)
 
 
 def _check_names(names: set[str], bank: str) -> None:
     wanted = {"features", "norms", *_COLUMNS}
     if names != wanted:
-        raise BundleError(f"{bank} holds {sorted(names)}, expected {sorted(wanted)}")
+        raise BundleError(f"{bank} holds {sorted(names)}, expected {sorted(wanted)}", hint=_ENROLL)
 
 
 def join(banks: list[Bank]) -> Bank:

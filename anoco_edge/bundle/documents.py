@@ -34,7 +34,7 @@ def parse_json(raw: bytes, name: str) -> object:
     {'a': [1, 2.5]}
     >>> parse_json(b'{"a": 1, "a": 2}', "a.json")
     Traceback (most recent call last):
-    anoco_edge.errors.BundleError: a.json is not JSON: the key 'a' comes twice
+    anoco_edge.errors.BundleError: a.json is not JSON: the key 'a' comes twice; the bundle is...
     """
     try:
         text = raw.decode("utf-8")
@@ -65,13 +65,10 @@ def read_document(raw: bytes, model: type[Model], name: str) -> Model:
     >>> from anoco_edge.bundle.schema import Product
     >>> read_document(b"{}", Product, "product.json")
     Traceback (most recent call last):
-    anoco_edge.errors.BundleError: product.json is invalid at name: Field required
+    anoco_edge.errors.BundleError: product.json is invalid at name: Field required; the bundle...
     """
     if len(raw) > MOST_BYTES:
-        raise BundleError(
-            f"{name} has more than {MOST_BYTES} bytes",
-            hint="the bundle is damaged: copy or make it again",
-        )
+        raise BundleError(f"{name} has more than {MOST_BYTES} bytes")
     document = parse_json(raw, name)
     version = document.get("schema_version") if isinstance(document, dict) else None
     if type(version) is int and version > SCHEMA_VERSION:
@@ -122,10 +119,7 @@ def sealed_document(model: BaseModel) -> bytes:
 
 def changed(name: str) -> BundleError:
     """Make the error for a file whose content differs from its recorded hash."""
-    return BundleError(
-        f"{name} is not what was written: its checksum differs",
-        hint="the bundle is damaged or was edited: copy or make it again",
-    )
+    return BundleError(f"{name} is not what was written: its checksum differs")
 
 
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -142,7 +142,9 @@ def undo(bundle: Bundle, name: str) -> Product:
     current = bundle.product(name)
     folder = bundle.product_folder(name)
     if current.parent is None:
-        raise UsageError(f"product {name!r} is at its first generation; there is nothing to undo")
+        raise UsageError(
+            f"product {name!r} is at its first generation", hint="there is nothing to undo"
+        )
     before = history_path(current.parent)
     with writing(str(folder)), bundle.changing(name) as place:
         if not place.folder.exists(before):

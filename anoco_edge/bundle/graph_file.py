@@ -113,7 +113,9 @@ def check_graph(
             size = os.fstat(stream.fileno()).st_size
             _Walk(_OnDisk(stream.fileno(), size), name, contract, data_files).model()
     except OSError as error:
-        raise BundleError(f"{name} cannot be read: {error.strerror or error}") from None
+        raise BundleError(
+            f"{name} cannot be read: {error.strerror or error}", hint="copy the bundle again"
+        ) from None
 
 
 class _InMemory:
@@ -426,7 +428,6 @@ class _Walk:
     def _broken(self, why: str) -> NoReturn:
         raise BundleError(
             f"{self._name} is not an ONNX graph, or only a part of one: {why}",
-            hint="the bundle is damaged: copy or make it again",
         )
 
     def _refuse(self, why: str) -> NoReturn:

@@ -97,7 +97,6 @@ class Bundle:
                 if size != record.size:
                     raise BundleError(
                         f"{path} has {size} bytes instead of {record.size}",
-                        hint="the bundle is damaged: copy or make it again",
                     )
                 yield stream
 
@@ -121,7 +120,10 @@ class Bundle:
         for record in self.manifest.files:
             if record.path == name:
                 return record
-        raise BundleError(f"{self.path / 'manifest.json'} does not list {name}")
+        raise BundleError(
+            f"{self.path / 'manifest.json'} does not list {name}",
+            hint="the bundle is incomplete: export it again",
+        )
 
     # ---- the backbone
 
@@ -189,7 +191,10 @@ class Bundle:
         product = read_sealed(self.product_folder(name) / "product.json", Product, self.path)
         if product.name != name:
             path = self.product_folder(name) / "product.json"
-            raise BundleError(f"{path} belongs to product {product.name!r}")
+            raise BundleError(
+                f"{path} belongs to product {product.name!r}",
+                hint="copy the product's folder again, under its own name",
+            )
         return product
 
     def bank(self, product: Product) -> Bank:
@@ -400,7 +405,9 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise BundleError(f"{path} cannot be read: {reason}") from None
+        raise BundleError(
+            f"{path} cannot be read: {reason}", hint="check the permissions and the disk"
+        ) from None
 
 
 def read_sealed(path: Path, model: type[Model], root: Path) -> Model:

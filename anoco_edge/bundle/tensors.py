@@ -42,7 +42,7 @@ def read_tensors(data: bytes, what: str) -> Tensors:
     {'a': array([0, 1, 2], dtype=int16)}
     >>> read_tensors(b"pickle", "a.safetensors is broken")
     Traceback (most recent call last):
-    anoco_edge.errors.BundleError: a.safetensors is broken: it ends before its header
+    anoco_edge.errors.BundleError: a.safetensors is broken: it ends before its header; the bundle...
     """
     places = tensor_places(io.BytesIO(data), len(data), what)
     return {

@@ -34,7 +34,9 @@ class Frame:
     def pixels(self) -> NDArray[np.uint8]:
         """Return the picture, or raise the error of a frame that could not be read."""
         if self.rgb is None:
-            raise self.error or PictureError(f"{self.source} could not be read")
+            raise self.error or PictureError(
+                f"{self.source} could not be read", hint="take or copy it again"
+            )
         return self.rgb
 
     @property

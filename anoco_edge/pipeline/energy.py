@@ -194,7 +194,10 @@ class EnergyReader:
             if isinstance(features, np.ndarray):
                 return self._scorer.score(features[rows])
             if self._on_device is None:
-                raise ScoringError("features on a device need a scorer that reads them there")
+                raise ScoringError(
+                    "features on a device need a scorer that reads them there",
+                    hint="use `scorer='cuda'`",
+                )
             return self._on_device[1].score_rows(features, rows)
         except AnocoError as error:
             return error

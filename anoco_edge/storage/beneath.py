@@ -150,7 +150,6 @@ class Directory:
             if most is not None and size > most:
                 raise BundleError(
                     f"{self.path / name} has {size} bytes, more than {most}",
-                    hint="the bundle is damaged: copy or make it again",
                 )
             return stream.read()
 
@@ -177,7 +176,10 @@ class Directory:
     def _components(self, name: str) -> list[str]:
         parts = name.split("/")
         if any(part in ("", ".", "..") for part in parts):
-            raise BundleError(f"{self.path}/{name} points outside the bundle")
+            raise BundleError(
+                f"{self.path}/{name} points outside the bundle",
+                hint="do not use this bundle: make it with anoco-edge export",
+            )
         return parts
 
     @contextmanager

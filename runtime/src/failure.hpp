@@ -23,4 +23,9 @@ struct Failure {
   fail(status, what + "; " + hint);
 }
 
+// A file of a bundle that is not what was written. Python gives the same advice (BundleError).
+[[noreturn]] inline void fail_damaged(const std::string& what) {
+  fail(ANOCO_BAD_BUNDLE, what, "the bundle is damaged or was edited: copy or make it again");
+}
+
 }  // namespace anoco

@@ -76,12 +76,18 @@ def _counts(
     labels = np.asarray(anomalous, dtype=np.bool_)
     if values.ndim != 1 or values.shape != labels.shape:
         raise UsageError(
-            f"{what} needs one label for each score: shapes {values.shape} and {labels.shape}"
+            f"{what} needs one label for each score: shapes {values.shape} and {labels.shape}",
+            hint="give two lists of the same length",
         )
     if not np.isfinite(values).all():
-        raise ScoringError(f"{what}: the score {values[~np.isfinite(values)][0]} is not finite")
+        raise ScoringError(
+            f"{what}: the score {values[~np.isfinite(values)][0]} is not finite",
+            hint="leave out what gives no number",
+        )
     if labels.all() or not labels.any():
-        raise UsageError(f"{what} needs at least one good and one anomalous picture")
+        raise UsageError(
+            f"{what} needs at least one good and one anomalous picture", hint="give one of each"
+        )
     distinct, place = np.unique(-values, return_inverse=True)
     found, rejected = np.zeros((2, distinct.size + 1), np.int64)
     found[1:] = np.cumsum(np.bincount(place[labels], minlength=distinct.size))

@@ -328,7 +328,10 @@ class _UnitMeasurement:
                     variant_run.patch_mask.check_size(rgb.shape[1], rgb.shape[0], str(picture.path))
                     found = variant_run.reader.score(features[_tiling_key(variant_run)][number])
                     if not math.isfinite(found.score):
-                        raise ScoringError(f"{variant_run.variant.name} gives no number")
+                        raise ScoringError(
+                            f"{variant_run.variant.name} gives no number",
+                            hint="leave this scorer out, or check its parameters",
+                        )
                 except AnocoError as error:
                     self._report(picture, error)
                 else:

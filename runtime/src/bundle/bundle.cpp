@@ -93,8 +93,8 @@ InputFile Bundle::open_file(const FileRecord& record, const fs::path& folder) co
   });
   const int64_t size = file.size();
   if (size != record.size)
-    refuse(path.string() + " has " + std::to_string(size) + " bytes instead of " +
-           std::to_string(record.size) + "; the bundle is damaged: copy or make it again");
+    fail_damaged(path.string() + " has " + std::to_string(size) + " bytes instead of " +
+                 std::to_string(record.size));
   return file;
 }
 

@@ -55,9 +55,7 @@ void check_checksum(std::string_view text, const std::string& file) {
 }
 
 void refuse_changed(const std::string& file) {
-  fail(ANOCO_BAD_BUNDLE, file +
-                             " is not what was written: its checksum differs; the bundle is "
-                             "damaged or was edited: copy or make it again");
+  fail_damaged(file + " is not what was written: its checksum differs");
 }
 
 }  // namespace anoco

@@ -14,8 +14,7 @@ bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
 
 void Field::refuse(const std::string& why) const {
   const std::string where = where_.empty() ? "the top" : where_;
-  fail(ANOCO_BAD_BUNDLE, *file_ + " is invalid at " + where + ": " + why,
-       "the bundle is damaged or was edited: copy or make it again");
+  fail_damaged(*file_ + " is invalid at " + where + ": " + why);
 }
 
 Field Field::at(std::string_view part, const Json& json) const {

@@ -56,8 +56,7 @@ Bytes read_small_file(InputFile file, size_t most) {
   for (size_t got = kPiece; got == kPiece;) {
     got = file.read(piece.data(), kPiece);
     if (got > most - bytes.size())
-      fail(ANOCO_BAD_BUNDLE, file.name() + " has more than " + std::to_string(most) +
-                                 " bytes; the bundle is damaged: copy or make it again");
+      fail_damaged(file.name() + " has more than " + std::to_string(most) + " bytes");
     bytes.insert(bytes.end(), piece.begin(), piece.begin() + static_cast<ptrdiff_t>(got));
   }
   return bytes;

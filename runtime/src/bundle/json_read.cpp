@@ -64,8 +64,7 @@ class Reader {
 
  private:
   [[noreturn]] void refuse(const std::string& why) const {
-    fail(ANOCO_BAD_BUNDLE, name_ + " is not JSON: " + why + ", at byte " + std::to_string(at_),
-         "it is damaged or was edited: copy or make it again");
+    fail_damaged(name_ + " is not JSON: " + why + ", at byte " + std::to_string(at_));
   }
 
   char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }

@@ -470,8 +470,7 @@ class GraphChecker {
   }
 
   [[noreturn]] void broken(const std::string& why) const {
-    fail(ANOCO_BAD_BUNDLE, name_ + " is not an ONNX graph, or only a part of one: " + why +
-                               "; the bundle is damaged: copy or make it again");
+    fail_damaged(name_ + " is not an ONNX graph, or only a part of one: " + why);
   }
 
   [[noreturn]] void refuse(const std::string& why) const {

@@ -45,9 +45,7 @@ class Header {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const {
-    fail(ANOCO_BAD_BUNDLE, what_ + ": " + why, "it is damaged: copy or make it again");
-  }
+  [[noreturn]] void refuse(const std::string& why) const { fail_damaged(what_ + ": " + why); }
 
   void check_metadata(const Json& about) const {
     const auto* members = about.as<Json::Object>();
