@@ -35,7 +35,7 @@ from PIL import (
 
 from anoco_edge.errors import PictureError
 from anoco_edge.images.jpeg_check import UncheckableError, check_jpeg
-from anoco_edge.images.tiff_check import check_strips, check_tags
+from anoco_edge.images.tiff_check import check_strips, check_tags, silence_libtiff
 from anoco_edge.storage.regular_file import NotRegularFileError, open_regular
 
 RGB = NDArray[np.uint8]
@@ -202,6 +202,7 @@ def _decode(file: IO[bytes], name: str) -> RGB:
             if image is None:
                 raise PictureError(f"{name} changed while it was read", hint="read it again")
         elif image.format == "TIFF":
+            silence_libtiff()
             check_strips(image, file)
         with image:
             return as_rgb(image, name)

@@ -2,7 +2,9 @@
 
     PYTHONPATH=.:tests/support python runtime/fuzz/make_corpus.py
 
-Files are named by the hash of their content, so running it again changes nothing. Inputs that once
+Files are named by the hash of their content, so running it again in the same environment changes
+nothing. Another version of NumPy, Pillow or the tiny bundle gives other bytes, so that files are
+added beside the old ones: delete those that they replace before you commit them. Inputs that once
 broke the library are added by hand and stay. The first byte of an input says what the rest is, see
 fuzz_bundle.cpp.
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import threading
 import zlib
 from pathlib import Path
@@ -176,6 +178,51 @@ def test_subsampling_that_cannot_be_checked_is_refused() -> None:
     data = encoded("JPEG", PART.convert("CMYK"), subsampling=2)
     with pytest.raises(PictureError, match=r"unusual subsampling.*cannot be checked.*PNG"):
         decode_picture(data, "part")
+
+
+@pytest.mark.parametrize("part", range(12))
+def test_damage_inside_a_deflate_strip_is_found_wherever_it_is(part: int) -> None:
+    data = bytearray(OTHERS["tiff deflate"])
+    start = 300 + part * (len(data) - 800) // 12
+    data[start : start + 40] = b"\xff" * 40
+    with pytest.raises(PictureError, match=r"part\.tif is damaged .* \(a strip is damaged"):
+        decode_picture(bytes(data), "part.tif")
+
+
+def test_a_damaged_tiff_gives_our_error_and_no_line_of_libtiff(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    data = bytearray(OTHERS["tiff lzw"])
+    data[len(data) // 3 : len(data) // 3 + 40] = b"\xff" * 40
+    with pytest.raises(PictureError, match=r"part\.tif is damaged or incomplete"):
+        decode_picture(bytes(data), "part.tif")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_cut_tiff_prints_no_warning_of_pillow(tmp_path: Path) -> None:
+    """In a process of its own, because pytest replaces the filters of warnings."""
+    for kind in ("tiff jpeg", "tiff lzw"):
+        for share in (30, 90, 99):
+            whole = OTHERS[kind]
+            (tmp_path / f"{kind} {share}.tif").write_bytes(whole[: len(whole) * share // 100])
+    command = [sys.executable, "-c", READ_ALL, *map(str, tmp_path.iterdir())]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("6 refused\n", "")
+
+
+READ_ALL = """
+import sys
+from anoco_edge.errors import PictureError
+from anoco_edge.images.decode import read_picture
+
+refused = 0
+for path in sys.argv[1:]:
+    try:
+        read_picture(path)
+    except PictureError:
+        refused += 1
+print(refused, "refused")
+"""
 
 
 def test_a_damaged_jpeg_inside_a_tiff_is_refused() -> None:
