@@ -61,15 +61,6 @@ def check_address(on: str) -> tuple[str, int] | None:
     return host, port
 
 
-def needs_gpu(engine: str) -> bool:
-    """Whether a worker with this engine takes a GPU of the cluster.
-
-    >>> needs_gpu("tensorrt"), needs_gpu("onnxruntime-cuda"), needs_gpu("auto")
-    (True, True, False)
-    """
-    return "tensorrt" in engine or "cuda" in engine
-
-
 @contextmanager
 def open_cluster(on: str, *, workers: int, threads: int, gpu: bool) -> Iterator[Cluster]:
     """Stay connected to Ray until the block ends; with 0 `workers` take as many as fit."""

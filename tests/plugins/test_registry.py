@@ -20,6 +20,7 @@ from anoco_edge.plugins import Registry, Spec, StageRegistry, registry
 from anoco_edge.scoring import SCORERS, ScorerChoice, ScorerSpec, choose_scorer
 from anoco_edge.sources import SOURCES
 from anoco_edge.teaching import NewPicture, Teacher
+from anoco_edge_calibration.evaluation import fleet_evaluation
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,9 @@ def test_engines_say_whether_they_need_a_gpu() -> None:
         "tensorrt-rtx",
     }
     assert not needs_gpu("auto") and not needs_gpu("my-cuda-like-name")
+    assert (
+        fleet_evaluation.needs_gpu is needs_gpu
+    )  # `eval --on` asks the same table as `infer --on`
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from anoco_edge.engines import Engine
-from anoco_edge.fleet.cluster import check_address, needs_gpu, open_cluster
+from anoco_edge.engines import Engine, needs_gpu
+from anoco_edge.fleet.cluster import check_address, open_cluster
 from anoco_edge.fleet.journal import NAME, Journal, fingerprint
 from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
 from anoco_edge_calibration.evaluation import merge
