@@ -162,7 +162,9 @@ def test_the_scorer_agrees_with_the_reference(
     rng = np.random.default_rng(3)
     for scale in (1.0, 30.0):
         good, query = scale * rng.normal(size=(2, 150, 12)).astype(np.float32)
+        good[:, -1] = 0
         query[0], query[1] = good[5], -good[5]
+        query[2], query[2, -1] = good[5], 400 * scale  # resembles nothing: the floor counts
         bank, _ = References.of(good)
         options = (bank, Parameters(metric=metric), ScorerOptions())
         found, exact = (m.open_scorer(*options).score(query) for m in (module, reference))
