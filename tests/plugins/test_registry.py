@@ -121,9 +121,8 @@ def test_engines_say_whether_they_need_a_gpu() -> None:
         "tensorrt-rtx",
     }
     assert not needs_gpu("auto") and not needs_gpu("my-cuda-like-name")
-    assert (
-        fleet_evaluation.needs_gpu is needs_gpu
-    )  # `eval --on` asks the same table as `infer --on`
+    # `eval --on` asks the same table as `infer --on`.
+    assert fleet_evaluation.needs_gpu is needs_gpu
 
 
 @pytest.mark.parametrize(
