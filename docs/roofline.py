@@ -182,10 +182,12 @@ frames are slower, backbone and scoring alike, so the share says more than the m
 
 To measure, on the device itself:
 
-    anoco-edge build line.anoco
-    anoco-edge device-report line.anoco
-    anoco-edge bench --scorers cuda \\
-        --scoring 2304x2304x1024,2304x9216x1024,2304x100000x1024
+```text
+anoco-edge build line.anoco
+anoco-edge device-report line.anoco
+anoco-edge bench --scorers cuda \\
+    --scoring 2304x2304x1024,2304x9216x1024,2304x100000x1024
+```
 """
 
 

@@ -58,7 +58,9 @@ def with_site_links(markdown: str, page: str, repository: str | None) -> str:
         if repository:
             return f"[{text}]({repository.rstrip('/')}/blob/main/{named}{tail})"
         plain = text.strip("`")
-        return f"`{named}`" if plain in (named, path) else f"{text} (`{named}`)"
+        if plain == path or named.startswith(plain):
+            return f"`{named if plain == path else plain}`"
+        return f"{text} (`{named}`)"
 
     parts = _FENCED.split(markdown)
     parts[::2] = [_LINK.sub(resolve, part) for part in parts[::2]]
@@ -73,6 +75,6 @@ def _page_of(named: str) -> str | None:
     if named == "README.md":
         return "index.md"
     head, _, rest = named.partition("/")
-    if head != "docs" or rest.split("/")[0] in NOT_PAGES or rest.endswith(".py"):
+    if head != "docs" or rest.split("/")[0] in NOT_PAGES or rest.endswith((".py", "README.md")):
         return None
     return rest

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from anoco_edge.bundle import evidence
+from anoco_edge.bundle import schema as bundle_schema
+from anoco_edge.images import contract
 
 _GENERATOR = Path(__file__).parents[1] / "schemas" / "generate.py"
 
@@ -16,6 +23,39 @@ FILES = {
     "product.schema.json": "product.json",
 }
 """The heading of each schema: the file that it describes."""
+
+ROW_FIELDS = {
+    "area": "The area of the region, in pixels of the picture.",
+    "box": "Left, top, right and bottom, in pixels of the picture.",
+    "drift": "What the drift watch says of the run so far; null where it is off.",
+    "error": "What is wrong, in one line.",
+    "evidence": "The strongest patch and the reference that it was compared with.",
+    "generation": "The generation of the product that inspected the picture.",
+    "id": "The number of the picture in the run, counted from 0.",
+    "level": "How far the sum has come; it warns at 1.",
+    "overlay": "The overlay, relative to results.jsonl.",
+    "overlay_error": "Why the overlay could not be written.",
+    "patch": "Row and column of the patch.",
+    "peak": "The highest energy in the region.",
+    "picture": "The file, or the frame of a live source that was kept, relative to results.jsonl.",
+    "product": "The product that inspected the picture.",
+    "ratio": "The score divided by the threshold.",
+    "reference": "The name of the reference.",
+    "reference_box": "The box of its patch, in pixels of the reference.",
+    "reference_patch": "Row and column of its patch.",
+    "regions": "The regions over the threshold, strongest first.",
+    "schema": "The version of this format.",
+    "score": "The score of the picture.",
+    "similarity": "The cosine of the two patches.",
+    "source": "The file, or the source and number of the frame.",
+    "state": "Steady, or how the scores of good parts have moved; blind where all are rejected.",
+    "threshold": "The threshold that was used; null where there is none.",
+    "threshold_kind": "What the threshold rests on: the references, a calibration, or a person.",
+    "timings": "Milliseconds by stage.",
+    "verdict": "The verdict; uncalibrated where there is no threshold.",
+}
+"""What the fields of a row mean. The types have no room for it; a field that is not here is an
+error."""
 
 
 def markdown() -> str:
@@ -37,10 +77,11 @@ def _schemas() -> dict[str, Any]:
 
 def _file(name: str, schema: dict[str, Any]) -> Iterator[str]:
     file = FILES[name]
-    definitions = schema.get("$defs", {})
+    definitions = _first_things_first(schema)
+    rows = ROW_FIELDS if file == "results.jsonl" else {}
     yield from (f"## {file}", "", f"{schema['title']}; as JSON Schema: `docs/schemas/{name}`.", "")
     if "properties" in schema:
-        yield from _table(schema, file)
+        yield from _table(schema, file, _meanings(file.removesuffix(".json").capitalize()))
     else:
         kinds = " or ".join(_type(part, file) for part in schema["anyOf"])
         yield from (f"An object of one of these kinds: {kinds}.", "")
@@ -49,16 +90,38 @@ def _file(name: str, schema: dict[str, Any]) -> Iterator[str]:
         if text := definition.get("description"):
             yield from (_sentence(text), "")
         if "properties" in definition:
-            yield from _table(definition, file)
+            yield from _table(definition, file, rows or _meanings(title))
         else:
             yield from (f"{_type(definition, file)}{_limits(definition)}", "")
 
 
-def _table(definition: dict[str, Any], file: str) -> Iterator[str]:
+def _first_things_first(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the definitions, those that the file itself consists of before their parts."""
+    definitions: dict[str, Any] = schema.get("$defs", {})
+    first = [part["$ref"].rsplit("/", 1)[1] for part in schema.get("anyOf", ())]
+    return {name: definitions[name] for name in dict.fromkeys([*first, *definitions])}
+
+
+def _meanings(title: str) -> dict[str, str]:
+    """Return what the fields of a type of the bundle mean: the comments beside them."""
+    for module in (bundle_schema, evidence, contract):
+        if isinstance(getattr(module, title, None), type):
+            return _comments(module, title)
+    return {}
+
+
+def _comments(module: ModuleType, name: str) -> dict[str, str]:
+    source = inspect.getsource(getattr(module, name))
+    return dict(re.findall(r"^    (\w+): .*?  # (.+)$", source, flags=re.M))
+
+
+def _table(definition: dict[str, Any], file: str, meanings: dict[str, str]) -> Iterator[str]:
     required = definition.get("required", ())
     yield from ("| field | type | |", "|---|---|---|")
     for field, schema in definition["properties"].items():
-        notes = [_sentence(schema["description"])] if "description" in schema else []
+        notes = []
+        if text := ROW_FIELDS[field] if meanings is ROW_FIELDS else meanings.get(field, ""):
+            notes.append(_sentence(text[0].upper() + text[1:]))
         if limits := _limits(schema):
             notes.append(limits.lstrip(", ").capitalize() + ".")
         if field not in required:
