@@ -397,6 +397,7 @@ main()
 """
 
 
+@pytest.mark.full
 def test_a_killed_export_with_references_leaves_a_whole_bundle(tmp_path: Path) -> None:
     write_good_pictures(tmp_path / "good", 3)
     target = tmp_path / "line.anoco"

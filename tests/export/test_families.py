@@ -21,8 +21,25 @@ from anoco_edge_export.fp32_islands import FLOAT, FLOAT16, tensor_types
 TARGETS = ("sm86",) if is_installed("tensorrt-rtx") else ()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("name", CASES)
+QUICK = {
+    ("dinov3-s", "fp16"),
+    ("dinov3-splus", "fp32"),
+    ("dinov2-s", "fp16"),
+    ("clip-b", "fp16"),
+    ("efficientnet-lite0", "fp16"),
+    ("mobilenetv2", "fp32"),
+}
+"""What `make test` exports: every small family once, and both precisions. The rest is slow."""
+
+
+def _family(name: str, precision: str) -> Any:
+    slow = () if (name, precision) in QUICK else (pytest.mark.full,)
+    return pytest.param(name, precision, marks=slow)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), [_family(name, kind) for name in CASES for kind in ("fp32", "fp16")]
+)
 def test_exported_built_and_run(name: str, precision: str, tmp_path: Path) -> None:
     if not TARGETS:
         pytest.skip("tensorrt_rtx is not installed, so no plan is built")

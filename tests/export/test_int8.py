@@ -195,7 +195,13 @@ def test_ranges_are_nearly_the_largest_value_and_halves_see_half(tmp_path: Path)
 # Exports
 
 
-@pytest.mark.parametrize("name", ["dinov3-s", "wrn50", "efficientnet-lite0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dinov3-s",
+        *(pytest.param(n, marks=pytest.mark.full) for n in ("wrn50", "efficientnet-lite0")),
+    ],
+)
 def test_exported_built_and_run(name: str, tmp_path: Path) -> None:
     exported = export_case(name, tmp_path, "int8", targets=RTX)
     manifest = exported.bundle.manifest

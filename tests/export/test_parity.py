@@ -60,7 +60,10 @@ def broken_trace(weight: str, change: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("weight", "block"),
-    [("trunk.blocks.5.norm2.bias", "blocks.5"), ("trunk.blocks.0.norm1.weight", "blocks.0")],
+    [
+        ("trunk.blocks.5.norm2.bias", "blocks.5"),
+        pytest.param("trunk.blocks.0.norm1.weight", "blocks.0", marks=pytest.mark.full),
+    ],
 )
 def test_a_broken_block_ends_the_export_and_is_named(
     weight: str, block: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -73,7 +76,7 @@ def test_a_broken_block_ends_the_export_and_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("stage", [0, 4])
+@pytest.mark.parametrize("stage", [0, pytest.param(4, marks=pytest.mark.full)])
 def test_a_broken_convolution_is_named_by_its_stage(
     stage: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path,
 EVAL = ("eval", "set", "--bundle", "bare.anoco", "--shots", "1,2", "--seeds", 2)
 
 
+@pytest.mark.full
 def test_an_evaluation_is_the_same_and_goes_on(template: Path) -> None:
     """There are two categories with four draws each.
 

@@ -20,7 +20,7 @@ BUNDLE = GOLDEN / "v1" / "everything_anoco"
 
 
 @pytest.mark.parametrize(
-    ("losing", "least"), [(7, 200), pytest.param(1, 1400, marks=pytest.mark.full)]
+    ("losing", "least"), [(29, 50), pytest.param(1, 1400, marks=pytest.mark.full)]
 )
 def test_every_call_fails_in_turn(
     losing: int,
@@ -30,7 +30,7 @@ def test_every_call_fails_in_turn(
 ) -> None:
     """The error names the call, nothing leaks, and the detector goes on where it can.
 
-    The device is lost at every seventh call, or at every one, which takes longer.
+    The device is lost at every 29th call, or at every one, which takes longer.
     """
     program = simulated_driver.parents[1] / "gpu" / "test_gpu_faults"
     if not program.exists():
