@@ -12,7 +12,7 @@ import pytest
 from doubles.fake_cuda import FakeCuda, install_cuda
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
 from doubles.simulated import SimulatedGpu, simulated_gpu
-from native_build import build_once
+from native_build import shared_build
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import Bundle
@@ -97,11 +97,9 @@ def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.fixture(scope="session")
-def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build runtime/ with its tests; all processes of a test run share the build folder."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    return build_once(shared / "runtime")
+def native_build() -> Path:
+    """Build runtime/ with its tests; this run and later ones share the build folder."""
+    return shared_build("tests")
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from native_build import build
-from paths import ROOT
+from native_build import shared_build
 
 PATIENCE = 20.0  # seconds for one bundle
 MOST_MEMORY = 1_000_000_000  # bytes for one bundle
@@ -72,11 +71,11 @@ class NativeReader:
 
 
 def _find_program() -> Path:
-    """Find it beside the library that ANOCO_EDGE_LIBRARY names, or build it in build/attack."""
+    """Find it beside the library that ANOCO_EDGE_LIBRARY names, or build it."""
     named = os.environ.get("ANOCO_EDGE_LIBRARY")
     if named and (Path(named).parent / "tests/read_bundle").is_file():
         return Path(named).parent / "tests/read_bundle"
     try:
-        return build(ROOT / "build/attack", target="read_bundle") / "tests/read_bundle"
+        return shared_build("tests") / "tests/read_bundle"
     except pytest.skip.Exception as why:
         raise NativeMissingError(str(why)) from None

@@ -21,7 +21,7 @@ from command_line import fails, ok
 from filled_bundle import make_filled_bundle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_build import build
+from native_build import sanitized_build
 from numpy.typing import NDArray
 from paths import RUNTIME
 from product_kinds import (
@@ -601,9 +601,9 @@ def test_the_same_in_a_c_program(native_build: Path, stretched: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_same_under_thread_sanitizer(stretched: Path, tmp_path: Path) -> None:
+def test_the_same_under_thread_sanitizer(stretched: Path) -> None:
     """The program has a backend of its own, so that only our code runs in it."""
-    swap_under_way(build(tmp_path, "-DANOCO_SANITIZE=thread"), stretched)
+    swap_under_way(sanitized_build("thread"), stretched)
 
 
 def swap_under_way(built: Path, bundle: Path) -> None:

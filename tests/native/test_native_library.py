@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from native_build import build, ctest
+from native_build import ctest, sanitized_build, shared_build
 from paths import RUNTIME
 
 from anoco_edge import __version__
@@ -188,19 +188,17 @@ def test_programs(native_build: Path) -> None:
     ctest(native_build)
 
 
-@pytest.mark.parametrize(
-    "sanitizers", ["address,undefined", pytest.param("thread", marks=pytest.mark.full)]
-)
-def test_programs_under_sanitizers(sanitizers: str, tmp_path: Path) -> None:
-    options = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1", f"-DANOCO_SANITIZE={sanitizers}")
-    ctest(build(tmp_path, *options), "--exclude-regex", "scalar", "--parallel", "2")
+@pytest.mark.full
+@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+def test_programs_under_sanitizers(sanitizers: str) -> None:
+    ctest(sanitized_build(sanitizers), "--exclude-regex", "scalar", "--parallel", "2")
 
 
 @pytest.mark.full
-def test_programs_on_arm(tmp_path: Path) -> None:
+def test_programs_on_arm() -> None:
     need("aarch64-linux-gnu-g++", "qemu-aarch64-static")
     toolchain = RUNTIME / "cmake" / "aarch64-linux-gnu.cmake"
-    folder = build(tmp_path, f"-DCMAKE_TOOLCHAIN_FILE={toolchain}")
+    folder = shared_build("aarch64", f"-DCMAKE_TOOLCHAIN_FILE={toolchain}")
     if shutil.which("readelf"):
         assert "AArch64" in run("readelf", "-h", folder / "libanoco_edge.so")
     ctest(folder, "--parallel", "2")

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from paths import RUNTIME
+from paths import ROOT, RUNTIME
 
 
-def build(folder: Path, *options: str, target: str = "all") -> Path:
+def build(folder: Path, *options: str) -> Path:
     """Configure and build runtime/ in `folder`."""
     for tool in ("cmake", "cc", "c++"):
         if shutil.which(tool) is None:
@@ -20,22 +20,29 @@ def build(folder: Path, *options: str, target: str = "all") -> Path:
     generator = ("-G", "Ninja") if shutil.which("ninja") else ()
     ours = f"-DPython_EXECUTABLE={sys.executable}"  # this Python's OpenVINO has the headers
     configure = ["cmake", "-S", str(RUNTIME), "-B", str(folder), ours, *generator, *options]
-    make = ["cmake", "--build", str(folder), "--parallel", "2", "--target", target]
+    make = ["cmake", "--build", str(folder), "--parallel", "2"]
     for command in (configure, make):
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
-def build_once(folder: Path, *options: str) -> Path:
-    """Build runtime/ once, for all processes that run tests at the same time."""
+def shared_build(name: str, *options: str) -> Path:
+    """Build runtime/ in build/NAME, where every later run of the tests finds what is up to date.
+
+    Processes that run tests at the same time wait for the first of them.
+    """
+    folder = ROOT / "build" / name
+    folder.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = folder / ".built"
-        if not done.exists():
-            build(folder, *options)
-            done.touch()
-    return folder
+        return build(folder, *options)
+
+
+def sanitized_build(sanitizers: str) -> Path:
+    """Build runtime/ with sanitizers, such as "thread" or "address,undefined"."""
+    options = ("-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O1", f"-DANOCO_SANITIZE={sanitizers}")
+    return shared_build(sanitizers.replace(",", "-"), *options)
 
 
 def ctest(folder: Path, *options: str) -> None:
