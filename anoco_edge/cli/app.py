@@ -30,6 +30,7 @@ from anoco_edge.cli.commands import (
     verify,
 )
 from anoco_edge.cli.commands import eval as eval_
+from anoco_edge.cli.option_groups import expand_groups
 from anoco_edge.cli.options import check_number, example, fill_in_help
 from anoco_edge.text.plain_text import plain_text
 
@@ -155,7 +156,7 @@ def _register_commands() -> None:
         *group, name = command.name.split()
         parent = groups[group[0]] if group else app
         text = example(f"anoco-edge {command.name} {command.arguments}".rstrip())
-        parent.command(name, epilog=text)(command.run)
+        parent.command(name, epilog=text)(expand_groups(command.run))
     for name, group_app in groups.items():
         app.add_typer(group_app, name=name, cls=_SafeGroup)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -77,6 +78,31 @@ MaxPatchesOption = Annotated[
     typer.Option(min=0, help="Keep only so many patches, the most different ones; 0: all."),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Accept the cost without asking.")]
+
+
+@dataclass(frozen=True)
+class ProductOptions:
+    """The settings of a product that a command can change; None leaves one as it is."""
+
+    roi: RoiOption = None
+    mask: MaskOption = None
+    min_area: MinAreaOption = None
+    any_size: AnySizeOption = None
+    pooling: PoolingOption = None
+    metric: MetricOption = None
+    lam: LambdaOption = None
+    floor: FloorOption = None
+    bank_dtype: BankOption = None
+    tta: TtaOption = None
+    tta_seed: TtaSeedOption = None
+    tiles: TilesOption = None
+    tile_size: TileSizeOption = None
+    overlap: OverlapOption = None
+    max_patches: MaxPatchesOption = None
+
+    def settings(self, threshold: float | None = None) -> Settings:
+        """Return what the teacher takes, with a threshold of the user's own if there is one."""
+        return read_settings({**vars(self), "threshold": threshold})
 
 
 _PLAIN_FIELDS = (

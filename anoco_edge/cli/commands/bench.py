@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anoco_edge.cli.console import progress, warn
+from anoco_edge.cli.option_groups import RunOptions
 from anoco_edge.cli.options import (
-    ArenaOption,
-    DeviceOption,
-    EngineOption,
     JsonOption,
     OptionalBundleArgument,
     PicturesOption,
     ProductOption,
-    RuntimeOption,
-    ScorerOption,
-    ThreadsOption,
 )
 from anoco_edge.cli.requests.bench import (
     BaselinesOption,
@@ -43,12 +38,8 @@ def bench(
     bundle: OptionalBundleArgument = None,
     pictures: PicturesOption = None,
     product: ProductOption = None,
-    engine: EngineOption = "auto",
-    device: DeviceOption = "CPU",
-    scorer: ScorerOption = "auto",
-    runtime: RuntimeOption = "python",
-    threads: ThreadsOption = 0,
-    arena: ArenaOption = True,
+    *,
+    stages: RunOptions,
     frames: Annotated[int, typer.Option(min=1, help="Frames to measure.")] = 50,
     warmup: Annotated[int, typer.Option(min=0, help="Frames before that.")] = 5,
     profile: Annotated[
@@ -71,22 +62,21 @@ def bench(
     """Measure a frame stage by stage, or with --scoring the scorers beside their rivals."""
     from anoco_edge.bundle import find_bundle
     from anoco_edge.detector import Detector
-    from anoco_edge.engines import EngineSettings
 
     form = Format.json if json_ else form
     check_bench(context.params)
-    settings = EngineSettings(threads=threads, arena=arena, device=device)
+    settings = stages.settings()
     if scoring is not None:
         request = read_scoring(context.params, settings)
-        show_scoring_bench(_measure_scoring(request, repeat, threads), form)
+        show_scoring_bench(_measure_scoring(request, repeat, stages.threads), form)
         return
     # Random weights compute nothing of use, but they compute it in the same time.
     detector = Detector.open(
         bundle or find_bundle(),
         product,
-        engine,
-        scorer,
-        runtime=runtime,
+        stages.engine,
+        stages.scorer,
+        runtime=stages.runtime,
         settings=settings,
         allow_random=True,
     )

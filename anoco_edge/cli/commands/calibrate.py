@@ -10,15 +10,8 @@ import typer
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import Steps, emit_json, note, progress, warn
-from anoco_edge.cli.options import (
-    BundleArgument,
-    DeviceOption,
-    DryRunOption,
-    EngineOption,
-    JsonOption,
-    ProductOption,
-    ScorerOption,
-)
+from anoco_edge.cli.option_groups import StageOptions
+from anoco_edge.cli.options import BundleArgument, DryRunOption, JsonOption, ProductOption
 from anoco_edge.cli.requests import calibration as ask
 from anoco_edge.cli.requests.calibration import (
     check_calibration_package,
@@ -34,7 +27,6 @@ from anoco_edge.cli.views.calibration import (
     write_calibration_page,
 )
 from anoco_edge.cli.views.randomness import warn_if_random
-from anoco_edge.engines import EngineSettings
 from anoco_edge.scoring.conformal import parts_needed
 from anoco_edge.teaching import NewPicture, ProductChange, Teacher
 from anoco_edge.teaching.calibration_scores import read_calibration_scores
@@ -45,6 +37,7 @@ def calibrate(
     bundle: BundleArgument,
     pictures: ask.PartsArgument = None,
     product: ProductOption = None,
+    *,
     false_reject: ask.FalseRejectOption = 0.01,
     accept_fewer: ask.AcceptFewerOption = False,
     group: ask.GroupOption = None,
@@ -55,9 +48,7 @@ def calibrate(
         Path | None, typer.Option("--out", "-o", help="Folder for report.html and scores.png.")
     ] = None,
     dry_run: DryRunOption = False,
-    engine: EngineOption = "auto",
-    device: DeviceOption = "CPU",
-    scorer: ScorerOption = "auto",
+    stages: StageOptions,
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for another process that teaches.")
     ] = 600.0,
@@ -83,9 +74,9 @@ def calibrate(
         defects = read_defects(bad, opened, product, good, step)
         teacher = Teacher.open(
             opened,
-            engine,
-            scorer,
-            settings=EngineSettings(device=device),
+            stages.engine,
+            stages.scorer,
+            settings=stages.settings(),
             wait=wait,
             progress=step,
             on_wait=note,

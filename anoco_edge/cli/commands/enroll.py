@@ -12,76 +12,34 @@ from anoco_edge.bundle import Bundle, open_builtin
 from anoco_edge.bundle.builtin import can_create
 from anoco_edge.cli.builtin import change_new_bundle, describe_builtin
 from anoco_edge.cli.console import note, progress
-from anoco_edge.cli.options import (
-    BundleArgument,
-    DeviceOption,
-    DryRunOption,
-    EngineOption,
-    JsonOption,
-    ProductOption,
-    ScorerOption,
-)
+from anoco_edge.cli.option_groups import StageOptions
+from anoco_edge.cli.options import BundleArgument, DryRunOption, JsonOption, ProductOption
 from anoco_edge.cli.requests.enrollment import find_references
-from anoco_edge.cli.settings import (
-    AnySizeOption,
-    BankOption,
-    FloorOption,
-    LambdaOption,
-    MaskOption,
-    MaxPatchesOption,
-    MetricOption,
-    MinAreaOption,
-    OverlapOption,
-    PoolingOption,
-    RoiOption,
-    TileSizeOption,
-    TilesOption,
-    TtaOption,
-    TtaSeedOption,
-    YesOption,
-    read_settings,
-)
+from anoco_edge.cli.settings import ProductOptions, YesOption
 from anoco_edge.cli.views.augmentation_cost import accept_cost
 from anoco_edge.cli.views.dry_run import find_effects
 from anoco_edge.cli.views.product_change import report_change, warn_of_duplicates
 from anoco_edge.cli.views.randomness import warn_if_random
-from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 from anoco_edge.teaching import Effect, NewPicture, ProductChange, Teacher
 
 
 def enroll(
-    context: typer.Context,
     bundle: BundleArgument,
     pictures: Annotated[
         list[str] | None, typer.Argument(help="Pictures, folders or globs of good parts.")
     ] = None,
     product: ProductOption = None,
+    *,
     from_results: Annotated[
         Path | None, typer.Option(help="results.jsonl of a run: 'this reject was good'.")
     ] = None,
     id_: Annotated[
         list[int] | None, typer.Option("--id", help="Which pictures of that run, by id.")
     ] = None,
-    roi: RoiOption = None,
-    mask: MaskOption = None,
-    min_area: MinAreaOption = None,
-    any_size: AnySizeOption = None,
-    pooling: PoolingOption = None,
-    metric: MetricOption = None,
-    lam: LambdaOption = None,
-    floor: FloorOption = None,
-    bank_dtype: BankOption = None,
-    tta: TtaOption = None,
-    tta_seed: TtaSeedOption = None,
-    tiles: TilesOption = None,
-    tile_size: TileSizeOption = None,
-    overlap: OverlapOption = None,
-    max_patches: MaxPatchesOption = None,
+    options: ProductOptions,
     yes: YesOption = False,
-    engine: EngineOption = "auto",
-    device: DeviceOption = "CPU",
-    scorer: ScorerOption = "auto",
+    stages: StageOptions,
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait for another process that enrols.")
     ] = 600.0,
@@ -101,12 +59,14 @@ def enroll(
     """
     if past is not None and not dry_run:
         raise UsageError("--past is for --dry-run", hint="pass that, or leave it out")
-    settings = read_settings(context.params)
+    settings = options.settings()
     paths = find_references(pictures or [], from_results, id_ or [])
     new = can_create(bundle)
     opened = open_builtin() if new else Bundle.open(bundle)
     accept = yes or dry_run
-    accept_cost(opened, product, settings, paths, engine=engine, device=device, yes=accept)
+    accept_cost(
+        opened, product, settings, paths, engine=stages.engine, device=stages.device, yes=accept
+    )
     with progress("enrolling", len(paths) * 2 + 1) as step:
         good = []
         for path in paths:
@@ -116,9 +76,9 @@ def enroll(
         def teach(target: Bundle) -> tuple[ProductChange, list[Effect] | None]:
             teacher = Teacher.open(
                 target,
-                engine,
-                scorer,
-                settings=EngineSettings(device=device),
+                stages.engine,
+                stages.scorer,
+                settings=stages.settings(),
                 wait=wait,
                 progress=step,
                 on_wait=note,

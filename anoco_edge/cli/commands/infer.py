@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING
 
 from anoco_edge.cli.console import note, warn
 from anoco_edge.cli.fleet import Fleet, OnOption, WorkersOption
-from anoco_edge.cli.options import (
-    ArenaOption,
-    DeviceOption,
-    EngineOption,
-    JsonOption,
-    ProductOption,
-    RuntimeOption,
-    ScorerOption,
-    ThreadsOption,
-)
+from anoco_edge.cli.option_groups import RunOptions
+from anoco_edge.cli.options import JsonOption, ProductOption
 from anoco_edge.cli.requests.inference import (
     AllowRandomOption,
     BatchOption,
@@ -47,6 +39,7 @@ if TYPE_CHECKING:
 
 def infer(
     inputs: InputsArgument = None,
+    *,
     camera: CameraOption = None,
     out_: OutOption = None,
     sink: SinkOption = None,
@@ -62,12 +55,7 @@ def infer(
     drift: DriftOption = True,
     fail_on_anomaly: FailOnAnomalyOption = False,
     allow_random: AllowRandomOption = False,
-    engine: EngineOption = "auto",
-    device: DeviceOption = "CPU",
-    scorer: ScorerOption = "auto",
-    runtime: RuntimeOption = "python",
-    threads: ThreadsOption = 0,
-    arena: ArenaOption = True,
+    stages: RunOptions,
     on: OnOption = None,
     workers: WorkersOption = 0,
     json_: JsonOption = False,
@@ -85,7 +73,6 @@ def infer(
     from anoco_edge.bundle.builtin import can_create
     from anoco_edge.detector import DetectorConfig
     from anoco_edge.drift import DriftWatch
-    from anoco_edge.engines import EngineSettings
     from anoco_edge.results import RunInfo
     from anoco_edge.sinks.folder import ResultFolder
     from anoco_edge.sources import open_source
@@ -96,9 +83,15 @@ def infer(
     bundle = open_builtin() if new else Bundle.open(path)
     if not teach:
         check_references(bundle, product, camera)
-    settings = EngineSettings(threads=threads, arena=arena, device=device)
     config = DetectorConfig(
-        str(path), product, engine, scorer, runtime, settings, threshold, allow_random
+        str(path),
+        product,
+        stages.engine,
+        stages.scorer,
+        stages.runtime,
+        stages.settings(),
+        threshold,
+        allow_random,
     )
     if on is not None:
         shared = check_fleet_options(camera, teach, out_, sink or [])

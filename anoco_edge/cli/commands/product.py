@@ -10,25 +10,7 @@ import typer
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.console import emit_json, progress
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption
-from anoco_edge.cli.settings import (
-    AnySizeOption,
-    BankOption,
-    FloorOption,
-    LambdaOption,
-    MaskOption,
-    MaxPatchesOption,
-    MetricOption,
-    MinAreaOption,
-    OverlapOption,
-    PoolingOption,
-    RoiOption,
-    TileSizeOption,
-    TilesOption,
-    TtaOption,
-    TtaSeedOption,
-    YesOption,
-    read_settings,
-)
+from anoco_edge.cli.settings import ProductOptions, YesOption
 from anoco_edge.cli.views.augmentation_cost import accept_cost
 from anoco_edge.cli.views.product_change import report_change
 from anoco_edge.cli.views.products import product_report, show_products
@@ -46,32 +28,18 @@ def list_(bundle: BundleArgument, json_: JsonOption = False) -> None:
 
 
 def set_(
-    context: typer.Context,
     bundle: BundleArgument,
     product: ProductOption = None,
-    roi: RoiOption = None,
-    mask: MaskOption = None,
-    min_area: MinAreaOption = None,
-    any_size: AnySizeOption = None,
+    *,
+    options: ProductOptions,
     threshold: Annotated[
-        float | None, typer.Option(help="A threshold of your own; 0 computes it anew.")
+        float | None, typer.Option(help="A threshold of your own; 0 computes it again.")
     ] = None,
-    pooling: PoolingOption = None,
-    metric: MetricOption = None,
-    lam: LambdaOption = None,
-    floor: FloorOption = None,
-    bank_dtype: BankOption = None,
-    tta: TtaOption = None,
-    tta_seed: TtaSeedOption = None,
-    tiles: TilesOption = None,
-    tile_size: TileSizeOption = None,
-    overlap: OverlapOption = None,
-    max_patches: MaxPatchesOption = None,
     yes: YesOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """Change settings; bank and threshold are made anew where they depend on them."""
-    settings = read_settings(context.params)
+    """Change settings; bank and threshold are made again where they depend on them."""
+    settings = options.settings(threshold)
     opened = Bundle.open(bundle)
     accept_cost(opened, product, settings, yes=yes)
     with progress("rebuilding") as step:
