@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import onnx
 import pytest
 from agreement import assert_agrees
 from command_line import PATIENCE, environment, make_line
+from doc_pages import blocks
 from onnx import TensorProto, helper, numpy_helper
 from paths import PACKAGES, ROOT, RUNTIME, python_path
 from result_rows import frame, result_row
@@ -38,14 +38,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-EXTENDING = ROOT / "docs" / "extending"
-TITLED = re.compile(r'^```\w+ title="([^"]+)"\n(.*?)^```', flags=re.S | re.M)
 NAMES = {"sink": "andon", "source": "archive", "scorer": "dense", "engine": "provider"}
 
 
 def files_of(page: str) -> dict[str, str]:
     """The files that a page shows, by their names."""
-    return dict(TITLED.findall((EXTENDING / f"{page}.md").read_text(encoding="utf-8")))
+    return {one.title: one.text for one in blocks(f"docs/extending/{page}.md") if one.title}
 
 
 def install(page: str, site: Path) -> dict[str, str]:
