@@ -26,11 +26,11 @@ GENERATED = {
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the pages that lie at the top of the repository."""
+    """Add the pages of `nav` that lie at the top of the repository."""
     for name, source in ROOT_PAGES.items():
-        path = ROOT / source
-        if path.is_file():
-            files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
+        if name in str(config.nav):
+            text = (ROOT / source).read_text(encoding="utf-8")
+            files.append(File.generated(config, name, content=text))
     return files
 
 

@@ -1,7 +1,7 @@
 """One report of a device: does it compute what it must, how fast, and in which state was it?
 
 A report is one JSON file, and the same as Markdown, made to be sent in; `table` makes the table of
-devices that the README shows out of several reports.
+devices that the documentation shows out of several reports.
 """
 
 from anoco_edge.diagnostics.device_report.measurements import ReportRequest, measure_device

@@ -1,4 +1,4 @@
-"""Makes the table of devices that the README shows, from reports that were sent in."""
+"""Makes the table of devices that the documentation shows, from reports that were sent in."""
 
 from __future__ import annotations
 
