@@ -99,6 +99,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The documentation site: build/site/index.html, which can be read and searched from the folder.
+# Not --quiet: it hides warnings from --strict too.
 .PHONY: docs
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
