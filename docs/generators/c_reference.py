@@ -114,8 +114,13 @@ def _introduction(header: str, known: set[str]) -> Iterator[str]:
     comment = _plain(header.partition("*/")[0])
     for paragraph in comment.split("\n\n"):
         text = re.sub(r"^\S+\.h - ", "", " ".join(paragraph.split()))
-        text = re.sub(r"^([A-Z]\w+)\. ", r"**\1.** ", text[0].upper() + text[1:])
+        text = re.sub(r"^([A-Z]\w+)\. ", r"**\1.** ", _sentence(text))
         yield from (_linked(text, known), "")
+
+
+def _sentence(text: str) -> str:
+    """Begin with a capital letter, unless the first word is a name of the library."""
+    return text if text.startswith("anoco_") else text[0].upper() + text[1:]
 
 
 def _entry(declaration: Declaration, known: set[str]) -> Iterator[str]:
@@ -160,7 +165,7 @@ def _wrapper(header: str) -> Iterator[str]:
     assert comment is not None
     lines = [line.removeprefix("//") for line in comment[0].splitlines()]
     text, _, example = "\n".join(lines).strip().partition("\n\n")
-    yield from (re.sub(r"^\S+\.hpp - ", "", " ".join(text.split())).capitalize(), "")
+    yield from (_sentence(re.sub(r"^\S+\.hpp - ", "", " ".join(text.split()))), "")
     example, _, rest = example.partition("\n\n")
     yield from ("```cpp", textwrap.dedent(example), "```", "")
     if rest:

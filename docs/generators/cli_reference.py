@@ -18,6 +18,8 @@ _PLACEHOLDERS = {
     "<float>": "X",
     "<str>": "TEXT",
     "<path>": "PATH",
+    "<list[int]>": "N",
+    "<list[str]>": "TEXT",
 }
 """What stands for the value of an option, by the name that Typer gives its type."""
 
@@ -75,17 +77,38 @@ def _rows(command: Any, context: Any, kind: str) -> Iterator[str]:
         else:
             for type_, placeholder in _PLACEHOLDERS.items():
                 usage = usage.replace(type_, placeholder)
-            yield f"| `{usage}` | {text} | {_limits(note[1]) if note else ''} |"
+            usage = re.sub(r"<([^<>]+\|[^<>]+)>", r"\1", usage)  # the values to choose from
+            limits = _limits(note[1], parameter) if note else ""
+            yield f"| `{usage}` | {text} | {limits} |"
 
 
-def _limits(note: str) -> str:
-    parts = [part.strip().removeprefix("default: ") for part in note.split(";")]
-    return ", ".join("required" if part == "required" else f"`{part}`" for part in parts)
+def _limits(note: str, parameter: Any) -> str:
+    """Say the default and the range of an option; Typer gives both in brackets.
+
+    >>> from types import SimpleNamespace
+    >>> _limits("default: 1.0; 0<=x<=3600", SimpleNamespace(secondary_opts=[]))
+    '`1.0`; 0 to 3600'
+    """
+    words = []
+    for part in (part.strip() for part in note.split(";")):
+        if part.startswith("default: "):
+            default = part.removeprefix("default: ")
+            words.append(f"`--{default}`" if parameter.secondary_opts else f"`{default}`")
+        elif both := re.fullmatch(r"(\S+)<=x<=(\S+)", part):
+            words.append(f"{both[1]} to {both[2]}")
+        else:
+            words.append(part.replace("x>=", "at least ").replace("x<=", "at most "))
+    return "; ".join(words)
 
 
 def _paragraphs(text: str) -> str:
-    return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
+    return "\n\n".join(_prose(part) for part in text.strip().split("\n\n"))
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return _prose(text).replace("|", "\\|")
+
+
+def _prose(text: str) -> str:
+    """Return a text on one line, with the options that it names as code."""
+    return re.sub(r"(?<![`\w-])(--[a-z][a-z-]*[a-z])", r"`\1`", " ".join(text.split()))
