@@ -97,6 +97,8 @@ class _SafeGroup(TyperGroup):
         if command is not None and not isinstance(command, _SafeGroup):
             command.invoke = partial(_with_checked_numbers, type(command).invoke, command)  # type: ignore[method-assign]
             command.format_help = partial(_with_names, type(command).format_help, command)  # type: ignore[method-assign]
+            if ctx.resilient_parsing:  # a shell completes options, and some show their help texts
+                fill_in_help(command)
         return command
 
 

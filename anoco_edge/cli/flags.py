@@ -47,6 +47,7 @@ OPTIONS = {
     "target": "--out",
     "targets": "--target",
     "threads": "--threads",
+    "teach": "--teach",
     "threshold": "--threshold",
     "tile_size": "--tile-size",
     "tiles": "--tiles",

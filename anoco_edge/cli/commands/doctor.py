@@ -1,16 +1,20 @@
-"""anoco-edge doctor: what works here, and what helps where something does not."""
+"""anoco-edge doctor: what works here, what helps where something does not, what to do next."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from anoco_edge.cli.console import emit_json, out
+from anoco_edge.cli.console import emit_json
+from anoco_edge.cli.flags import with_flags
 from anoco_edge.cli.options import JsonOption
-from anoco_edge.cli.views.doctor import show_findings
+from anoco_edge.cli.views.doctor import show_advice, show_findings
 from anoco_edge.errors import EnvironmentMissingError
+
+if TYPE_CHECKING:
+    from anoco_edge.diagnostics.doctor import Finding
 
 
 def doctor(
@@ -20,18 +24,27 @@ def doctor(
     ] = True,
     json_: JsonOption = False,
 ) -> None:
-    """Show what is installed and works; exits with 3 when parts cannot be inspected here."""
+    """Show what is installed and works, and what to do next.
+
+    Exits with 3 when parts cannot be inspected here.
+    """
+    from anoco_edge.diagnostics.advice import advise
     from anoco_edge.diagnostics.doctor import examine, usable
 
     findings = examine(cameras=camera)
+    advice = advise(findings)
     if json_:
-        emit_json([asdict(finding) for finding in findings])
+        emit_json([_row(finding) for finding in (*findings, advice)])
     else:
         show_findings(findings)
     if not usable(findings):
         raise EnvironmentMissingError(
-            "no engine or no scorer works here, so parts cannot be inspected",
-            hint="pip install 'anoco-edge[cpu]'",
+            "no engine or no scorer works here, so parts cannot be inspected", hint=advice.help
         )
     if not json_:
-        out.print("Parts can be inspected on this machine.")
+        show_advice(advice)
+
+
+def _row(finding: Finding) -> dict[str, str]:
+    texts = {"detail": with_flags(finding.detail), "help": with_flags(finding.help)}
+    return {**asdict(finding), **texts}
