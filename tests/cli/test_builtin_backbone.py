@@ -296,7 +296,10 @@ def test_a_first_verdict_needs_the_extra_cpu_only(machine: Machine) -> None:
 
 
 def test_the_demo_needs_the_extra_cpu_only(machine: Machine) -> None:
-    few = "from anoco_edge.cli.commands import demo\ndemo.GOOD_PARTS = demo.DEFECTIVE_PARTS = 2"
+    few = (
+        "from anoco_edge.cli.commands import demo\ndemo.GOOD_PARTS = demo.DEFECTIVE_PARTS = 1\n"
+        "from anoco_edge.demo import render\nrender.MATERIALS = render.MATERIALS[:1]"
+    )
     ran = machine.ok("demo", setup=few)
     assert "anoco-edge enroll my.anoco GOOD_PICTURES/" in ran.out
     assert "anoco-edge infer my.anoco --camera 0 --teach 4" in ran.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,7 +120,6 @@ def test_the_packaged_self_test_holds_what_torch_computes(packaged: Bundle, agai
 
 
 def test_nothing_packaged_names_a_place_on_a_machine(packaged: Bundle) -> None:
-    own = (str(Path.home()), str(Path(__file__).parents[2]), "/tmp/", "/home/", "site-packages")
     for path in sorted(packaged.path.rglob("*")):
         content = path.read_bytes() if path.is_file() else b""
-        assert not [place for place in own if place.encode() in content], path
+        assert not re.search(rb"/(home|root|tmp|work|usr|opt)/|site-packages", content), path
