@@ -25,10 +25,18 @@ GENERATED = {
 """The functions that write what a marker in a page stands for."""
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Append the pages that lie at the top of the repository to the last section of `nav`."""
+    assert config.nav is not None
+    (section,) = config.nav[-1].values()
+    section += [name for name, source in ROOT_PAGES.items() if (ROOT / source).is_file()]
+    return config
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the pages of `nav` that lie at the top of the repository."""
+    """Add these pages themselves."""
     for name, source in ROOT_PAGES.items():
-        if name in str(config.nav):
+        if (ROOT / source).is_file():
             text = (ROOT / source).read_text(encoding="utf-8")
             files.append(File.generated(config, name, content=text))
     return files

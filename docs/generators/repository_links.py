@@ -16,9 +16,9 @@ from mkdocs.plugins import get_plugin_logger
 ROOT = Path(__file__).parents[2]
 
 ROOT_PAGES = {
-    "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
+    "changelog.md": "CHANGELOG.md",
 }
 """Pages of the site that lie at the top of the repository, where people look for them."""
 

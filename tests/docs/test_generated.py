@@ -102,8 +102,8 @@ def test_every_exit_code_has_a_meaning(generator: ModuleType) -> None:
     from anoco_edge import errors
 
     page = generator.markdown()
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
-    kinds = [kind for kind in kinds if issubclass(kind, errors.AnocoError)]
+    found = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    kinds = [kind for kind in found if issubclass(kind, errors.AnocoError)]
     assert len(kinds) > 8
     for kind in kinds:
         assert f"| `{kind.__name__}` | {kind.exit_code} |" in page

@@ -46,7 +46,9 @@ def all_blocks(*kinds: str) -> list[Block]:
 
 @pytest.fixture(scope="session")
 def workplace_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_workplace(tmp_path_factory.mktemp("pages") / "template")
+    folder = tmp_path_factory.mktemp("pages") / "template"
+    make_workplace(folder)
+    return folder
 
 
 @pytest.fixture

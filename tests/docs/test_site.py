@@ -55,7 +55,11 @@ def html_pages(site: Path) -> list[Path]:
 
 def test_every_page_of_the_folder_is_in_the_site(site: Path) -> None:
     sources = [page.removeprefix("docs/") for page in pages() if page.startswith("docs/")]
-    expected = {page.removesuffix(".md") + ".html" for page in sources if "README" not in page}
+    sources += [page.lower() for page in pages() if "/" not in page]
+    expected = {
+        page.removesuffix(".md") + ".html" for page in sources if "readme" not in page.lower()
+    }
+    assert {"contributing.html", "extending/sink.html"} <= expected
     assert expected <= {str(path.relative_to(site)) for path in html_pages(site)}
 
 
@@ -99,6 +103,10 @@ def test_the_search_index_holds_every_page_for_readers_without_a_server(site: Pa
     index = json.loads(script.removeprefix("var __index = "))
     places = {entry["location"].partition("#")[0] for entry in index["docs"]}
     assert {str(page.relative_to(site)) for page in html_pages(site)} <= places | {"index.html"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 def test_readme_links_lead_somewhere() -> None:

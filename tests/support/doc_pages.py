@@ -89,7 +89,7 @@ def _block(page: str, text: str, match: re.Match[str]) -> Block:
     )
 
 
-def make_workplace(folder: Path) -> Path:
+def make_workplace(folder: Path) -> None:
     """Make the folders that pages speak of, and line.anoco, which was taught four good parts."""
     _save(folder / "good", "good-{}", [render("washer", k).rgb for k in range(5)])
     defects = ["scratch", "missing-hole"]
@@ -107,7 +107,6 @@ def make_workplace(folder: Path) -> Path:
     create_builtin_bundle(
         folder / "line.anoco", prepare=lambda bundle: Teacher.open(bundle).enroll(good)
     )
-    return folder
 
 
 def _save(folder: Path, name: str, pictures: list[NDArray[Any]]) -> None:
