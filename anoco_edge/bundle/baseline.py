@@ -48,7 +48,7 @@ class BaselineGrid:
         mean, spread = stack.mean(axis=0), stack.std(axis=0, ddof=1)
         if not _usable(mean, spread, sigmas):
             raise ScoringError(
-                f"a baseline of {sigmas:g} sigmas over these energies is no number",
+                f"a baseline of {sigmas:g} sigmas over these energies is not finite",
                 hint="calibrate with fewer sigmas (`sigmas`)",
             )
         return BaselineGrid(mean.astype(np.float32), spread.astype(np.float32), sigmas)

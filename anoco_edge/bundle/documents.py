@@ -3,8 +3,8 @@
 The native reader (runtime/src/bundle/json_read.cpp) follows the same definition: UTF-8 without a
 byte order mark, no key twice, integers of 64 bits, numbers that a double holds, whole surrogate
 pairs, at most 64 lists and objects inside each other, at most 16 MiB. A value of another type than
-the schema asks for is refused: `true` is no number, "1" is not 1 and 1.0 is no integer; but an
-integer may stand where a number is asked for.
+the schema asks for is refused: `true` is not a number, "1" is not 1 and 1.0 is not an integer; but
+an integer may stand where a number is asked for.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def read_document(raw: bytes, model: type[Model], name: str) -> Model:
 def place_of(location: tuple[str | int, ...]) -> str:
     """The place in a document where pydantic found an error, written as a path of keys.
 
-    Evidence may be of several types. There pydantic adds the name of a type, which is no key.
+    Evidence may be of several types. There pydantic adds the name of a type, which is not a key.
 
     >>> place_of(("threshold", "evidence", "HeldOutEvidence")), place_of(("views", 0))
     ('threshold.evidence', 'views.0')
@@ -146,7 +146,7 @@ def _number(text: str) -> float:
 
 
 def _constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _check_levels(value: object) -> None:

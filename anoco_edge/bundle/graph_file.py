@@ -277,7 +277,7 @@ class _Walk:
         size = self._data_files.get(place.decode(errors="replace"))
         if size is None:
             self._refuse(
-                f"takes {whose} from {_quoted(place)}, which is no weights file of the manifest"
+                f"takes {whose} from {_quoted(place)}, which is not a weights file of the manifest"
             )
         offset = self._whole_number(found.get(b"offset", b"0"), whose)
         length = self._whole_number(found.get(b"length", b""), whose)

@@ -204,8 +204,8 @@ class Bundle:
         bank = Bank.from_bytes(self.read(record, path.parent), str(path))
         if bank.references.features.shape[1] != self.manifest.input.dim:
             raise BundleError(
-                f"{path} holds {bank.references.features.shape[1]} numbers "
-                f"a patch, the backbone gives {self.manifest.input.dim}",
+                f"{path} holds {bank.references.features.shape[1]} features "
+                f"per patch, the backbone gives {self.manifest.input.dim}",
                 hint="enroll the references again",
             )
         self._check_index(bank.index, product, path)
@@ -435,7 +435,7 @@ def _missing(path: Path) -> BundleError:
 
 
 def _checksum(raw: bytes) -> str:
-    """The checksum that a document carries; empty where the bytes are no document."""
+    """The checksum that a document carries; empty if the bytes are not a document."""
     try:
         document = parse_json(raw, "manifest.json")
     except BundleError:

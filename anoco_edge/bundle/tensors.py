@@ -81,7 +81,7 @@ def tensor_places(stream: BinaryIO, size: int, what: str) -> dict[str, TensorPla
     start = _LENGTH + length
     header = parse_json(stream.read(length), f"{what}: its header")
     if not isinstance(header, dict):
-        raise BundleError(f"{what}: its header is no object")
+        raise BundleError(f"{what}: its header is not an object")
     _check_metadata(header.pop("__metadata__", {}), what)
     tensors, places = {}, []
     for name, about in header.items():
@@ -101,7 +101,7 @@ def tensor_places(stream: BinaryIO, size: int, what: str) -> dict[str, TensorPla
 
 def _check_metadata(metadata: object, what: str) -> None:
     if not isinstance(metadata, dict):
-        raise BundleError(f"{what}: its metadata is no object")
+        raise BundleError(f"{what}: its metadata is not an object")
     if not all(isinstance(text, str) for text in metadata.values()):
         raise BundleError(f"{what}: its metadata holds more than texts")
 
@@ -126,7 +126,7 @@ def _layout(about: object, whose: str) -> tuple[np.dtype[Any], list[int], int, i
 
 def _sizes(values: object, whose: str) -> list[int]:
     if not isinstance(values, list):
-        raise BundleError(f"{whose} that is no list")
+        raise BundleError(f"{whose} that is not a list")
     if not all(type(value) is int and value >= 0 for value in values):
         raise BundleError(f"{whose} that holds no sizes")
     return values

@@ -129,7 +129,7 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     """
     threshold = options.get("threshold")
     if threshold is not None and not 0 <= threshold < math.inf:
-        raise UsageError(f"threshold is {threshold}", hint="0 or more; 0 computes it anew")
+        raise UsageError(f"threshold is {threshold}", hint="give 0 or more; with 0 it is computed")
     fields = {name: options.get(name) for name in _PLAIN_FIELDS}
     fields["lambda"] = options.get("lam")
     for name, value in fields.items():

@@ -202,7 +202,7 @@ class CudaScorer:
         if len(query.shape) != 2 or query.shape[1] != self._dim or query.dtype not in _TYPES:
             raise ScoringError(
                 f"query features on the device are {query.dtype} of shape {query.shape}, the bank "
-                f"has {self._dim} numbers a patch",
+                f"has {self._dim} features per patch",
                 hint="query and bank must come from the same backbone, in float32 or float16",
             )
         patches = interface.DevicePatches(

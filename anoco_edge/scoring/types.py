@@ -121,7 +121,7 @@ def check_query(query: Floats, dim: int) -> None:
     """Raise unless every query patch can be scored."""
     if query.ndim != 2 or query.shape[1] != dim:
         raise ScoringError(
-            f"query features have shape {query.shape}, the bank has {dim} numbers a patch",
+            f"query features have shape {query.shape}, the bank has {dim} features per patch",
             hint="query and bank must come from the same backbone",
         )
     _check_norms(finite_norms(query, "query"), "query")

@@ -1,4 +1,4 @@
-"""Export a backbone, check it, and write it as a bundle, with plans for other machines if asked."""
+"""Exports and checks a backbone, and writes it as a bundle, with plans for other machines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def export_bundle(
             hint="choose another `target`, or pass `overwrite=True`",
         )
     if target.exists() and not (target / "manifest.json").is_file():
-        raise UsageError(f"{target} is there and is no bundle", hint="choose another `target`")
+        raise UsageError(f"{target} exists and is not a bundle", hint="choose another `target`")
     if targets:
         load_module("tensorrt-rtx")
     recipe = load_recipe(backbone_id)

@@ -230,14 +230,15 @@ void tensors_that_do_not_fit_their_file_are_refused() {
   CHECK(contains(error(one("[0,4611686018427387905,4]", "[0,0]"), 0), "not read here"));
   CHECK(contains(error(one("[1,1,1,1,1,1,1,1,4]", "[0,4]"), 4), "not read here"));
   CHECK(contains(error("\"__metadata__\":{\"a\":1}," + one("[4]", "[0,4]"), 4), "more than texts"));
-  CHECK(contains(error("\"__metadata__\":[]," + one("[4]", "[0,4]"), 4), "metadata is no object"));
+  CHECK(contains(error("\"__metadata__\":[]," + one("[4]", "[0,4]"), 4),
+                 "metadata is not an object"));
   CHECK(contains(error(one("[-4]", "[0,4]"), 4), "shape that holds no sizes"));
   CHECK(contains(error(one("[4.0]", "[0,4]"), 4), "shape that holds no sizes"));
-  CHECK(contains(error(one("4", "[0,4]"), 4), "no list"));
+  CHECK(contains(error(one("4", "[0,4]"), 4), "not a list"));
   CHECK(contains(error(one("[4]", "[0,4,4]"), 4), "outside the file"));
   CHECK(contains(error(one("[1]", "[0,4]", "X32"), 4), "dtype"));
   CHECK(contains(error("\"a\":{\"dtype\":\"U8\",\"shape\":[]}", 1), "not described"));
-  CHECK(contains(tensors_error(file_of("[]", 0)), "no object"));
+  CHECK(contains(tensors_error(file_of("[]", 0)), "not an object"));
   CHECK(contains(tensors_error(file_of("{", 0)), "is not JSON"));
   CHECK(contains(tensors_error(Bytes(8, 0xFF)), "header is too large"));
   // Seven bytes of header leave the numbers on an odd address.

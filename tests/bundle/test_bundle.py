@@ -275,7 +275,7 @@ def _column_off_the_grid(tensors: dict[str, np.ndarray]) -> None:
         (_nan, "patch 3 contains NaN or infinity"),
         (_infinity, "patch 0 contains NaN or infinity"),
         (_zero_row, "zero norm"),
-        (_other_dim, "holds 5 numbers a patch, the backbone gives 8"),
+        (_other_dim, "holds 5 features per patch, the backbone gives 8"),
         (_empty, "no reference patch"),
         (_integers, "int32"),
         (_no_norms, "expected"),

@@ -718,7 +718,7 @@ def test_results_that_cannot_be_written_are_shown_all_the_same(here: Path) -> No
 
 def test_options_of_a_backbone_and_of_a_bundle_do_not_mix(here: Path) -> None:
     line = fails(2, "eval", "parts", "--backbone", "efficientnet-lite0", "--bundle", "line.anoco")
-    assert "--backbone exports anew" in line
+    assert "--backbone exports a new bundle" in line
     assert "--size is for --backbone" in fails(2, "eval", "parts", "--size", 384)
     assert "unknown backbone 'resnet-9000'" in fails(
         2, "eval", "parts", "--backbone", "resnet-9000"

@@ -55,7 +55,7 @@ def test_the_table_says_time_memory_and_size(
         assert words in ran.out, words
     assert ran.err == ""
     again = ok("build")
-    assert again.err == "the plan is there already (--force builds it anew)\n"
+    assert again.err == "the plan exists already (--force builds it again)\n"
 
 
 def test_a_plan_that_computes_nonsense_does_not_stay(

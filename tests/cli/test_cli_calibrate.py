@@ -309,7 +309,7 @@ def test_a_glob_that_the_shell_expanded_does_not_make_good_parts_of_defects(here
 
 def test_groups_that_do_not_fit(here: Path) -> None:
     command = ("calibrate", LINE, "parts", "--false-reject", 0.2, "--group")
-    assert "'(oops' is no pattern" in refused(2, *command, "(oops")
+    assert "'(oops' is not a valid pattern" in refused(2, *command, "(oops")
     assert "does not fit 9 of 9 pictures, parts/good0.png for one" in refused(2, *command, "nut")
     assert "does not fit 8 of 9 pictures" in refused(2, *command, "good3")
     # The name of a group that took no part in the match identifies no part.
@@ -332,9 +332,9 @@ def test_a_baseline_that_would_swallow_every_defect_is_no_baseline() -> None:
     """No score exceeds infinity, so an infinite baseline is refused."""
     grids = [np.full((1, 1), value, np.float32) for value in (1.0, 3.0)]
     for sigmas in (1e39, 1e308):
-        with pytest.raises(ScoringError, match="sigmas over these energies is no number"):
+        with pytest.raises(ScoringError, match="sigmas over these energies is not finite"):
             BaselineGrid.fit(grids, sigmas)
-    with pytest.raises(ScoringError, match="is no number"):
+    with pytest.raises(ScoringError, match="is not finite"):
         BaselineGrid.fit([*grids, np.full((1, 1), np.nan, np.float32)], 3.0)
     data = BaselineGrid.fit(grids, 3.0).to_bytes()
     with pytest.raises(BundleError, match="does not fit the product"):

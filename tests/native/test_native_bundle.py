@@ -570,7 +570,7 @@ def second_generation(enrolled: Path) -> Path:
         (put("features", 2, -0.0), "contains patches of zero norm"),
         (
             lambda t: t.update(features=t["features"][:, :5]),
-            "holds 5 numbers a patch, the backbone",
+            "holds 5 features per patch, the backbone",
         ),
         (lambda t: t.update(features=t["features"][0]), "holds 'col', 'features'"),
         (cut, "no reference patch"),

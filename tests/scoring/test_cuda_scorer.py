@@ -202,7 +202,7 @@ def test_what_does_not_fit_is_refused(driver: ctypes.CDLL) -> None:
     query, bank = scattered(np.random.default_rng(5), 6, 20, 8)
     scorer = open_scorer("cuda", References.of(bank)[0])
     assert len(scorer.score(query[:0]).energy) == 0
-    with pytest.raises(ScoringError, match="8 numbers a patch"):
+    with pytest.raises(ScoringError, match="8 features per patch"):
         scorer.score(query[:, :5])
     with pytest.raises(ScoringError, match="floating-point"):
         scorer.score(query.astype(np.int32))

@@ -152,7 +152,7 @@ def _free_patches(model: onnx.ModelProto) -> None:
 
 _OUTPUT = "graph.output.0.type.tensor_type"
 _INPUT = "graph.input.0.type.tensor_type"
-NO_FILE = "is no weights file of the manifest"
+NO_FILE = "is not a weights file of the manifest"
 INSIDE = "contains a graph inside a node"
 BROKEN = "is not an ONNX graph, or only a part of one"
 

@@ -1,4 +1,4 @@
-"""anoco-edge device-report: a device built for, tested, compared and measured at once."""
+"""anoco-edge device-report: builds, tests, compares and measures on a device at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def device_report(
     pictures: PicturesOption = None,
     frames: Annotated[int, typer.Option(min=1, help="Frames to measure.")] = 200,
     batch: Annotated[int, typer.Option(min=1, help="Most pictures at once, for the plan.")] = 1,
-    force: Annotated[bool, typer.Option("--force", help="Build the plan anew.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build the plan again.")] = False,
     threads: ThreadsOption = 0,
     out_: Annotated[Path, typer.Option("--out", "-o", help="Folder for the two files.")] = Path(
         "device-report"

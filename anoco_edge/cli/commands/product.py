@@ -38,7 +38,7 @@ def set_(
     yes: YesOption = False,
     json_: JsonOption = False,
 ) -> None:
-    """Change settings; bank and threshold are made again where they depend on them."""
+    """Change settings; bank and threshold are computed again if they depend on them."""
     settings = options.settings(threshold)
     opened = Bundle.open(bundle)
     accept_cost(opened, product, settings, yes=yes)

@@ -52,7 +52,7 @@ KeepOption = Annotated[
     bool,
     typer.Option(
         "--keep-pictures/--scores-only",
-        help="Keep the pictures in the bundle, so that new references can be calibrated anew.",
+        help="Keep the pictures in the bundle, to calibrate again with new references.",
     ),
 ]
 
@@ -98,7 +98,8 @@ def read_groups(paths: Sequence[str], group: str | None) -> list[str] | None:
         pattern = re.compile(group)
     except re.error as error:
         raise UsageError(
-            f"--group {group!r} is no pattern: {error}", hint="write 'folder', or as '(.*)_frame'"
+            f"--group {group!r} is not a valid pattern: {error}",
+            hint="write 'folder', or as '(.*)_frame'",
         ) from None
     found = [pattern.search(Path(path).name) for path in paths]
     parts = [match and (match[1] if pattern.groups else match[0]) for match in found]

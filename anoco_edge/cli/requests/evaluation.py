@@ -169,7 +169,7 @@ def _open_bundle(context: typer.Context) -> tuple[Bundle, Product | None]:
     if backbone is not None:
         if path is not None or product is not None:
             raise UsageError(
-                "--backbone exports anew: --bundle and --product do not go with it",
+                "--backbone exports a new bundle: --bundle and --product cannot be given with it",
                 hint="pass --backbone, or --bundle",
             )
         return _exported(backbone, options), None

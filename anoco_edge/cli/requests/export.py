@@ -69,7 +69,7 @@ ShotsOption = Annotated[
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of that draw.")]
 RefsProductOption = Annotated[str | None, typer.Option(help="Name of the product for --refs.")]
 PackagedBundleOption = Annotated[
-    Path | None, typer.Option(help="For the next two: from this bundle, nothing exported anew.")
+    Path | None, typer.Option(help="For the next two: package this bundle; export nothing.")
 ]
 OverwriteOption = Annotated[bool, typer.Option(help="Replace an existing bundle.")]
 
@@ -131,7 +131,7 @@ def read_export(options: Mapping[str, Any]) -> ExportRequest:
 
 
 def _check_combination(options: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse options that mean nothing without another one."""
+    """Refuse options that have no effect without another one."""
     check_product_name(options["product"])
     refs = options["refs"]
     if (options["single_file"] or options["triton"]) and not refs:
@@ -221,5 +221,5 @@ def _bundle_path(out: str | Path | None, backbone: str) -> Path:
 
     target = Path(out or f"{backbone}{SUFFIX}")
     if not target.name:
-        raise UsageError(f"--out {target} is no name for a bundle", hint="give NAME.anoco")
+        raise UsageError(f"--out {target} is not a name for a bundle", hint="give NAME.anoco")
     return target if target.suffix == SUFFIX else target.with_name(target.name + SUFFIX)

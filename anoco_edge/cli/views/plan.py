@@ -40,7 +40,7 @@ def show_plan(trial: PlanTrial, bundle: Path) -> None:
     """Print a plan, what building it took, and what its self-test found."""
     record = trial.outcome.record
     if not trial.outcome.built:
-        note("the plan is there already (--force builds it anew)")
+        note("the plan exists already (--force builds it again)")
     table = Table(show_header=False, title=plain(bundle))
     table.add_row("engine", plain(f"{record.plan_engine} {record.fingerprint.version}"))
     table.add_row("for", plain(", ".join(record.targets) or record.fingerprint.gpu))

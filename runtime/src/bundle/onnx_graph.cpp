@@ -283,7 +283,7 @@ class GraphChecker {
     const auto file = data_files_.find(place);
     if (file == data_files_.end())
       refuse("takes " + whose + " from " + shown(place) +
-             ", which is no weights file of the manifest");
+             ", which is not a weights file of the manifest");
     const uint64_t offset = found.count("offset") != 0 ? whole_number(found["offset"], whose) : 0;
     const uint64_t length = whole_number(found["length"], whose);
     const uint64_t number = type < kNumberBytes.size() ? kNumberBytes[type] : 0;

@@ -33,7 +33,7 @@ class Header {
     const Json header = parse_json(file_.substr(8, length), what_ + ": its header");
     data_ = file_.substr(8 + length);
     const auto* members = header.as<Json::Object>();
-    if (members == nullptr) refuse("its header is no object");
+    if (members == nullptr) refuse("its header is not an object");
     for (const auto& [name, about] : *members) {
       if (name == "__metadata__")
         check_metadata(about);
@@ -49,7 +49,7 @@ class Header {
 
   void check_metadata(const Json& about) const {
     const auto* members = about.as<Json::Object>();
-    if (members == nullptr) refuse("its metadata is no object");
+    if (members == nullptr) refuse("its metadata is not an object");
     for (const auto& member : *members)
       if (member.second.as<std::string>() == nullptr) refuse("its metadata holds more than texts");
   }
@@ -99,7 +99,7 @@ class Header {
   std::vector<int64_t> integers(const Json& list, const std::string& whose) const {
     const auto* items = list.as<Json::Array>();
     std::vector<int64_t> found;
-    if (items == nullptr) refuse(whose + " that is no list");
+    if (items == nullptr) refuse(whose + " that is not a list");
     for (const Json& item : *items) {
       const auto* number = item.as<int64_t>();
       if (number == nullptr || *number < 0) refuse(whose + " that holds no sizes");
