@@ -35,7 +35,7 @@ class BankIndex:
 
     @staticmethod
     def from_tensors(tensors: Tensors, rows: int, name: str) -> BankIndex:
-        """Take the four columns of a bank of so many rows; others than these are refused."""
+        """Take the four columns of a bank with this many rows; other columns are refused."""
         columns = {key: tensors[key] for key in _COLUMNS}
         if any(c.shape != (rows,) or c.dtype != _COLUMNS[key] for key, c in columns.items()):
             raise BundleError(

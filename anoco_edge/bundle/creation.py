@@ -1,4 +1,4 @@
-"""Writing a new bundle: it is built beside its place and moved there by one rename."""
+"""Writes a new bundle: it is built beside its place and moved there by one rename."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def create_bundle(
         tools=dict(tools),
         backbone=backbone,
         input=contract,
-        parity=to_jsonable_python(  # reports hold tuples, which JSON has no word for
+        parity=to_jsonable_python(  # reports hold tuples, which JSON does not have
             parity.to_json() if isinstance(parity, ParityReport) else dict(parity)
         ),
         files=tuple(_record(name, data) for name, data in sorted(files.items())),

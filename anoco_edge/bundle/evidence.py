@@ -1,4 +1,4 @@
-"""What a product's threshold rests on: one type for each kind of evidence in a product.json.
+"""The evidence of a product's threshold, with one type for each kind that product.json holds.
 
 The file names no kind. The keys tell the kinds apart, so they are tried from the one with the most
 characteristic keys to the one with the fewest. Evidence explains a threshold and decides nothing,

@@ -1,10 +1,10 @@
-"""How far the sums of the drift watch may go, so that its false-alarm rate holds.
+"""The limits of the drift watch's sums, which make its false-alarm rate hold.
 
 All ranks of a run are taken among the same few calibration scores, so they are not independent: an
 unlucky calibration makes the whole run look shifted. But their joint law is the same for every
 distribution of scores. The calibration scores cut the line into gaps whose probabilities are
 Dirichlet(1, ..., 1), and every new part falls into one of them (a Polya urn). So the highest sum of
-an undisturbed run can be simulated once and for all, calibration included:
+an undisturbed run, calibration included, can be simulated once:
 
     python -m anoco_edge.drift.limits    # prints LIMITS again; takes some minutes
 """
@@ -19,15 +19,16 @@ from numpy.typing import NDArray
 
 from anoco_edge.scoring.conformal import beta_interval
 
-HORIZON = 10_000  # watched parts, after which the sums begin anew
+HORIZON = 10_000  # watched parts, after which the sums start again at 0
 FALSE_ALARMS = 0.01  # most undisturbed runs of that length that warn, over runs and calibrations
 LEAST_SCORES = 10  # with fewer, calibration says too little for a sum to mean anything
 
 RUNS = 12_000  # simulated for each limit
-CONFIDENCE = 0.998  # the middle of Beta: 1 in 1000 that a limit is too low by the simulation's luck
+# the middle of Beta, so that a limit is too low by chance of the simulation in 1 case of 1000
+CONFIDENCE = 0.998
 
-# By the number of calibration scores; between two of them the limit of the smaller number holds,
-# which is the higher one.
+# The keys are numbers of calibration scores. Between two keys the limit of the smaller one holds,
+# which is the higher limit.
 LIMITS = {
     10: 50.08,
     12: 38.39,
@@ -42,10 +43,10 @@ LIMITS = {
 
 
 def allowance(scores: int) -> float:
-    """What is taken off a sum at every part, in deviations of a rank.
+    """Return what is subtracted from a sum at every part, in deviations of a rank.
 
-    Half a deviation makes a CUSUM quickest for shifts of one. The rest is for calibration's own
-    luck: the mean of so many scores is off by 1 / sqrt(n), for the whole run.
+    Half a deviation makes a CUSUM quickest for shifts of one. The rest allows for the chance error
+    of calibration: the mean of n scores is off by 1 / sqrt(n), for the whole run.
 
     >>> allowance(100)
     0.6
@@ -54,7 +55,7 @@ def allowance(scores: int) -> float:
 
 
 def rank_scores(scores: int) -> NDArray[np.float64]:
-    """What each rank 0 to n among n scores adds: normal scores, with mean 0 and deviation 1.
+    """Return what each rank 0 to n among n scores adds: normal scores, with mean 0 and deviation 1.
 
     >>> [round(float(v), 2) for v in rank_scores(3)]
     [-1.36, -0.38, 0.38, 1.36]
@@ -65,7 +66,7 @@ def rank_scores(scores: int) -> NDArray[np.float64]:
 
 
 def limit(scores: int) -> float:
-    """The sum at which the watch warns.
+    """Return the sum at which the watch warns.
 
     >>> limit(50) == limit(57) > limit(5000)
     True
@@ -76,7 +77,7 @@ def limit(scores: int) -> float:
 def highest_sums(
     scores: int, runs: int, seed: int, *, horizon: int = HORIZON
 ) -> NDArray[np.float64]:
-    """Of each of so many undisturbed runs, every one with a calibration of its own.
+    """Simulate undisturbed runs, each with its own calibration, and return the highest sum of each.
 
     >>> highest_sums(20, 2, seed=0, horizon=50).shape
     (2,)
@@ -92,7 +93,7 @@ def highest_sums(
 
 
 def simulate(scores: int, *, runs: int = RUNS, seed: int = 0) -> float:
-    """The limit for so many calibration scores, rounded up to two decimals."""
+    """Compute the limit for this many calibration scores, rounded up to two decimals."""
     sums = np.sort(highest_sums(scores, runs, seed))
     above = next(
         count
@@ -103,7 +104,7 @@ def simulate(scores: int, *, runs: int = RUNS, seed: int = 0) -> float:
 
 
 def _highest(steps: NDArray[np.float64]) -> float:
-    """The highest value of S = max(0, S + step): how far the path rises over its lowest point."""
+    """Return the highest value of S = max(0, S + step): how far the path rises above its lowest."""
     path = np.concatenate(([0.0], np.cumsum(steps)))
     return float((path - np.minimum.accumulate(path)).max())
 

@@ -1,4 +1,4 @@
-"""What every engine has in common: the protocol, its settings, and checks of what comes out."""
+"""What every engine has in common: the protocol, its settings, and checks of its output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.errors import BundleError, EngineError
 from anoco_edge.scoring.device_array import DeviceArray
 
-_MAX_REASON = 400  # characters of what an engine says of its failure
+_MAX_REASON = 400  # characters of an engine's own error message
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def engine_failed(name: str, batch: int, error: Exception) -> EngineError:
 
 
 def check_features(bundle: Bundle, features: NDArray[np.float32], batch: int) -> None:
-    """Check that what came out of a run is what the manifest promises, before anybody uses it."""
+    """Check that the output of a run is what the manifest states, before it is used."""
     check_shape(bundle, features.shape[1:])
     if len(features) != batch or features.dtype != np.float32:
         raise BundleError(
@@ -77,7 +77,7 @@ def check_features(bundle: Bundle, features: NDArray[np.float32], batch: int) ->
 
 
 def check_shape(bundle: Bundle, shape: tuple[int, ...]) -> None:
-    """Check that patches and numbers per patch are those that the manifest promises."""
+    """Check that the numbers of patches and features are those that the manifest states."""
     contract = bundle.manifest.input
     wanted = (contract.rows * contract.cols, contract.dim)
     if shape != wanted:

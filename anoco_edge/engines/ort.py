@@ -22,7 +22,7 @@ def open_engine(name: str, bundle: Bundle, settings: EngineSettings) -> OnnxRunt
 
 
 def try_out(name: str) -> str:
-    """Run a graph of one addition; says what ran, raises what failed."""
+    """Run a graph of one addition; return what ran, and raise what failed."""
     onnxruntime = load_onnxruntime()
     session = open_session(PROBE_GRAPH, "a graph of one addition")
     (output,) = session.run(["y"], probe_input())

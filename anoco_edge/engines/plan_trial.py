@@ -1,4 +1,4 @@
-"""A plan that was built, tried by the bundle's self-test where it can run."""
+"""Tries a plan that was built with the bundle's self-test, where the plan can run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A graph of one addition, for finding out whether an engine starts and computes at all.
+"""A graph of one addition, which shows whether an engine starts and computes at all.
 
-The scoring graph would do, but it belongs to a layer of its own and takes longer to build: what is
-to be known here is whether a library loads, finds its device and adds two numbers.
+The scoring graph would also work, but it belongs to another layer and takes longer to build. The
+question is only whether a library loads, finds its device and adds two numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INPUT = (1.5, -2.0)
 
 
 def probe_input() -> dict[str, NDArray[np.float32]]:
-    """What the probe graph is fed with.
+    """Return the input of the probe graph.
 
     >>> probe_input()["x"].tolist()
     [1.5, -2.0]
@@ -30,7 +30,7 @@ def probe_input() -> dict[str, NDArray[np.float32]]:
 
 
 def check_probe(library: str, output: NDArray[np.float32]) -> None:
-    """Raise unless a library computed the sum, which is the least to ask of it.
+    """Raise unless a library computed the sum of the probe graph correctly.
 
     >>> check_probe("a library", np.array([3.0, -4.0], np.float32))
     """

@@ -9,7 +9,7 @@ and may have
     why_not(name, bundle=None) -> str    why it cannot run here (with this bundle); empty if it can
     try_out(name) -> str                 run something small; says what ran, raises if it fails
 
-The package of somebody else adds its entry through the entry point `anoco_edge.engines` (see
+Another package adds its entry through the entry point `anoco_edge.engines` (see
 `anoco_edge.plugins`).
 """
 
@@ -30,7 +30,7 @@ class EngineChoice(Choice):
 
 @dataclass(frozen=True)
 class EngineSpec(StageSpec):
-    """What is known of an engine before its module is imported.
+    """The description of an engine, which is known before its module is imported.
 
     A worker of a cluster must have a GPU for an engine with `gpu`. `needs_plan` says that it runs a
     plan that `anoco-edge build` makes for one bundle. `devices` are those that its setting `device`
@@ -53,7 +53,7 @@ class EngineSpec(StageSpec):
         return "" if self.why_not(self.name, bundle) else self.auto_reason
 
     def check_device(self, settings: EngineSettings) -> None:
-        """Refuse a device that was asked for where the engine does not know any."""
+        """Refuse a device if the engine has no choice of devices."""
         if settings.device != EngineSettings.device and not self.devices:
             knowing = [spec.name for spec in ENGINES if spec.devices]
             raise UsageError(

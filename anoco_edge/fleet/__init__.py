@@ -1,1 +1,1 @@
-"""Work on more than one machine: a Ray cluster, workers on it, and what they have done so far."""
+"""Distributes work over a Ray cluster, and keeps a journal of what is done."""

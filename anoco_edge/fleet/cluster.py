@@ -152,7 +152,7 @@ def _start(ray: ModuleType, on: str, address: tuple[str, int] | None, cpus: int)
 
 
 def _connect(ray: ModuleType, url: str, quiet: dict[str, bool | str]) -> None:
-    """Connect, and try once more where a busy head lost the server that it starts for a client."""
+    """Connect, and try once more if a busy head lost the server that it starts for a client."""
     try:
         ray.init(url, **quiet)
     except ConnectionAbortedError:

@@ -1,4 +1,4 @@
-"""Keep on the disk what of a long run is done, so that a run that was killed can continue.
+"""Keeps the finished parts of a long run on the disk, so that a killed run can continue.
 
 The first line says which run it is; every further line holds the result of one task. A line that a
 kill left unfinished is removed, and its task is done again.
@@ -130,7 +130,7 @@ class Journal(Closeable):
 
 
 def fingerprint(paths: Sequence[str]) -> str:
-    """Return a hash of names, sizes and times, by which the same files are known again."""
+    """Return a hash of names, sizes and times, by which the same files are recognized."""
     digest = hashlib.sha256()
     for path in paths:
         try:

@@ -30,7 +30,8 @@ ATTEMPTS = 3
 WAITING = 2  # tasks that a worker has at a time, so that the next is there when one is done
 TALK = "talk"  # the concurrency group in which a worker answers while it works
 TALK_SECONDS = 2.0  # between two questions to a worker about its progress
-PATIENCE_SECONDS = 60.0  # without a worker, until a person is told why nothing happens
+# Seconds without a worker, after which the user is told why nothing happens.
+PATIENCE_SECONDS = 60.0
 START_SECONDS = 600.0  # until the first worker must be ready: a cluster may have to grow first
 
 
@@ -242,7 +243,7 @@ class Pool:
             self._pending[opened] = (worker, None)
 
     def _replace(self, worker: _Worker) -> Iterator[Done]:
-        """Let others do what a worker that died had; a task that it had alone may be the reason."""
+        """Give the tasks of a dead worker to others; a task that it had alone may be the reason."""
         self._workers.remove(worker)
         self._pending = {ref: it for ref, it in self._pending.items() if it[0] is not worker}
         self._questions = {ref: w for ref, w in self._questions.items() if w is not worker}

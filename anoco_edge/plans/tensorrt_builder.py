@@ -148,7 +148,7 @@ class _PlanBuild:
         # The network's weights may still lie in the parser and in the bytes, so both are kept.
         self._model, self._parser = model, self._trt.OnnxParser(self._network, self._log)
         parser = self._parser
-        if isinstance(model, Path):  # external data is found beside it
+        if isinstance(model, Path):  # its external data is found beside it
             parsed = parser.parse_from_file(str(model))
         else:
             parsed = parser.parse(model)

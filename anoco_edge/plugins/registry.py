@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Spec:
-    """What a table knows of one entry before its module is imported.
+    """The description of one entry, which a table knows before the entry's module is imported.
 
     `module` is imported when the entry is used and not before. `packages` are the import names of
     the packages that it needs, and `extra` is the extra of anoco-edge that installs them, empty if
@@ -122,7 +122,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class StageSpec(Spec):
-    """What is known of a stage of the pipeline that `auto` can choose: an engine or a scorer.
+    """The description of a stage of the pipeline that `auto` can choose: an engine or a scorer.
 
     `gpu` says that it runs on an NVIDIA GPU. `optional` stages need not be there for a machine to
     be complete. `native` is the name under which the native library has the same stage; it is empty

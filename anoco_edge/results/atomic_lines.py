@@ -1,4 +1,4 @@
-"""A file that grows by whole lines, also when the disk is full or writing is interrupted."""
+"""Writes a file that grows by whole lines, even if the disk is full or writing is interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run never destroys an earlier one: what is in its folder moves to runs/0001, 0002 and so on.
+"""Keeps earlier runs: what is in a run's folder moves to runs/0001, 0002 and so on.
 
 The folder itself holds the newest run. Rows name overlays and frames relative to their file, so a
 run can be moved as a whole. Its files are renamed into runs/.moving-0001, and that folder gets its
@@ -63,7 +63,7 @@ def next_segment(folder: Path) -> int:
 
 
 def lock_folder(folder: Path, owner: object) -> Callable[[], object]:
-    """Refuse a second run in the same folder.
+    """Lock the folder, and refuse a second run in it.
 
     The lock is held until `owner` is garbage-collected or the returned function is called.
     """

@@ -1,4 +1,4 @@
-"""Rows and summaries as text."""
+"""Writes rows and summaries as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of an earlier run, found by its results.jsonl: to enrol them, or to inspect them again.
+"""Finds the pictures of an earlier run by its results.jsonl, to enroll or to inspect them again.
 
 A run keeps the picture of a row as a file of its own or names the file that it was read from.
 """
@@ -37,7 +37,7 @@ def picture_of(results: Path, number: int) -> Path:
             f"the frame of id {number} was not kept",
             hint="inspect with `save='all'`, or enrol the picture itself",
         )
-    path = results.parent / row.picture  # an absolute path stays what it is
+    path = results.parent / row.picture  # an absolute path stays as it is
     if not path.is_file():
         raise UsageError(
             f"{path}, the picture of id {number}, is no longer there",
@@ -63,7 +63,7 @@ def past_inspections(
         elif row.picture is None:
             left_out["not kept (`save='all'` keeps them)"] += 1
         else:
-            path = results.parent / row.picture  # an absolute path stays what it is
+            path = results.parent / row.picture  # an absolute path stays as it is
             yield PastInspection(row.id, path, Path(row.source).name, row.score, row.verdict)
     for why, count in left_out.items():
         warn(f"left out of {results}: {count} {why}")

@@ -1,4 +1,4 @@
-"""Results as one self-contained HTML file.
+"""Writes results as one self-contained HTML file.
 
 Whatever comes from a row is put into the page as text and never as markup.
 """

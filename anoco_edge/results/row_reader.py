@@ -1,4 +1,4 @@
-"""Read the rows of results.jsonl, whoever wrote the file.
+"""Reads the rows of results.jsonl, also those that other versions wrote.
 
 Rows are checked by hand and not by pydantic, because the name of a file need not be UTF-8, and
 pydantic refuses the surrogates that such a name has in Python.
@@ -60,7 +60,7 @@ class NewerSchemaError(ValueError):
 
 
 def row_from_json(value: object) -> Row:
-    """Read an object of results.jsonl; ValueError where it is none.
+    """Read an object of results.jsonl; raise ValueError if it is not a row.
 
     Fields that this version does not know are ignored, so that rows of later versions with the same
     schema version can be read.

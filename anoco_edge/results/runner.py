@@ -1,4 +1,4 @@
-"""From a source of frames to rows: inspect every frame, count it, and hand it to the sinks."""
+"""Turns a source of frames into rows: inspects and counts every frame, and hands it to sinks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def inspect_source(
         try:
             sink.finish(summary)
         except StorageError as error:
-            # Where the rows did not fit, the report does not fit either: the first error says it.
+            # If the rows did not fit on the disk, the report does not fit either, and the first
+            # error says so.
             summary.lost = summary.lost or error
     return summary
 

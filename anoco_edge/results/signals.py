@@ -1,4 +1,4 @@
-"""Let Ctrl-C end a run between two rows and never within one."""
+"""Lets Ctrl-C end a run between two rows and never within one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the rows of a run go: the protocol that every sink follows.
+"""The protocol of sinks, which receive the rows of a run.
 
 The package `sinks` holds those of anoco-edge and the table by which other packages add theirs.
 """
@@ -18,7 +18,7 @@ from anoco_edge.results.summary import RunSummary
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a sink may want to know of a run before its first row.
+    """The facts about a run that a sink may need before its first row.
 
     `live` says that frames come from a camera or a stream, so that the run has no known end.
     """

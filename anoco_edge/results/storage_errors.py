@@ -1,4 +1,4 @@
-"""Errors of the operating system while results are written, as one line each."""
+"""Reports errors of the operating system while results are written, in one line each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def writing_results(what: Path) -> Iterator[None]:
-    """Turn an OSError into a StorageError; unlike in a bundle, what was written before stays."""
+    """Turn an OSError into a StorageError that says that what was written before stays."""
     try:
         yield
     except OSError as error:

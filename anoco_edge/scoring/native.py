@@ -32,7 +32,7 @@ def open_scorer(bank: References, parameters: Parameters, options: ScorerOptions
 
 
 def why_not() -> str:
-    """Say why the library cannot be used; loading it to find out takes a millisecond."""
+    """Return why the library cannot be used; loading it to find out takes a millisecond."""
     return library_why_not() or ""
 
 

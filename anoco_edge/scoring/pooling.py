@@ -1,4 +1,4 @@
-"""From patch energies to the score of a picture."""
+"""Turns patch energies into the score of a picture."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ and may have
     describe_trial() -> str what the trial of `anoco-edge doctor` ran on
     MEMORY_MB               megabytes that it takes beside the bank, where nothing else is asked for
 
-The package of somebody else adds its entry through the entry point `anoco_edge.scorers` (see
+Another package adds its entry through the entry point `anoco_edge.scorers` (see
 `anoco_edge.plugins`).
 """
 
@@ -31,7 +31,7 @@ class ScorerChoice(Choice):
 
 @dataclass(frozen=True)
 class ScorerSpec(StageSpec):
-    """What is known of a scorer before its module is imported.
+    """The description of a scorer, which is known before its module is imported.
 
     `timed` says that it reports how much of its time retrieval takes.
     """

@@ -1,4 +1,4 @@
-"""Sinks: where the rows of a run go, by name.
+"""Sinks receive the rows of a run; they are chosen by name.
 
 `SINKS` is the table of sinks that a person can ask for. Another package adds one by an entry point:
 
@@ -48,7 +48,7 @@ OWN_SINKS = (
 )
 SINKS = Registry("sink", "anoco_edge.sinks", OWN_SINKS, SinkSpec)
 
-LIVE_KEEP = 1000  # overlays of a live source that a folder keeps where nobody says how many
+LIVE_KEEP = 1000  # overlays of a live source that a folder keeps unless the user says how many
 
 
 @dataclass(frozen=True)

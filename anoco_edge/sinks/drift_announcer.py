@@ -1,4 +1,4 @@
-"""Announce what the drift watch notices, at the row at which it notices it."""
+"""Announces what the drift watch notices, at the row at which it notices it."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ class DriftAnnouncer:
             self._warn(str(self._watch.warned))
 
     def finish(self, summary: RunSummary) -> None:
-        """Do nothing: the summary of the run says how often the watch warned."""
+        """Do nothing, because the summary of the run says how often the watch warned."""

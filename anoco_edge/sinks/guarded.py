@@ -1,4 +1,4 @@
-"""Keep a sink that fails from ending the run."""
+"""Keeps a sink that fails from ending the run."""
 
 from __future__ import annotations
 

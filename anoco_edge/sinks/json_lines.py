@@ -1,4 +1,4 @@
-"""Rows as JSON, one object a line: into a file, or to a program that reads along."""
+"""Writes rows as JSON, one object per line, into a file or to a program that reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JsonLinesStream:
         self._stream = stream
 
     def write(self, row: Row, frame: Frame, overlay: Overlay | None) -> None:
-        """Write the row; a reader at the other end of the stream has it at once."""
+        """Write the row, and flush it so that the reader gets it at once."""
         self._send(json_line(row.to_json()))
 
     def finish(self, summary: RunSummary) -> None:

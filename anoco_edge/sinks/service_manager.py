@@ -1,4 +1,4 @@
-"""Tell systemd that a camera is being watched, by systemd's own small protocol (sd_notify).
+"""Tells systemd that frames are being inspected, by systemd's own small protocol (sd_notify).
 
 systemd restarts a unit of Type=notify with WatchdogSec when no frame was inspected for that long.
 """
@@ -54,7 +54,7 @@ class ServiceManager:
         self._send(f"READY=1\nSTATUS={_one_line(status)}")
 
     def write(self, row: Row, frame: Frame, overlay: Overlay | None) -> None:
-        """Give a sign of life for a frame that was inspected; frames that all fail are none."""
+        """Give a sign of life for a frame that was inspected; failed frames do not count."""
         if row.verdict is not None:
             self.alive()
 
@@ -82,7 +82,7 @@ class ServiceManager:
                 channel.setblocking(False)  # a manager that hangs must not stop the line
                 channel.sendto(text.encode(), address)
         except OSError:
-            pass  # a manager that is gone or busy misses the sign, and acts on that by itself
+            pass  # a manager that is gone or busy misses the sign and acts on that itself
 
 
 def _one_line(text: str) -> str:

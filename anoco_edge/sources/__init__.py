@@ -1,4 +1,4 @@
-"""Where frames come from: pictures, folders, globs, videos, cameras and network streams.
+"""Sources of frames: pictures, folders, globs, videos, cameras and network streams.
 
 Every source yields the same `Frame`. A source is read once: a second `for` over it goes on where
 the first one stopped, so that the first frames can be taken as references.

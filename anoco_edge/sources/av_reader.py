@@ -87,7 +87,7 @@ class AvReader:
         self._context = self._stream.codec_context
         self._jpeg = self._context.name == "mjpeg"
         self._context.thread_count = (
-            1  # with more threads nobody knows which frame a message is about
+            1  # with more threads it is unknown which frame a message is about
         )
         self._context.options = _DECODER_OPTIONS
         self._context.copy_opaque = True
@@ -192,7 +192,7 @@ class AvReader:
         self._give_up(None, captured)
 
     def _doubt(self, packet: Any, corrupt: bool) -> None:
-        """Keep that a packet was sent; if something is corrupt its frame may never be shown."""
+        """Record that a packet was sent; if something is corrupt its frame may never be shown."""
         if not self._begun:
             return
         if corrupt:

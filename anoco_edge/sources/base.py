@@ -13,11 +13,11 @@ _Self = TypeVar("_Self", bound="Closeable")
 
 
 class Source(Protocol):
-    """What `open_source` returns; use it in a `with`, or call `close()`."""
+    """The source of frames that `open_source` returns; use it in a `with`, or call `close()`."""
 
     @property
     def name(self) -> str:
-        """What is being read, for people."""
+        """The name of what is being read, for people."""
 
     @property
     def live(self) -> bool:
@@ -25,11 +25,11 @@ class Source(Protocol):
 
     @property
     def total(self) -> int | None:
-        """How many frames will come, where that is known."""
+        """The number of frames that will come, if it is known."""
 
     @property
     def skipped(self) -> int:
-        """Frames that a live source delivered and nobody took."""
+        """The number of frames that a live source delivered and nobody took."""
 
     def __iter__(self) -> Iterator[Frame]:
         """Yield the frames; goes on where an earlier iteration stopped."""

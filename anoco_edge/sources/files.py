@@ -136,7 +136,7 @@ def is_video(path: str) -> bool:
 
 
 def open_video(path: str) -> av_reader.AvReader:
-    """Open a video file; only regular files are opened."""
+    """Open a video file, which must be a regular file."""
     # Absolute, because FFmpeg takes the "12:" of a file 12:30.avi for the name of a protocol.
     place = Path(path).absolute()
     try:

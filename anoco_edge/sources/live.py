@@ -1,4 +1,4 @@
-"""Frames that come by themselves: a live source keeps the newest of them."""
+"""Live sources, which keep the newest of the frames that arrive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LiveSource(Closeable):
 
     @property
     def skipped(self) -> int:
-        """How many frames came and nobody took."""
+        """The number of frames that came and nobody took."""
         with self._changed:
             return self._skipped
 

@@ -5,7 +5,7 @@ To add a source, write its module and one entry of the table. The module has
     open_source(inputs, *, limit, timeout) -> Source
 
 where `inputs` are the texts that the entry matched: one for a live source, one or more for others.
-The package of somebody else adds its entry through the entry point `anoco_edge.sources` (see
+Another package adds its entry through the entry point `anoco_edge.sources` (see
 `anoco_edge.plugins`).
 """
 
@@ -31,7 +31,7 @@ def _nothing(text: str) -> bool:
 
 @dataclass(frozen=True)
 class SourceSpec(Spec):
-    """What is known of a source before its module is imported.
+    """The description of a source, which is known before its module is imported.
 
     `matches` says whether a text names something that the source reads; entries are asked in the
     order of `rank`. `accepts` describes such a text for people. `as_input` and `as_camera` say
@@ -177,7 +177,8 @@ def open_source(
             f"{inputs[0]} and the inputs after it are of different kinds",
             hint="read each kind by itself",
         )
-    spec = specs[0] if specs else SOURCES.get("files")  # which says that there is nothing to read
+    # Its error says that there is nothing to read.
+    spec = specs[0] if specs else SOURCES.get("files")
     return spec.open(inputs, limit=limit, timeout=timeout)
 
 

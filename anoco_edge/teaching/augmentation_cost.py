@@ -1,4 +1,4 @@
-"""What test-time augmentation costs: a larger bank, and more time for every inspection.
+"""Measures what test-time augmentation costs: a larger bank and slower inspections.
 
 The cost is measured on this machine before anything is changed, so that a person can decide.
 """

@@ -1,4 +1,4 @@
-"""Which threshold a generation gets: set by hand, calibrated, or provisional.
+"""Decides which threshold a generation gets: set by hand, calibrated, or provisional.
 
 A calibration stays valid when the bank changes: the pictures it rests on are scored again, so that
 bank and threshold always belong together. Where those pictures were not kept, the product becomes
@@ -155,7 +155,8 @@ def calibrate_threshold(
     scores = {p.pixels: e.score for p, e in zip(scored, energies, strict=True)}
     pictures = tuple(p.model_copy(update={"score": scores.get(p.pixels)}) for p in asked.pictures)
     calibration = asked.model_copy(update={"pictures": pictures})
-    if asked.sigmas is None:  # scores over a baseline cannot be compared with the references'
+    # Scores over a baseline cannot be compared with those of the references.
+    if asked.sigmas is None:
         low = _low_score_doubts(draft_scorer, scores)
         findings = replace(findings, doubts=(*findings.doubts, *low))
     threshold = threshold_from_pictures(draft_scorer, calibration, findings)

@@ -1,4 +1,4 @@
-"""Planning a calibration before anything is scored: which pictures take part, and for what.
+"""Plans a calibration before anything is scored: which pictures take part, in which role.
 
 Scoring may take long, so everything that can be refused is refused here.
 """

@@ -106,7 +106,7 @@ def new_calibration(
 
 
 def _check_request(request: CalibrationRequest) -> None:
-    parts_needed(request.false_reject)  # refuses what is no rate
+    parts_needed(request.false_reject)  # refuses a value that is not a rate
     sigmas, pictures, groups = request.sigmas, request.pictures, request.groups
     if sigmas is not None and not 0 <= sigmas < math.inf:
         raise UsageError(f"a baseline of {sigmas} sigmas", hint="give a number such as 3")

@@ -1,4 +1,4 @@
-"""Defective parts beside a calibration: how many would the new threshold miss?
+"""Counts how many given defective parts the threshold of a calibration would miss.
 
 They are read and checked before the calibration changes anything, and scored after it.
 """

@@ -1,4 +1,4 @@
-"""Computing the bank and the threshold of a generation, before it is committed."""
+"""Computes the bank and the threshold of a generation, before it is committed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from anoco_edge.teaching.draft_scorer import DraftScorer
 from anoco_edge.teaching.drafts import Draft, Settings, draft_patch_mask
 from anoco_edge.teaching.new_pictures import NewPicture
 
-# The settings that give scores their scale: a threshold set by hand fits no other.
+# These settings give scores their scale, so a threshold set by hand fits no other values.
 SCALE_FIELDS = ("lam", "floor", "metric", "pooling", "tta", "tiles")
 # All settings that the score of a picture depends on, beside the bank.
 SCORE_FIELDS = (*SCALE_FIELDS, "views", "region", "mask")

@@ -1,4 +1,4 @@
-"""Scoring good pictures against a bank that is not committed yet."""
+"""Scores good pictures against a bank that is not committed yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change would do, before it is made: calibration scores that move, verdicts that flip.
+"""Shows what a change would do before it is made: scores that move, verdicts that flip.
 
 `Teacher.enroll(..., commit=False)` and its siblings return a `ProductChange` that was not written.
 The functions of this module compare the product before and after such a change.

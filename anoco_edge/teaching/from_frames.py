@@ -1,4 +1,4 @@
-"""References from the frames of a source, such as a camera that a good part is put in front of."""
+"""Takes references from the frames of a source, such as a camera with a good part before it."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class NewPicture:
 
 
 def unused_name(name: str, taken: Collection[str]) -> str:
-    """Number a name that is taken: pictures of two folders may have the same name, references not.
+    """Number a name that is taken, because the pictures of two folders may have the same name.
 
     >>> unused_name("part.png", ["part.png", "part-2.png"])
     'part-3.png'

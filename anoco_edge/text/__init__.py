@@ -1,1 +1,1 @@
-"""Making text from outside safe to show: control characters are escaped, passwords masked."""
+"""Makes text from outside safe to show: control characters are escaped, passwords masked."""

@@ -1,4 +1,4 @@
-"""Mask passwords in everything that is stored or shown: names of sources, errors, reports.
+"""Masks passwords in everything that is stored or shown: names of sources, errors, reports.
 
 Cameras take passwords in many places: before the host, in the query, in the path, or as a property
 of a GStreamer pipeline. Everything that looks like a password is masked, because masking a harmless

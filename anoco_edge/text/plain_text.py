@@ -1,4 +1,4 @@
-"""Making text from outside (names of files, references and products) harmless where it is shown.
+"""Makes text from outside (names of files, references and products) safe to show.
 
 A name may hold anything that Linux allows: an escape sequence that rewrites the terminal's screen
 or title, a line break that forges a line, a control that turns the direction of reading. Files that
