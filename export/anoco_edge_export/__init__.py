@@ -1,4 +1,4 @@
-"""Export backbones to ONNX, checked against torch. Importing it loads neither torch nor onnx."""
+"""Exports backbones to ONNX, checked against torch; importing it loads neither torch nor onnx."""
 
 from anoco_edge_export.bundle import ExportedBundle, export_bundle
 from anoco_edge_export.export import ExportedBackbone, export_backbone

@@ -1,4 +1,4 @@
-"""Tell Quick-GELU from GELU: no key of a weights file does, a config file beside it may."""
+"""Tells Quick-GELU from GELU by a config file, since no key of a weights file shows it."""
 
 from __future__ import annotations
 

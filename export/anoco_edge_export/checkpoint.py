@@ -1,4 +1,4 @@
-"""Read a checkpoint without running code from it, and without a second copy in memory."""
+"""Reads a checkpoint without running code from it, and without a second copy in memory."""
 
 from __future__ import annotations
 

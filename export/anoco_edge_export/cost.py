@@ -1,4 +1,4 @@
-"""What a backbone costs: its parameters, the arithmetic of a picture, the memory of an export."""
+"""Computes what a backbone costs: parameters, arithmetic of a picture, memory of an export."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cost(recipe: Recipe, taps: Taps, width: int, height: int) -> Cost:
 
 
 def check_memory(recipe: Recipe, taps: Taps, width: int, height: int) -> None:
-    """Raise before the start if the export would not fit into memory, and say how much it takes."""
+    """Raise before the start if the export does not fit into memory, and say how much it needs."""
     needed, available = memory_mb(recipe, taps, width, height), available_memory_mb()
     if needed > available:
         raise EnvironmentMissingError(

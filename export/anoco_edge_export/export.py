@@ -1,4 +1,4 @@
-"""Export a backbone: from a recipe to the files of a bundle, checked against torch."""
+"""Exports a backbone: from a recipe to the files of a bundle, checked against torch."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def export_backbone(
     progress(f"loading {recipe.title}")
     loaded = load_weights(recipe, options.weights, progress)
     model = filled_model(recipe, loaded.architecture, loaded.state)
-    loaded = replace(loaded, state={})  # the model holds the weights now; a second copy is too much
+    # The model holds the weights now, and a second copy would waste memory.
+    loaded = replace(loaded, state={})
     set_size(model, width, height)
 
     progress(f"running torch at {width}x{height}")

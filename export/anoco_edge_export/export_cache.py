@@ -1,4 +1,4 @@
-"""Bundles that are exported once: the same recipe, options and weights give the same bundle.
+"""Caches exported bundles: the same recipe, options and weights give the same bundle.
 
 `anoco-edge eval --backbone` measures many data sets with one backbone and exports it only for the
 first of them.
@@ -82,7 +82,7 @@ def _weights_digests(backbone: str, source: str | None) -> list[str]:
         return [source]
     file = kept_file(backbone) if source is None else find_checkpoint(Path(source))
     if file is None:
-        return []  # the weights that the recipe names, and the recipe is hashed, too
+        return []  # the weights are those that the recipe names, and the recipe is hashed too
     if not file.is_file():
         raise UsageError(f"there is no weights file {file}", hint="check the path")
     beside = (file.with_name(name) for name in ("config.json", "open_clip_config.json"))

@@ -1,4 +1,4 @@
-"""Convert an FP32 graph to a strongly typed FP16 graph, with named islands that stay FP32.
+"""Converts an FP32 graph to a strongly typed FP16 graph, with named islands that stay FP32.
 
 The graph itself states the precision, because today's TensorRT takes it from nowhere else. A Cast
 stands exactly where the type changes, so neighbors inside an island pass FP32 to each other. Only

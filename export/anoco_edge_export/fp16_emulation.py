@@ -1,4 +1,4 @@
-"""Emulate FP16 without a GPU: find out where an FP16 graph drifts or overflows.
+"""Emulates FP16 without a GPU, to find out where an FP16 graph drifts or overflows.
 
 The CPU kernels of ONNX Runtime compute FP16 graphs in FP32 and round little. The emulation runs the
 graph in FP32 with a Cast to FP16 and back behind every node that computes an FP16 tensor, so that

@@ -237,8 +237,8 @@ def _steep(g: Graph) -> set[int]:
 def int8_products(g: Graph) -> set[int]:
     """Find the products of dequantized numbers, with their bias.
 
-    It is no island that a user can name: the INT8 export adds it, because a Cast before such a
-    product would hide from every runtime that it is INT8.
+    Users cannot name this island; the INT8 export adds it, because a Cast before such a product
+    would hide from every runtime that it is INT8.
     """
     products = {
         i

@@ -1,4 +1,4 @@
-"""Fetch a weights file from the Hugging Face hub.
+"""Fetches a weights file from the Hugging Face hub.
 
 Where that fails, the error says which file to fetch by hand and where to put it.
 """

@@ -1,4 +1,4 @@
-"""A backbone in INT8: ranges from good parts, what every layer costs, and which layers stay out.
+"""Converts a backbone to INT8, with ranges from good parts and a choice of layers.
 
 The energies decide. Each layer alone is put into INT8 to see how far the energies move. Then all
 layers are put into INT8, and the worst are taken out again, one by one, until the graph passes the

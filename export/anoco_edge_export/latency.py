@@ -1,4 +1,4 @@
-"""Compare the latency of exported backbones with torch, in one run.
+"""Compares the latency of exported backbones with torch, in one run.
 
     python -m anoco_edge_export.latency dinov3-s@448 wrn50@256
 

@@ -1,4 +1,4 @@
-"""Trace a torch module to an ONNX file that old and new runtimes load, and run it."""
+"""Traces a torch module to an ONNX file that old and new runtimes load, and runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A product's detector packaged for other runtimes: one ONNX file, a Triton model repository."""
+"""Packages a product's detector for other runtimes: one ONNX file, or a Triton model repository."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class PackageFiles:
 def check_package_paths(
     single_file: Path | None, triton: Path | None, *, overwrite: bool = False
 ) -> None:
-    """Refuse a place that cannot be meant, before any work is done.
+    """Refuse a path that cannot be written as asked, before any work is done.
 
     >>> check_package_paths(Path("."), None)
     Traceback (most recent call last):

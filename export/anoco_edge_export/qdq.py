@@ -1,4 +1,4 @@
-"""Quantize the products that have weights with explicit Q/DQ nodes.
+"""Quantizes the products that have weights with explicit Q/DQ nodes.
 
 TensorRT and ONNX Runtime read INT8 in this form. The quantization is symmetric, because TensorRT
 supports no zero point; weights are quantized by channel, activations by tensor. Biases stay as they

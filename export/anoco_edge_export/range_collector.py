@@ -1,7 +1,7 @@
-"""What an INT8 export asks of whoever measures the ranges of activations.
+"""The interface by which an INT8 export gets the ranges of activations.
 
-`anoco_edge_calibration.int8.CalibrationSet` fulfills `RangeCollector`. The export does not import
-it: whoever calls the export passes one in, so that neither package depends on the other.
+`anoco_edge_calibration.int8.CalibrationSet` implements `RangeCollector`. The export does not import
+it; the caller passes one in, so that neither package depends on the other.
 """
 
 from __future__ import annotations

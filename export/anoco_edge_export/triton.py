@@ -1,4 +1,4 @@
-"""Write a Triton model repository for a single file: NAME/config.pbtxt and NAME/1/model.onnx."""
+"""Writes a Triton model repository for a single file: NAME/config.pbtxt and NAME/1/model.onnx."""
 
 from __future__ import annotations
 

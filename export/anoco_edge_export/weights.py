@@ -1,4 +1,4 @@
-"""Find the weights of a backbone and match every key; an error names what does not fit."""
+"""Finds the weights of a backbone and matches every key; an error names what does not fit."""
 
 from __future__ import annotations
 
