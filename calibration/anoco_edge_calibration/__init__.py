@@ -1,1 +1,1 @@
-"""Measure how good a detector is: thresholds, INT8 ranges, accuracy on labelled data sets."""
+"""Measures how good a detector is: thresholds, INT8 ranges, accuracy on labelled data sets."""

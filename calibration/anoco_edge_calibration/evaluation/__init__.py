@@ -1,4 +1,4 @@
-"""Accuracy on labelled data sets: data sets, metrics, rival scorers, the paper's figures, reports.
+"""Measures accuracy on labelled data sets, also that of baseline scorers, and writes reports.
 
 >>> from anoco_edge_calibration.evaluation import EvaluationPlan
 >>> from anoco_edge_calibration.evaluation.dataset import DataSet

@@ -1,4 +1,4 @@
-"""The evaluation of a bundle on a data set, on this machine.
+"""Evaluates a bundle on a data set, on this machine.
 
 `BundleEvaluation` prepares everything that is measured; `evaluate_bundle` also measures it.
 """
@@ -57,7 +57,7 @@ class EvaluationOutcome:
 
 @dataclass(frozen=True)
 class BundleEvaluation:
-    """Everything that an evaluation needs: what is measured, by whom, and with which engine."""
+    """Everything that an evaluation needs: the plan, the compared variants and the engine."""
 
     plan: EvaluationPlan
     setup: EvaluationSetup

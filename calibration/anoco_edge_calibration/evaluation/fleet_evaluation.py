@@ -1,4 +1,4 @@
-"""An evaluation on many workers. It gives the same figures as on one machine."""
+"""Runs an evaluation on many workers; it gives the same figures as one machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FleetProgress = Callable[[str, int, int], AbstractContextManager[Callable[[str],
 
 @contextmanager
 def no_progress(_title: str, _total: int, _done: int) -> Iterator[Callable[[str], None]]:
-    """Show nothing."""
+    """Show no progress."""
     yield lambda _worker: None
 
 
@@ -207,7 +207,7 @@ class FleetEvaluation:
                 steps.finished(done_.worker, sizes[done_.task.number])
 
     def _job(self) -> Job:
-        """Return what a worker is told at its start. It opens an engine of its own."""
+        """Return what a worker is given at its start; it opens an engine of its own."""
         setup, plan = self.evaluation.setup, self.evaluation.plan
         given = {
             "setup": replace(setup, engine=cast("Engine", None)),

@@ -291,7 +291,7 @@ def _join(count: int, here: Counts, above: Counts) -> Counts:
 
 
 def _bits(anomaly_map: Map, mask: Mask) -> NDArray[np.uint32]:
-    """Return the map as integers in the same order; raise for values that are no energies."""
+    """Return the map as integers in the same order; raise for values that are not energies."""
     if anomaly_map.ndim != 2 or anomaly_map.shape != mask.shape:
         raise UsageError(
             f"the map is {_size(anomaly_map)} and the mask {_size(mask)}",

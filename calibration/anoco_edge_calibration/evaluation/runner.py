@@ -1,4 +1,4 @@
-"""Run an evaluation: how well scorers find defects when they know few or all good parts."""
+"""Runs an evaluation: how well scorers find defects when they know few or all good parts."""
 
 from __future__ import annotations
 

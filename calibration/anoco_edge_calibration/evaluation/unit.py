@@ -134,7 +134,7 @@ def measure_unit(
 
     `observe` is called with each variant run after it is measured and before its grids are
     discarded. A picture that cannot be read or scored is left out and becomes a problem of the
-    result, and so does a draw whose references cannot be taught.
+    result, as does a draw whose references cannot be enrolled.
     """
     return _UnitMeasurement(unit, setup, step, observe).run()
 

@@ -1,4 +1,4 @@
-"""INT8: which pictures the ranges of activations come from, and how they are measured.
+"""Measures the ranges of activations for INT8, on pictures of good parts.
 
 >>> CalibrationSet(())
 Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""How large the numbers inside a backbone become on good parts: the ranges that INT8 represents.
+"""Measures how large activations become on good parts: the ranges that INT8 represents.
 
 A range is a percentile of absolute values. The histograms of onnxruntime.quantization grow picture
 by picture, so that memory holds one picture at a time. The percentile keeps nearly the whole range,
@@ -83,10 +83,10 @@ def _collector() -> Any:
 def _ranges(collector: Any) -> dict[str, float]:
     with _silent():
         found = collector.compute_collection_result()
-    # A tensor of nothing but zeros has no range; any positive number represents it.
+    # A tensor of zeros has no range; any positive number represents it.
     return {name: float(max(-low, high)) or 1.0 for name, (low, high, *_) in found.items()}
 
 
 def _silent() -> Any:
-    """Keep what the histograms print away from stdout, which belongs to the caller."""
+    """Keep the histograms from printing to stdout, which belongs to the caller."""
     return contextlib.redirect_stdout(io.StringIO())

@@ -1,4 +1,4 @@
-"""Show the published tables in a terminal."""
+"""Shows the published tables in a terminal."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ Space = Literal["l2", "cosine", "mahalanobis"]
 SHARE = 5  # percent of the bank; the setting for k-NN in the paper's ablation
 BLOCK_BYTES = 32_000_000  # the size of one block of a similarity matrix
 # The share of the mean variance that is added to each variance, like PaDiM's 0.01, but in the units
-# of the features. Without it the covariance of a bank with fewer patches than numbers in a patch
-# has no inverse.
+# of the features. Without it the covariance of a bank with fewer patches than features has no
+# inverse.
 RIDGE = 0.01
 
 _Value = TypeVar("_Value")
