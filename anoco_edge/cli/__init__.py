@@ -1,4 +1,4 @@
-"""The command line. Every error leaves as one line on stderr and the documented exit code."""
+"""The command line; every error is one line on stderr with the documented exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _leave("stopped", 130)
     except BrokenPipeError:
-        # The reader of our output went away, as `| head` does: there is nobody to write to.
+        # The reader of our output ended, as `| head` does, so nobody reads what we write.
         _drop_output()
         sys.exit(1)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The application: one table of commands, in the order of a part's life, and one loop over it."""
+"""The application, made from one table of commands in the order in which they are used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from anoco_edge.text.plain_text import plain_text
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its name after `anoco-edge`, what it runs, and the example in its help."""
+    """A command: its name after `anoco-edge`, its function, and the example in its help."""
 
     name: str
     run: Callable[..., None]

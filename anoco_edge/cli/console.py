@@ -1,4 +1,4 @@
-"""Two channels: results on stdout, everything else (progress, notes, warnings) on stderr."""
+"""Prints to two channels: results on stdout, and progress, notes and warnings on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts of the library in the words of the command line.
+"""Translates texts of the library into the words of the command line.
 
 The library knows nothing of options. Where one of its errors or notes tells the reader to pass
 something, it names the Python parameter in backticks, alone or with a value: `product`,

@@ -50,7 +50,7 @@ KEPT_ROWS = 1000  # rows that are remembered for the table at the end
 def fleet_progress(title: str, total: int, done: int) -> Iterator[Callable[[str], None]]:
     """Show a bar on a terminal and a line now and then elsewhere.
 
-    The function that it yields is called with the name of the worker that did one more.
+    Call the function that it yields with the name of the worker that finished one more.
     """
     started = said = time.monotonic()
     count = done

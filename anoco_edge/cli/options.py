@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their texts are read.
+"""Defines options that several commands share, and reads their values.
 
 Help texts name what a table holds as {engines}, {scorers}, {devices} or {native}; `fill_in_help`
 completes them when a help page is shown, because reading the tables takes a moment.

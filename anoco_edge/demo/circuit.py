@@ -68,8 +68,7 @@ def _boxes() -> list[_Box]:
 
 
 def _traces() -> list[list[Point]]:
-    """The traces: a fan from the chip to the fingers and to the header, and stubs to the side
-    parts."""
+    """Return the traces: a fan from the chip to the fingers and the header, and stubs."""
     lines: list[list[Point]] = []
     for a, b in zip(CHIP_X, EDGE_X, strict=True):
         bend = 0.205 + 0.5 * abs(b - a)
@@ -121,7 +120,10 @@ class _Layer:
         self.pen.text(self._at(*at), label, fill=fill, font=font, anchor="mm", stroke_width=1)
 
     def coverage(self, dx: float = 0.0, dy: float = 0.0) -> Floats:
-        """The coverage on the canvas; `dx` and `dy` say how far a print is out of register."""
+        """Return the coverage on the canvas.
+
+        `dx` and `dy` say how far a print is out of register.
+        """
         s = self.scene
         c = math.cos(s.angle) / s.scale * self.side / s.n
         k = math.sin(s.angle) / s.scale * self.side / s.n
@@ -171,8 +173,7 @@ def _pads(scene: Scene, boxes: list[_Box]) -> Floats:
 
 
 def _print(scene: Scene, labels: tuple[tuple[str, Point, float], ...] = LABELS) -> Floats:
-    """The white print: labels, the outline of the chip with its first pin, the frame of the
-    header."""
+    """Draw the white print: labels, the outline of the chip, and the frame of the header."""
     layer, thin = _Layer(scene), 0.0022
     for label, at, height in labels:
         layer.text(label, at, height)
@@ -221,14 +222,14 @@ def _mix(below: Floats, above: Floats, cover: Floats) -> Floats:
 
 
 def _relief(scene: Scene, layer: Floats) -> Floats:
-    """How the edges of a raised layer face the light: +1 toward it, -1 away from it."""
+    """Return how the edges of a raised layer face the light: +1 toward it, -1 away from it."""
     k = max(1, scene.n // 384)
     dx, dy = round(k * math.cos(scene.light) * 1.2), round(k * math.sin(scene.light) * 1.2)
     return np.asarray(layer - np.roll(layer, (dy, dx), axis=(0, 1)), np.float32)
 
 
 def _mat(scene: Scene, board: Floats) -> Floats:
-    """An antistatic mat, on which the board has a soft shadow."""
+    """Draw an antistatic mat, on which the board has a soft shadow."""
     rng = scene.stream("mat")
     small = Image.fromarray((board * 255).astype(np.uint8)).reduce(4)
     blurred = small.filter(ImageFilter.GaussianBlur(scene.n / 380))
@@ -241,7 +242,7 @@ def _mat(scene: Scene, board: Floats) -> Floats:
 
 
 def _lost(scene: Scene, box: _Box) -> Floats:
-    """The coverage of a pad that the etching removed."""
+    """Return the coverage of a pad that the etching removed."""
     layer = _Layer(scene)
     layer.box(box)
     return layer.coverage()

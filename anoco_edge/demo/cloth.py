@@ -106,7 +106,7 @@ def _place(rng: np.random.Generator, margin: float = 0.12) -> tuple[float, float
 
 
 def _number(position: Floats) -> NDArray[np.intp]:
-    """The number of the yarn at a position, counted from the first yarn that is drawn."""
+    """Return the number of the yarn at a position, counted from the first yarn that is drawn."""
     return np.clip(np.floor(position).astype(np.intp) + REACH, 0, 2 * REACH - 1)
 
 

@@ -1,4 +1,4 @@
-"""A simulated line: a camera looks at rendered parts one by one, and their verdicts are kept."""
+"""Simulates a line: a camera looks at rendered parts one by one, and their verdicts are kept."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class _RowList:
         self._step()
 
     def finish(self, summary: RunSummary) -> None:
-        """Do nothing: the rows stay where they are."""
+        """Do nothing, because the rows stay in memory."""
 
 
 def run_shift(

@@ -1,4 +1,4 @@
-"""Rendering synthetic parts, good and defective, with poses and light that a seed draws."""
+"""Renders synthetic parts, good and defective, with poses and light drawn by a seed."""
 
 from __future__ import annotations
 

@@ -33,16 +33,16 @@ class Scene:
     y: Floats
 
     def stream(self, name: str) -> np.random.Generator:
-        """Random numbers for one purpose, so that a defect does not change the part under it."""
+        """Return random numbers for one purpose, so a defect does not change the part under it."""
         key = zlib.crc32(f"{self.material}/{name}".encode())
         return np.random.default_rng([key, self.seed])
 
     def cover(self, distance: Floats) -> Floats:
-        """The coverage of pixels by a shape, given the signed distance to it (inside < 0)."""
+        """Return the coverage of pixels by a shape, from the signed distance to it (inside < 0)."""
         return np.asarray(np.clip(0.5 - distance * self.n, 0.0, 1.0), np.float32)
 
     def noise(self, rng: np.random.Generator, cells: int, height: int | None = None) -> Floats:
-        """Smooth noise in about [-1, 1] with `cells` bumps across and `height` bumps down."""
+        """Return smooth noise in about [-1, 1] with `cells` bumps across and `height` down."""
         grid = rng.uniform(-1.0, 1.0, (height or cells, cells)).astype(np.float32)
         picture = Image.fromarray(grid).resize((self.n, self.n), Image.Resampling.BICUBIC)
         return np.asarray(picture, np.float32)
@@ -50,7 +50,10 @@ class Scene:
     def blob(
         self, rng: np.random.Generator, center: tuple[float, float], radius: float, rough: float
     ) -> Floats:
-        """The signed distance to an irregular patch; `rough` is its wobble over its radius."""
+        """Return the signed distance to an irregular patch.
+
+        `rough` is its wobble over its radius.
+        """
         cells = max(4, round(1.0 / radius))
         squash, turn = rng.uniform(0.75, 1.0), rng.uniform(0.0, math.pi)
         dx, dy = self.x - np.float32(center[0]), self.y - np.float32(center[1])
@@ -67,7 +70,7 @@ class Scene:
         return np.asarray((turned + np.array(self.shift) + 0.5) * self.n - 0.5)
 
     def stroke(self, points: NDArray[np.float64], radii: NDArray[np.float64]) -> Floats:
-        """The coverage of a line through `points` whose half width follows `radii`."""
+        """Return the coverage of a line through `points` whose half width follows `radii`."""
         out = np.zeros((self.n, self.n), np.float32)
         at, width = self.to_pixels(points), radii * self.n * self.scale
         for a, b, ra, rb in zip(at[:-1], at[1:], width[:-1], width[1:], strict=True):

@@ -54,14 +54,14 @@ def draw(scene: Scene) -> tuple[Floats, Floats | None]:
 
 
 def _hole(scene: Scene, angle: float) -> Floats:
-    """The signed distance to a locating hole."""
+    """Return the signed distance to a locating hole."""
     dx = scene.x - np.float32(HOLE_AT * math.cos(angle))
     dy = scene.y - np.float32(HOLE_AT * math.sin(angle))
     return np.asarray(np.hypot(dx, dy) - np.float32(HOLE), np.float32)
 
 
 def _outline(scene: Scene, radius: Floats, holes: list[float]) -> Floats:
-    """The signed distance to the edge of the steel."""
+    """Return the signed distance to the edge of the steel."""
     distance: Floats = np.maximum(radius - np.float32(OUTER), np.float32(INNER) - radius)
     for angle in holes:
         np.maximum(distance, -_hole(scene, angle), out=distance)
@@ -156,7 +156,7 @@ def _dent(scene: Scene, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def _bite(scene: Scene, rng: np.random.Generator) -> Floats:
-    """The signed distance to the piece that has broken off the rim."""
+    """Return the signed distance to the piece that has broken off the rim."""
     angle, size = rng.uniform(0.0, 2.0 * math.pi), rng.uniform(0.034, 0.055)
     r = OUTER - 0.25 * size
     return scene.blob(rng, (r * math.cos(angle), r * math.sin(angle)), size, 0.22)

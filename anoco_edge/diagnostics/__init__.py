@@ -1,1 +1,1 @@
-"""Looking at the machine: what is installed, how fast it runs, what a device computes."""
+"""Examines the machine: what is installed, how fast it runs, what a device computes."""

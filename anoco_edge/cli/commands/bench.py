@@ -70,7 +70,7 @@ def bench(
         request = read_scoring(context.params, settings)
         show_scoring_bench(_measure_scoring(request, repeat, stages.threads), form)
         return
-    # Random weights compute nothing of use, but they compute it in the same time.
+    # Random weights compute nothing useful, but take the same time.
     detector = Detector.open(
         bundle or find_bundle(),
         product,

@@ -1,4 +1,4 @@
-"""anoco-edge build: plans outcome of time, so that the first frame never waits for one."""
+"""anoco-edge build: builds plans ahead of time, so that the first frame never waits for one."""
 
 from __future__ import annotations
 

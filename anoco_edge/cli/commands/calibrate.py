@@ -1,4 +1,4 @@
-"""anoco-edge calibrate: good parts that are no references set the threshold."""
+"""anoco-edge calibrate: good parts that are not references set the threshold."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ def infer(
         summary = fleet.infer(config, pictures, limit, shared, save, keep or 0, batch)
         exit_after(summary, live=False, fail_on_anomaly=fail_on_anomaly)
         return
-    # The detector is loaded before the camera starts where that is possible, so that no frames
-    # pass by meanwhile.
+    # The detector is loaded before the camera starts if possible, so that no frames are missed
+    # meanwhile.
     early = None if teach else config.detector(bundle)
     with open_source(pictures, camera=camera, limit=limit, timeout=timeout) as source:
         if teach:

@@ -57,7 +57,7 @@ def package(
 
 
 def check_paths(single_file: Path | None, triton: Path | None, overwrite: bool) -> None:
-    """Refuse a place that cannot be meant, before any work is done."""
+    """Refuse a path that cannot be written as asked, before any work is done."""
     if single_file is None and triton is None:
         return
     try:

@@ -1,1 +1,1 @@
-"""What the options of the larger commands ask for: read and checked before any work is done."""
+"""Reads and checks the options of the larger commands before any work is done."""

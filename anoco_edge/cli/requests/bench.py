@@ -48,7 +48,7 @@ class ScoringRequest:
 
 
 def check_bench(options: Mapping[str, Any]) -> None:
-    """Refuse options that mean nothing together."""
+    """Refuse options that make no sense together."""
     if options["scoring"] is not None:
         if options["profile"] or options["max_p99"] is not None:
             raise UsageError(
@@ -66,7 +66,7 @@ def check_bench(options: Mapping[str, Any]) -> None:
 
 
 def read_scoring(options: Mapping[str, Any], settings: EngineSettings) -> ScoringRequest:
-    """Read what is to be measured with --scoring."""
+    """Read what to measure with --scoring."""
     from anoco_edge.diagnostics.bench.baselines import parse_rivals
     from anoco_edge.diagnostics.bench.features import parse_features
     from anoco_edge.diagnostics.bench.scoring import parse_scorers, parse_sizes

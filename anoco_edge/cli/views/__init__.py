@@ -1,1 +1,1 @@
-"""What the commands print: tables, progress and sentences."""
+"""Prints the results of commands: tables, progress and sentences."""

@@ -24,7 +24,7 @@ _NAME_WIDTH = 25  # TensorrtExecutionProvider; a longer name goes on in the next
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
-    """Print the findings group by group, each with what helps where something does not work."""
+    """Print the findings group by group, with advice for each that does not work."""
     table = Table(show_header=False, box=None, padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", max_width=_NAME_WIDTH)

@@ -19,7 +19,7 @@ def product_report(product: Product) -> dict[str, Any]:
 
 
 def show_products(products: Sequence[Product]) -> None:
-    """Print a table of products, then what is to be said about the threshold of each."""
+    """Print a table of products, then the explanation of each threshold that has one."""
     if not products:
         out.print("no products yet")
         return

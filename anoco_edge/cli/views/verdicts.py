@@ -1,4 +1,4 @@
-"""How a run is shown: a table for pictures, a line for each frame that is not good, or JSON.
+"""Shows a run: a table for pictures, a line for each frame that is not good, or JSON.
 
 The classes are sinks: they receive the rows of a run one by one, and its summary at the end.
 """
@@ -90,18 +90,18 @@ class DetectorRemarks:
         self._said: set[str] = set()
 
     def write(self, row: Row, frame: Frame, overlay: Overlay | None) -> None:
-        """Say what is new since the last picture."""
+        """Print the remarks that are new since the last picture."""
         for text in self._detector.remarks:
             if text not in self._said:
                 self._said.add(text)
                 warn(text)
 
     def finish(self, summary: RunSummary) -> None:
-        """Do nothing: what was to be said was said."""
+        """Do nothing, because all remarks are printed already."""
 
 
 class ProgressBar:
-    """A bar that moves on with each row, and goes when the run has ended.
+    """A bar that advances with each row and disappears at the end of the run.
 
     As the last sink of a run it is the first to be finished, so that the others print without it.
     """
@@ -117,7 +117,7 @@ class ProgressBar:
         self._bar.close()
 
     def write(self, row: Row, frame: Frame, overlay: Overlay | None) -> None:
-        """Move on by one."""
+        """Advance the bar by one."""
         self._step()
 
     def finish(self, summary: RunSummary) -> None:
@@ -126,7 +126,7 @@ class ProgressBar:
 
 
 def remark_threshold(snapshot: Detector | ProductSnapshot) -> None:
-    """Say what verdicts are worth, where that is less than they seem."""
+    """Say how reliable the verdicts are, if that is less than it seems."""
     if snapshot.threshold is None:
         warn("the product has no threshold: every verdict is 'uncalibrated'")
     elif snapshot.threshold_kind == "provisional":
@@ -135,7 +135,7 @@ def remark_threshold(snapshot: Detector | ProductSnapshot) -> None:
 
 
 def say_kept(earlier: Path | None) -> None:
-    """Say where the run is that was in the folder before this one."""
+    """Say where the run is now that was in the folder before this one."""
     if earlier is not None:
         note(f"the earlier run is kept in {earlier}")
 

@@ -1,4 +1,4 @@
-"""Other implementations of the same task, called rivals, which our figures are compared with."""
+"""Other implementations of the same task, called rivals in options and reports, for comparison."""
 
 from __future__ import annotations
 

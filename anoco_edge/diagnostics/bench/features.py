@@ -19,7 +19,7 @@ _SEED = 20
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a scoring problem: N_q queries against N_r references of d numbers."""
+    """The size of a scoring problem: N_q queries against N_r references of d features."""
 
     queries: int
     references: int
@@ -52,7 +52,7 @@ def parse_sizes(text: str) -> list[Size]:
 
 
 def clustered(size: Size) -> tuple[Features, Features]:
-    """64 clusters as patches of a part form them; 1 query in 20 resembles nothing.
+    """Make 64 clusters like those of a part's patches; 1 query in 20 resembles nothing.
 
     >>> query, references = clustered(Size(20, 30, 4))
     >>> query.shape, references.shape, query.dtype
@@ -70,13 +70,13 @@ def clustered(size: Size) -> tuple[Features, Features]:
 
 
 def isotropic(size: Size) -> tuple[Features, Features]:
-    """Noise in all directions alike, in which no reference can be left out early."""
+    """Make noise that is equal in all directions, so that no reference can be left out early."""
     rng = np.random.default_rng(_SEED)
     return _noise(rng, size.queries, size.dim), _noise(rng, size.references, size.dim)
 
 
 def all_neighbors(size: Size) -> tuple[Features, Features]:
-    """References in one direction, queries far from it: every reference is a neighbor of each."""
+    """Make references in one direction and queries far from it, so that all are neighbors."""
     query, references = isotropic(size)
     return query + np.float32(_QUERY_SHIFT), references + np.float32(_REFERENCE_SHIFT)
 

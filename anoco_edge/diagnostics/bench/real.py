@@ -21,7 +21,7 @@ _SEED = 21
 class RealFeatures:
     """Makes references from the first pictures, and queries evenly from those that follow.
 
-    Backbones with free weights have fewer numbers per patch than the 1024 of DINOv3-L. So a patch
+    Backbones with free weights have fewer features per patch than the 1024 of DINOv3-L. So a patch
     is joined with as many of its neighbors as fit, 3 x 3 or 5 x 5, and then mapped to the wanted
     dimension by a seeded matrix with orthonormal rows, which keeps every length and every angle.
     """
@@ -58,7 +58,7 @@ class RealFeatures:
         return np.ascontiguousarray(queries[chosen]), np.ascontiguousarray(references)
 
     def describe(self, dim: int) -> str:
-        """Say what a patch of `dim` numbers is made of."""
+        """Say what a patch of `dim` features is made of."""
         beside, own = self._beside(dim), self._contract.dim
         width = beside * beside * own
         lifted = "" if width == dim else f", lifted to {dim}"

@@ -1,7 +1,7 @@
-"""One report of a device: does it compute what it must, how fast, and in which state was it?
+"""Reports whether a device computes correctly, how fast it is, and in which state it was.
 
-A report is one JSON file, and the same as Markdown, made to be sent in; `table` makes the table of
-devices that the documentation shows out of several reports.
+A report is one JSON file and the same as Markdown, which users send in. `table` makes the table of
+devices in the documentation from several reports.
 """
 
 from anoco_edge.diagnostics.device_report.measurements import ReportRequest, measure_device

@@ -255,7 +255,7 @@ class _Measurement:
             self._not_measured.append(f"scoring on a GPU: {self._scorer} uses none")
 
     def _attempt(self, what: str, work: Callable[[], T]) -> T | None:
-        """Do one part; an error of ours is kept, and the other parts go on."""
+        """Measure one part; an error of ours is recorded, and the other parts go on."""
         self._tell(what)
         try:
             return work()
