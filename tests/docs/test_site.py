@@ -34,8 +34,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Loaded(HTMLParser):
-    """What a browser loads to show a page, without links that a reader may follow."""
+class LoadedResources(HTMLParser):
+    """Collects what a browser loads to show a page, without links that a reader may follow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def test_every_page_of_the_folder_is_in_the_site(site: Path) -> None:
 def test_nothing_is_loaded_from_the_network(site: Path) -> None:
     for page in html_pages(site):
         text = page.read_text(encoding="utf-8")
-        loaded = Loaded()
+        loaded = LoadedResources()
         loaded.feed(text)
         outside = [address for address in loaded.addresses if re.match(r"(https?:)?//", address)]
         assert not outside, f"{page.relative_to(site)}: {outside}"
