@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bundle
 from anoco_edge.engines.base import EngineSettings, check_features, check_shape, engine_failed
 from anoco_edge.engines.probe_graph import PROBE_GRAPH, check_probe, probe_input
-from anoco_edge.errors import BundleError, EnvironmentMissingError, missing
+from anoco_edge.errors import BundleError, EnvironmentMissingError
 from anoco_edge.machine import cache_folder, package_version
+from anoco_edge.plugins.packages import import_package
 from anoco_edge.storage.atomic_files import write_atomic
 from anoco_edge.storage.hashes import sha256_bytes, sha256_file
 
@@ -112,16 +113,7 @@ class OpenVinoEngine:
 
 def load_core() -> Any:
     """Make OpenVINO's `Core`; an error says how to install it."""
-    try:
-        import openvino
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "openvino":
-            raise missing("openvino", "openvino", "to run the backbone") from None
-        raise EnvironmentMissingError(
-            f"openvino is installed but does not load: {error}",
-            hint="install it again with: pip install --force-reinstall 'anoco-edge[openvino]'",
-        ) from None
-    return openvino.Core()
+    return import_package("openvino", "openvino", "to run the backbone").Core()
 
 
 def found_devices(core: Any) -> list[str]:

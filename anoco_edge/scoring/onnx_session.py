@@ -11,22 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, missing
+from anoco_edge.plugins.packages import import_package
 
 _SOURCE_PLACE = re.compile(r"^/onnxruntime_src/.*?\) ")  # a path on the machine that built it
 
 
 def load_onnxruntime() -> Any:
     """Import ONNX Runtime; an error says how to install it."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "onnxruntime":
-            raise missing("onnxruntime", "cpu", "to run the backbone") from None
-        raise EnvironmentMissingError(
-            f"onnxruntime is installed but does not load: {error}",
-            hint="install it again with: pip install --force-reinstall 'anoco-edge[cpu]'",
-        ) from None
-    return onnxruntime
+    return import_package("onnxruntime", "cpu", "to run the backbone")
 
 
 def open_session(

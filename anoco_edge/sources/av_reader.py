@@ -26,9 +26,9 @@ from anoco_edge.errors import (
     EnvironmentMissingError,
     PictureError,
     UsageError,
-    missing,
 )
 from anoco_edge.images.decode import MAX_PIXELS, decode_picture
+from anoco_edge.plugins.packages import import_package
 from anoco_edge.sources.nal_units import NalCheck
 from anoco_edge.sources.reader import ReaderFrame, StreamEndedError
 
@@ -54,20 +54,14 @@ def load_av() -> Any:
     >>> load_av().__name__
     'av'
     """
-    try:
-        import av
-        import av.logging
-    except ModuleNotFoundError as exc:
-        if exc.name == "av":
-            raise missing("av", "video", "to read videos and streams") from None
-        raise EnvironmentMissingError(
-            f"av is installed but {exc.name} is not", hint=f"install {exc.name}"
-        ) from None
-    except ImportError as exc:
-        raise EnvironmentMissingError(
-            f"av is installed but does not load: {exc}",
-            hint="install it again: pip install --force-reinstall av",
-        ) from None
+    load = partial(
+        import_package,
+        extra="video",
+        why="to read videos and streams",
+        hint="install it again: pip install --force-reinstall av",
+    )
+    av = load("av")
+    load("av.logging")
     level = av.logging.get_level()
     if level is None:  # an application that asked for messages keeps them
         logging.getLogger("libav").setLevel(logging.CRITICAL + 1)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.errors import AnocoError, EnvironmentMissingError, PictureError, missing
+from anoco_edge.errors import AnocoError, PictureError
 from anoco_edge.images.decode import check_rgb, decode_picture
+from anoco_edge.plugins.packages import import_package
 from anoco_edge.sources.jpeg_end import START, jpeg_end
 from anoco_edge.sources.reader import ReaderFrame, StreamEndedError
 
@@ -73,20 +74,8 @@ def load_cv2() -> Any:
     if "cv2" not in sys.modules:
         os.environ.setdefault("OPENCV_LOG_LEVEL", "SILENT")
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")  # AV_LOG_QUIET; read at the first open
-    try:
-        import cv2
-    except ModuleNotFoundError as exc:
-        if exc.name == "cv2":
-            raise missing("cv2", "camera", "to read cameras") from None
-        raise EnvironmentMissingError(
-            f"cv2 is installed but {exc.name} is not", hint=f"install {exc.name}"
-        ) from None
-    except ImportError as exc:
-        raise EnvironmentMissingError(
-            f"cv2 is installed but does not load: {exc}",
-            hint="opencv-python needs a desktop's libraries; opencv-python-headless does not",
-        ) from None
-    return cv2
+    headless = "opencv-python needs a desktop's libraries; opencv-python-headless does not"
+    return import_package("cv2", "camera", "to read cameras", hint=headless)
 
 
 def has_backend(cv2: Any, backend: int) -> bool:
