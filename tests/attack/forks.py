@@ -11,7 +11,6 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -23,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
-from paths import PACKAGES, ROOT, SUPPORT, python_path
 
+from tests.attack.fork_server import PATIENCE, ForkServer, fork_server
 from tests.attack.shim import Mode, Shim, build_shim
 
-PATIENCE = 120  # seconds, for a busy machine
 CALL = "call"  # stands in place of a command; the next word names a function as module:function
 
 
@@ -67,46 +65,24 @@ class Ended:
 class Forks:
     """The campaign's side of the connection."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, server: ForkServer) -> None:
+        self._server = server
 
     def run(self, task: Task) -> Ended:
         """Run one task in a fork."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asdict(task)) + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
-            raise RuntimeError("the process that forks has died")
-        return Ended(**json.loads(answer))
+        return Ended(**self._server.ask(asdict(task)))
 
 
 @contextmanager
 def forks(folder: Path) -> Iterator[Forks]:
     """Start the process; its caches lie in `folder`."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": python_path(*PACKAGES, SUPPORT, os.environ.get("PYTHONPATH", "")),
+    variables = {
         "PYTHONDONTWRITEBYTECODE": "1",
-        "XDG_CACHE_HOME": str(folder / "cache"),
         "LD_PRELOAD": str(build_shim(folder)),
         "OMP_NUM_THREADS": "1",
     }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.attack.forks", str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-        cwd=ROOT,
-    )
-    try:
-        yield Forks(process)
-    finally:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.close()
-        process.wait(PATIENCE)
-        process.stdout.close()
+    with fork_server("tests.attack.forks", folder, **variables) as server:
+        yield Forks(server)
 
 
 # ---- the process that forks

@@ -14,7 +14,6 @@ import os
 import random
 import select
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -23,9 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paths import PACKAGES, ROOT, SUPPORT, python_path
-
 from tests.attack.campaign import Case, Plan
+from tests.attack.fork_server import fork_server
 
 NATIVE = True  # the tests build the library for it
 PATIENCE = 90  # seconds, for a busy machine
@@ -51,40 +49,21 @@ def cases(plan: Plan) -> Iterator[Case]:
 
 @contextmanager
 def _forker(folder: Path) -> Iterator[Callable[[str, int], str]]:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": python_path(*PACKAGES, SUPPORT, os.environ.get("PYTHONPATH", "")),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "PYTHONFAULTHANDLER": "1",
-    }
-    errors = (folder / "errors.txt").open("w")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.attack.lifetimes", str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-        env=environment,
-        cwd=ROOT,
-    )
-    assert process.stdin is not None and process.stdout is not None
-    given, answers = process.stdin, process.stdout
+    log = folder / "errors.txt"
+    with (
+        log.open("w") as errors,
+        fork_server(
+            "tests.attack.lifetimes", folder, errors=errors, PYTHONFAULTHANDLER="1"
+        ) as server,
+    ):
 
-    def ask(name: str, seed: int) -> str:
-        given.write(json.dumps([name, seed]) + "\n")
-        given.flush()
-        answer = answers.readline()
-        if not answer:
-            raise RuntimeError((folder / "errors.txt").read_text())
-        return str(json.loads(answer))
+        def ask(name: str, seed: int) -> str:
+            try:
+                return str(server.ask([name, seed]))
+            except RuntimeError:
+                raise RuntimeError(log.read_text()) from None
 
-    try:
         yield ask
-    finally:
-        given.close()
-        process.wait(PATIENCE)
-        answers.close()
-        errors.close()
 
 
 # ---- the process that forks
