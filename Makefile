@@ -16,7 +16,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 CXX_FILES := find runtime examples -path runtime/cmake/editable -prune -o -type f \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0
 SOURCES = $(shell find runtime/src runtime/include runtime/cuda runtime/cmake/*.cmake runtime/abi -type f)
 
-.PHONY: demo test test-full attack native fuzz lint format clean
+.PHONY: demo test test-full attack native fuzz wheel lint format clean
 .NOTPARALLEL: # all of them install into one environment
 
 # The package with the dependencies of EXTRA, and as yet without the native library.
@@ -92,6 +92,19 @@ FUZZ_SECONDS ?= 60
 fuzz: $(STAMP)
 	@command -v clang++ >/dev/null || { echo 'make fuzz needs clang with libFuzzer: apt-get install clang'; exit 1; }
 	runtime/fuzz/run build/fuzz $(FUZZ_SECONDS)
+
+# What a release consists of, into dist/: the source archive, a wheel for each processor, SHA256SUMS.
+RELEASE := build/release-env
+ARCHS ?= x86_64 aarch64
+DIST ?= dist
+$(RELEASE)/.installed: release/requirements.txt constraints.txt
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python $(INSTALL) --requirement release/requirements.txt
+	touch $@
+
+wheel: export PATH := $(abspath $(RELEASE)/bin):$(PATH)
+wheel: $(RELEASE)/.installed
+	$(RELEASE)/bin/python -m release.wheels --out $(DIST) $(addprefix --arch ,$(ARCHS))
 
 clean:
 	rm -rf $(VENV) build dist demo-out out anoco_edge/_lib .mypy_cache .ruff_cache .pytest_cache .hypothesis
