@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.cli.commands import bench as bench_command
+from anoco_edge.cli.option_groups import expand_groups
 from anoco_edge.diagnostics.bench import baselines as rivals_module
 from anoco_edge.diagnostics.bench import scoring as scoring_module
 from anoco_edge.diagnostics.bench.agreement import EPS, compare
@@ -52,7 +53,7 @@ def enrolled(tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]) ->
 def run(*arguments: str) -> str:
     """Run the command and return its stdout; raise its error."""
     app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(bench_command.bench)
+    app.command()(expand_groups(bench_command.bench))
     result = CliRunner().invoke(app, list(arguments))
     if isinstance(result.exception, AnocoError):
         result.exception.__notes__ = [result.stdout]
