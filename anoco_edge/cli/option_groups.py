@@ -81,16 +81,12 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(**options: Any) -> None:
         for name, group in groups.items():
-            options[name] = group(
-                **{field.name: options.pop(field.name) for field in fields(group)}
-            )
+            given = {field.name: options.pop(field.name) for field in fields(group)}
+            options[name] = group(**given)
         command(**options)
 
-    run.__name__, run.__doc__, run.__module__ = (
-        command.__name__,
-        command.__doc__,
-        command.__module__,
-    )
+    # Not functools.wraps: Typer would then read the types of the command itself.
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
