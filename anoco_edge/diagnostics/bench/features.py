@@ -30,7 +30,7 @@ class Size:
 
 
 FeatureSource = Callable[[Size], "tuple[Features, Features]"]
-"""Makes queries and references of a size; the first line of its docstring says what they are."""
+"""Makes queries and references of a size."""
 
 
 def parse_sizes(text: str) -> list[Size]:
@@ -86,6 +86,13 @@ SYNTHETIC: dict[str, FeatureSource] = {
     "isotropic": isotropic,
     "crowd": all_neighbors,
 }
+DESCRIPTIONS: dict[FeatureSource, str] = {
+    clustered: "64 clusters as patches of a part form them; 1 query in 20 resembles nothing",
+    isotropic: "Noise in all directions alike, in which no reference can be left out early",
+    all_neighbors: "References in one direction, queries far from it: every reference is a "
+    "neighbor of each",
+}
+"""What a report says of these features."""
 
 
 def parse_features(text: str | None, real: FeatureSource | None = None) -> dict[str, FeatureSource]:

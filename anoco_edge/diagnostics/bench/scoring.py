@@ -22,6 +22,7 @@ from anoco_edge.diagnostics.bench.baselines import (
     settle,
 )
 from anoco_edge.diagnostics.bench.features import (
+    DESCRIPTIONS,
     SYNTHETIC,
     Features,
     FeatureSource,
@@ -159,7 +160,7 @@ def bench_scoring(
 def _describe(source: FeatureSource, sizes: Sequence[Size]) -> str:
     if isinstance(source, RealFeatures):
         return "; ".join(dict.fromkeys(source.describe(size.dim) for size in sizes))
-    return (source.__doc__ or "").splitlines()[0].rstrip(".")
+    return DESCRIPTIONS.get(source, "features of the caller")
 
 
 class _Comparison:
