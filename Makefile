@@ -72,11 +72,13 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(CXX_FILES) $(BIN)/clang-format -i
 
+PYTEST = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations 10 tests anoco_edge export calibration
+
 test: lint $(NATIVE)
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m 'not full' tests anoco_edge export calibration
+	$(PYTEST) -m 'not full'
 
 test-full: lint $(NATIVE) attack
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup tests anoco_edge export calibration
+	$(PYTEST)
 
 # Kills, failing disks, mutated bundles, pictures and streams: one table of what was tried and held.
 ATTACK_SEED ?= 0
