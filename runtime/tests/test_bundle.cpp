@@ -57,8 +57,8 @@ void json_is_read_as_it_is_written() {
 
 void json_that_is_none_is_refused_with_its_place() {
   CHECK(json_error("[1, 2,]") ==
-        "a.json is not JSON: a value is expected, at byte 6; it is damaged or was edited: copy or "
-        "make it again");
+        "a.json is not JSON: a value is expected, at byte 6; the bundle is damaged or was edited: "
+        "copy or make it again");
   for (const char* text : {"",
                            " ",
                            "{",
