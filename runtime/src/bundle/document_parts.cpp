@@ -12,7 +12,7 @@ std::string path_inside_bundle(const Field& field) {
   const bool odd = path.find('\\') != path.npos || path.find('\0') != path.npos;
   const bool climbs = ("/" + path + "/").find("/../") != path.npos;
   if (path.empty() || path[0] == '/' || odd || climbs)
-    field.refuse(quoted(path) + " points outside the bundle");
+    field.refuse(anoco::quoted(path) + " points outside the bundle");
   return path;
 }
 

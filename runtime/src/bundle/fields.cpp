@@ -72,7 +72,7 @@ size_t Field::choice(std::initializer_list<const char*> words) const {
   size_t number = 0;
   for (const char* word : words) {
     if (const auto* found = json_->as<std::string>(); found && *found == word) return number;
-    known += (number++ == 0 ? "" : ", ") + quoted(word);
+    known += (number++ == 0 ? "" : ", ") + anoco::quoted(word);
   }
   refuse("one of " + known + " is expected");
 }

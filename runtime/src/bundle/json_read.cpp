@@ -121,7 +121,7 @@ class Reader {
       space();
       if (peek() != '"') refuse("a key is expected");
       std::string key = string();
-      if (!seen.insert(key).second) refuse("the key " + quoted(key) + " comes twice");
+      if (!seen.insert(key).second) refuse("the key " + anoco::quoted(key) + " comes twice");
       space();
       if (!take(':')) refuse("':' is expected");
       members.emplace_back(std::move(key), value(level + 1));

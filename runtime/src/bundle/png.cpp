@@ -76,7 +76,7 @@ class Decoder {
     } else if (kind == "eXIf" || has_orientation(kind, content)) {
       refuse("may have to be turned: it has EXIF data");
     } else if ((kind[0] & 0x20) == 0) {
-      refuse("has the unknown chunk " + quoted(kind));
+      refuse("has the unknown chunk " + anoco::quoted(kind));
     }
   }
 

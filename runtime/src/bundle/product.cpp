@@ -140,7 +140,7 @@ void read_threshold(const Field& field, Product& product) {
 std::string product_name(const Field& field) {
   const std::string name = field.text();
   if (!is_product_name(name))
-    field.refuse(quoted(name) + " is not a product name: letters, digits, '-', '_', '.'");
+    field.refuse(anoco::quoted(name) + " is not a product name: letters, digits, '-', '_', '.'");
   return name;
 }
 

@@ -55,7 +55,7 @@ class Header {
   }
 
   void add(const std::string& name, const Json& about) {
-    const std::string whose = "tensor " + quoted(name) + " ";
+    const std::string whose = "tensor " + anoco::quoted(name) + " ";
     const auto* members = about.as<Json::Object>();
     const Json *dtype = about.find("dtype"), *shape = about.find("shape"),
                *offsets = about.find("data_offsets");
@@ -93,7 +93,7 @@ class Header {
     const auto* name = dtype.as<std::string>();
     for (int i = 0; name != nullptr && i < static_cast<int>(std::size(kTypes)); ++i)
       if (*name == kTypes[i].name) return static_cast<TensorType>(i);
-    refuse(whose + "has a dtype that is not read here" + (name ? ": " + quoted(*name) : ""));
+    refuse(whose + "has a dtype that is not read here" + (name ? ": " + anoco::quoted(*name) : ""));
   }
 
   std::vector<int64_t> integers(const Json& list, const std::string& whose) const {
@@ -159,7 +159,7 @@ Bytes write_safetensors(std::vector<Tensor> tensors) {
   for (const Tensor& tensor : tensors) {
     const int64_t start = end, bytes = static_cast<int64_t>(tensor.data.size());
     if (tensor_items(tensor) * info(tensor.type).bytes != bytes)
-      fail(ANOCO_INTERNAL, "tensor " + quoted(tensor.name) + " does not fit its shape");
+      fail(ANOCO_INTERNAL, "tensor " + anoco::quoted(tensor.name) + " does not fit its shape");
     end += bytes;
     std::string shape;
     for (const int64_t side : tensor.shape)
