@@ -130,8 +130,8 @@ void check_bank(const BankFile& bank, const Product& product, const InputContrac
                 const std::string& file) {
   if (bank.dim != input.dim)
     fail(ANOCO_BAD_BUNDLE, file + " holds " + std::to_string(bank.dim) +
-                               " features per patch, the backbone gives " + std::to_string(input.dim) +
-                               "; enroll the references again");
+                               " features per patch, the backbone gives " +
+                               std::to_string(input.dim) + "; enroll the references again");
   const InputContract tiled = input.tiled(product.tiles);
   size_t own_views = product.references.empty() ? 0 : product.references[0].views.size();
   for (const Reference& reference : product.references)
