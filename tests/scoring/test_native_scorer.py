@@ -238,7 +238,7 @@ def spoiled(value: float) -> NDArray[np.float64]:
         (spoiled(1e300), "query patch 2 contains NaN or infinity"),
         (np.vstack([GOOD, 0 * GOOD[:1]]), "query patch 5 has a zero norm"),
         (1e12 * GOOD, "query patch 0 has norm"),
-        (GOOD[:, :2], "shape (5, 2), the bank has 3 numbers"),
+        (GOOD[:, :2], "shape (5, 2), the bank has 3 features per patch"),
         (GOOD[0], "shape (3,)"),
         (GOOD.astype(np.int64), "query features are int64"),
     ],
