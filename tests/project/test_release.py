@@ -29,12 +29,13 @@ LIMIT_MB = 400
 ARCHS = ("x86_64", "aarch64")
 
 
-def run(*command: str | Path, **variables: str) -> str:
+def run(*command: str | Path, cwd: str | Path = "/", **variables: str) -> str:
+    """Run a command where no source tree of ours is found before what is installed."""
     hidden = ("PYTHONPATH", "ANOCO_EDGE_LIBRARY")
     environment = {k: v for k, v in os.environ.items() if k not in hidden}
     done = subprocess.run(
         [str(part) for part in command],
-        cwd=ROOT,
+        cwd=cwd,
         env={**environment, **variables},
         capture_output=True,
         text=True,
@@ -55,7 +56,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not archs or shutil.which("make") is None:
         pytest.skip("no make or no C++ compiler is installed, so no release can be built")
     folder = tmp_path_factory.mktemp("release") / "dist"
-    run("make", "wheel", f"DIST={folder}", f"ARCHS={' '.join(archs)}")
+    run("make", "wheel", f"DIST={folder}", f"ARCHS={' '.join(archs)}", cwd=ROOT)
     return folder
 
 
