@@ -120,5 +120,10 @@ def _start(report: _Report, board: Board) -> Advice | None:
 
 
 _RULES: tuple[Callable[[_Report, Board], Advice | None], ...] = (
-    *(_engine, _cache, _gpu, _native, _video, _start),
+    _engine,
+    _cache,
+    _gpu,
+    _native,
+    _video,
+    _start,
 )

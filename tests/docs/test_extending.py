@@ -316,4 +316,4 @@ def test_the_native_backend_inspects(mean_color: Path, tmp_path: Path) -> None:
 def test_the_native_backend_refuses_another_backbone(mean_color: Path, template: Path) -> None:
     done = subprocess.run([mean_color, template / "line.anoco"], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "mean-color has 4 numbers a patch" in done.stderr
+    assert "mean-color has 4 features per patch" in done.stderr
