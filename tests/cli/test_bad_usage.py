@@ -278,7 +278,7 @@ def test_usage_errors_are_exit_2_without_a_traceback(
         (["--size", "16"], "too small"),
         (["--size", "big"], "'big' is not a size"),
         (["--size", "64x64x3"], "is not a size"),
-        (["--out", "."], "no name for a bundle"),
+        (["--out", "."], "is not a name for a bundle"),
         (["--out", "line.anoco"], "line.anoco exists already"),
         (["--out", "line"], "line.anoco exists already"),
         (["--weights", "gone.pth"], "gone.pth"),

@@ -24,8 +24,11 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def commands(checkout: Path, target: str) -> str:
+    # The make that runs the tests hands its own options on; this one must not have them.
+    outside = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "-n", "--no-print-directory", target]
     done = subprocess.run(
-        ["make", "-n", target], cwd=checkout, check=True, capture_output=True, text=True
+        command, cwd=checkout, env=outside, check=True, capture_output=True, text=True
     )
     return done.stdout
 

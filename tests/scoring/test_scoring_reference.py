@@ -316,7 +316,7 @@ def spoiled(value: float, row: int = 2) -> Matrix:
         (np.vstack([GOOD, 0 * GOOD[:1]]), GOOD, "query patch 5 has a zero norm"),
         (1e12 * GOOD, GOOD, "query patch 0 has norm"),
         (GOOD, 1e-12 * GOOD, "reference patch 0 has norm"),
-        (GOOD[:, :2], GOOD, "shape (5, 2), the bank has 3 numbers"),
+        (GOOD[:, :2], GOOD, "shape (5, 2), the bank has 3 features per patch"),
         (GOOD[0], GOOD, "shape (3,)"),
         (GOOD, GOOD[0], "reference features are float64 of shape (3,)"),
         (GOOD[None], GOOD, "shape (1, 5, 3)"),
