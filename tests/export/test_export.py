@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import subprocess
 import sys
 from collections import Counter
@@ -161,7 +162,13 @@ def test_module_is_the_tapped_map_pooled_and_normed(
         np.testing.assert_allclose(ours[0].numpy(), expected, atol=tolerance)
 
 
-VITS = {"dinov3-s": (96, 64), "dinov3-splus": (64, 96), "dinov2-s": (84, 56), "clip-b": (96, 64)}
+VITS = {
+    "dinov3-s": (96, 64),
+    "dinov3-splus": (64, 96),
+    "dinov2-s": (84, 56),
+    "dinov2-s-plain": (84, 56),
+    "clip-b": (96, 64),
+}
 
 
 @pytest.mark.parametrize("name", VITS)
@@ -187,6 +194,31 @@ def test_a_transformer_rewritten_computes_what_it_did(name: str) -> None:
         assert list(ends) == [f"blocks.{i}" for i in range(layers[-1])]
         for block, end in zip(blocks, ends.values(), strict=True):
             torch.testing.assert_close(block.reshape(end.shape), end, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["dinov2-s-plain", "dinov3-s"])
+def test_norms_of_a_tap_differ_by_the_models_affine_part(name: str) -> None:
+    """`none` is the block's output, `layernorm` its LayerNorm, `model` scales and shifts that."""
+    recipe, (width, height) = load_recipe(name), VITS[name]
+    model = create_model(recipe)
+    model.load_state_dict(load_weights(recipe, "random:1").state)
+    set_size(model, width, height)
+    scale, shift = model.norm.weight.numpy(), model.norm.bias.numpy()
+    pixels = synthetic_picture(width, height, seed=3)[None]
+    found = {}
+    for norm in ("none", "layernorm", "model"):
+        taps = recipe.tapped((2,), norm)  # type: ignore[arg-type]
+        (tokens,), _ = run_torch(official_backbone(recipe, taps, model), pixels)
+        copied = copy.deepcopy(model)
+        ours, *_ = run_torch(exported_backbone(recipe, taps, copied, ()), pixels)
+        torch.testing.assert_close(ours, tokens, rtol=1e-4, atol=1e-4)
+        found[norm] = tokens[0].numpy().astype(np.float64)
+    centred = found["none"] - found["none"].mean(1, keepdims=True)
+    normed = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(found["layernorm"], normed, atol=1e-4)
+    np.testing.assert_allclose(np.linalg.norm(found["layernorm"], axis=1), 384**0.5, rtol=1e-4)
+    np.testing.assert_allclose(found["model"], normed * scale + shift, atol=1e-4)
+    assert np.abs(found["model"] - found["layernorm"]).max() > 0.1
 
 
 @pytest.mark.parametrize("name", ["dinov3-s", "clip-b"])

@@ -25,6 +25,7 @@ QUICK = {
     ("dinov3-s", "fp16"),
     ("dinov3-splus", "fp32"),
     ("dinov2-s", "fp16"),
+    ("dinov2-s-plain", "fp16"),
     ("clip-b", "fp16"),
     ("efficientnet-lite0", "fp16"),
     ("mobilenetv2", "fp32"),
@@ -71,7 +72,7 @@ def _check_transformer(graph: Any, bundle: Bundle, precision: str) -> None:
     backbone = bundle.manifest.backbone
     taps = backbone.tap.split("+")
     blocks = int(taps[-1].removeprefix("blocks.")) + 1
-    norms = 2 * blocks + len(taps) * (backbone.feature_norm == "model")
+    norms = 2 * blocks + len(taps) * (backbone.feature_norm != "none")
     ops = Counter(node.op_type for node in graph.graph.node)
     # CLIP has one norm before all blocks.
     assert ops["LayerNormalization"] == norms + backbone.id.startswith("clip")

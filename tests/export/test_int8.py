@@ -199,7 +199,10 @@ def test_ranges_are_nearly_the_largest_value_and_halves_see_half(tmp_path: Path)
     "name",
     [
         "dinov3-s",
-        *(pytest.param(n, marks=pytest.mark.full) for n in ("wrn50", "efficientnet-lite0")),
+        *(
+            pytest.param(n, marks=pytest.mark.full)
+            for n in ("dinov2-s-plain", "wrn50", "efficientnet-lite0")
+        ),
     ],
 )
 def test_exported_built_and_run(name: str, tmp_path: Path) -> None:

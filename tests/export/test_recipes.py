@@ -15,7 +15,8 @@ from anoco_edge_export.recipe import parse_recipe
 ID = "efficientnet-lite0"
 NAMED = {
     *("dinov3-s", "dinov3-splus", "dinov3-b", "dinov3-l", "dinov3-hplus"),
-    *("dinov2-s", "dinov2-b", "dinov2-l", "clip-b", "clip-b-plus", "wrn50"),
+    *("dinov2-s", "dinov2-b", "dinov2-l", "dinov2-s-plain", "dinov2-b-plain", "dinov2-l-plain"),
+    *("clip-b", "clip-b-plus", "wrn50"),
     *("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", "mobilenetv2"),
 }
 
@@ -68,8 +69,8 @@ def test_taps_are_checked() -> None:
     for layers, says in (([0], "no layer 0"), ([13], "layers are 1 to 12"), ([9, 6], "ascending")):
         with pytest.raises(UsageError, match=says):
             recipe.tapped(layers)
-    with pytest.raises(UsageError, match="no tap norm 'layernorm'; use none or model"):
-        recipe.tapped(norm="layernorm")
+    for norm in ("none", "layernorm", "model"):
+        assert recipe.tapped(norm=norm).norm == norm
     with pytest.raises(UsageError, match="no tap norm 'model'; use none or layernorm"):
         load_recipe("wrn50").tapped(norm="model")
 

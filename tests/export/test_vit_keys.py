@@ -61,6 +61,13 @@ def _dinov2() -> State:
     return _drawn(shapes)
 
 
+def _dinov2_plain() -> State:
+    """Name the tensors as timm does without registers: the class token has a position."""
+    return _drawn({k: v.shape for k, v in _dinov2().items() if k != "reg_token"}) | {
+        "pos_embed": torch.randn((1, 10, D), generator=torch.Generator().manual_seed(1))
+    }
+
+
 def _clip() -> State:
     shapes = {"cls_token": (1, 1, D), "pos_embed": (1, 10, D)}
     shapes |= {"patch_embed.proj.weight": (D, 3, PATCH, PATCH)}
@@ -156,8 +163,9 @@ def _meta_v2(state: State) -> State:
 
 
 def _transformers_v2(state: State) -> State:
+    stored = _with_class_position(state) if "reg_token" in state else state
     return _respelled(
-        _split(_with_class_position(state), ("query", "key", "value")),
+        _split(stored, ("query", "key", "value")),
         [
             ("cls_token", "embeddings.cls_token"),
             ("reg_token", "embeddings.register_tokens"),
@@ -233,6 +241,14 @@ CASES = {
     "transformers' DINOv3 with a gate": ("transformers", _transformers_v3(GATED), GATED),
     "transformers' DINOv3 with a bias": ("transformers", _transformers_v3(BIASED), BIASED),
     "transformers' DINOv2": ("transformers", _without_norm(_transformers_v2(_dinov2())), _dinov2()),
+    "timm's plain DINOv2": ("timm", _dinov2_plain(), _dinov2_plain()),
+    # Without registers Meta's names are timm's; its file has a mask token more.
+    "Meta's plain DINOv2": ("timm", _dinov2_plain(), _dinov2_plain()),
+    "transformers' plain DINOv2": (
+        "transformers",
+        _without_norm(_transformers_v2(_dinov2_plain())),
+        _dinov2_plain(),
+    ),
     "transformers' CLIP": ("transformers", _transformers_clip(_clip(), "vision_model."), _clip()),
     "its vision tower": ("transformers", _transformers_clip(_clip(), ""), _clip()),
     "open_clip": ("open_clip", _open_clip(_clip()), _clip()),
@@ -276,6 +292,9 @@ FILES = {
     "transformers' DINOv3 with a gate": ("dinov3-splus", THEIR_MASK),
     "transformers' DINOv3 with a bias": ("dinov3-s", THEIR_MASK),
     "transformers' DINOv2": ("dinov2-s", THEIR_MASK),
+    "timm's plain DINOv2": ("dinov2-s-plain", {}),
+    "Meta's plain DINOv2": ("dinov2-s-plain", MASK),
+    "transformers' plain DINOv2": ("dinov2-s-plain", THEIR_MASK),
     "transformers' CLIP": ("clip-b", TEXT),
     "its vision tower": ("clip-b", {}),
     "open_clip": ("clip-b", OTHER_TEXT),

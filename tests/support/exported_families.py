@@ -18,6 +18,7 @@ CASES: dict[str, dict[str, Any]] = {
     "dinov3-s": {"size": (96, 64), "layers": (2,)},
     "dinov3-splus": {"size": (64, 96), "layers": (1, 2)},
     "dinov2-s": {"size": (84, 56), "layers": (2,)},
+    "dinov2-s-plain": {"size": (56, 84), "layers": (1, 2), "tap_norm": "layernorm"},
     "clip-b": {"size": (96, 64), "layers": (1,), "tap_norm": "none"},
     "wrn50": {"size": (96, 64)},
     "efficientnet-lite0": {"size": (160, 128), "weights": None},

@@ -27,7 +27,7 @@ StateDict = dict[str, Tensor]
 """The tensors of a model by their names."""
 
 _CNN = ("none", "layernorm")
-_VIT = ("none", "model")
+_VIT = ("none", "layernorm", "model")
 
 FAMILIES = {
     "efficientnet": FamilyEntry("anoco_edge_export.families.efficientnet", _CNN),

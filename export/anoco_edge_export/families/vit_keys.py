@@ -1,8 +1,8 @@
 """Key layouts of vision transformers: how files name tensors, and how they split them.
 
-`transformers` is the layout of Hugging Face (DINOv3, DINOv2 with registers, CLIP with or without
-its text tower), `meta` that of the official DINOv3 and DINOv2 files, `open_clip` that of open_clip
-and OpenAI.
+`transformers` is the layout of Hugging Face (DINOv3, DINOv2 with or without registers, CLIP with
+or without its text tower), `meta` that of the official DINOv3 and DINOv2 files, `open_clip` that of
+open_clip and OpenAI.
 """
 
 from __future__ import annotations
