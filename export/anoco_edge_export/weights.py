@@ -20,7 +20,7 @@ from anoco_edge_export.checkpoint import find_checkpoint, read_checkpoint
 from anoco_edge_export.families import StateDict, Tensor, family
 from anoco_edge_export.hub import hub_file, kept_file
 from anoco_edge_export.lazy_import import lazy_import
-from anoco_edge_export.recipe import Recipe
+from anoco_edge_export.recipe import Recipe, list_recipes, load_recipe
 
 Origin = Literal["file", "package", "hub", "kept", "random"]
 
@@ -116,9 +116,7 @@ def match_keys(
     told = [f"{len(keys)} {what} ({_some(keys)})" for what, keys in problems.items() if keys]
     if told:
         raise UsageError(
-            f"{name} does not fit {recipe.id}: {'; '.join(told)}",
-            hint=f"pass weights of {recipe.architecture}, "
-            f"keys as in {' or '.join(recipe.weights.layouts)}",
+            f"{name} does not fit {recipe.id}: {'; '.join(told)}", hint=_way_out(recipe, given)
         )
     _check_numbers(wanted, state, name)
     broken = [k for k in names if not bool(state[k].isfinite().all())]
@@ -128,6 +126,26 @@ def match_keys(
         )
     # The strides that a file happens to store would make torch choose other kernels.
     return {k: state[k].to(wanted[k].dtype).contiguous() for k in names}
+
+
+def _way_out(recipe: Recipe, given: Mapping[str, Tensor]) -> str:
+    """Name the recipe of the same family that these weights fit, or what this recipe takes."""
+    for name in list_recipes():
+        other = load_recipe(name)
+        if other.family == recipe.family and other.id != recipe.id and _fits(other, given):
+            return f"these are weights of {other.id}: pass `backbone={other.id}`"
+    layouts = " or ".join(recipe.weights.layouts)
+    return f"pass weights of {recipe.architecture}, keys as in {layouts}"
+
+
+def _fits(recipe: Recipe, given: Mapping[str, Tensor]) -> bool:
+    """Say whether names and shapes are those of the recipe's own model."""
+    wanted = _empty_state(recipe, recipe.architecture)
+    try:
+        state = _converted(recipe, wanted, given)
+    except UsageError:
+        return False
+    return {k: v.shape for k, v in state.items()} == {k: v.shape for k, v in wanted.items()}
 
 
 def _check_numbers(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor], name: str) -> None:

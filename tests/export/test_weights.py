@@ -70,6 +70,20 @@ def test_every_key_has_its_place(recipe: Recipe, state: State) -> None:
     assert torch.equal(matched["blocks.6.0.bn3.bias"], state["_blocks.15._bn2.bias"])
 
 
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [("dinov2-s", "dinov2-s-plain"), ("dinov2-b-plain", "dinov2-b"), ("dinov3-s", "dinov3-b")],
+)
+def test_weights_of_another_recipe_are_recognized(asked: str, given: str) -> None:
+    """With registers or without, small or base: the message names the recipe to take."""
+    recipe, other = load_recipe(asked), load_recipe(given)
+    with torch.device("meta"):
+        wanted, state = (weights.create_model(r).state_dict() for r in (recipe, other))
+    says = f"does not fit {asked}: .*; these are weights of {given}: pass `backbone={given}`"
+    with pytest.raises(UsageError, match=says):
+        match_keys(recipe, wanted, state, "w.pth")
+
+
 def test_a_changed_package_is_noticed(recipe: Recipe) -> None:
     package = recipe.weights.package
     assert package is not None
