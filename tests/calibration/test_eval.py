@@ -720,6 +720,7 @@ def test_options_of_a_backbone_and_of_a_bundle_do_not_mix(here: Path) -> None:
     line = fails(2, "eval", "parts", "--backbone", "efficientnet-lite0", "--bundle", "line.anoco")
     assert "--backbone exports a new bundle" in line
     assert "--size is for --backbone" in fails(2, "eval", "parts", "--size", 384)
+    assert "--tap-norm is for --backbone" in fails(2, "eval", "parts", "--tap-norm", "none")
     assert "unknown backbone 'resnet-9000'" in fails(
         2, "eval", "parts", "--backbone", "resnet-9000"
     )
@@ -752,13 +753,14 @@ def test_a_backbone_is_exported_once_for_each_recipe(
     assert again.json == first.json and len(made) == 1
     ok(*common, "--size", 128)
     ok(*common, "--size", 64, "--layer", 3)
+    ok(*common, "--size", 64, "--tap-norm", "none")
     ok(*common, "--size", 64, "--weights", "random:1")
     ok(*common, "--size", 64, "--precision", "fp16")
     Path("w.pth").write_bytes(b"one")
     ok(*common, "--size", 64, "--weights", "w.pth")
     Path("w.pth").write_bytes(b"two")
     ok(*common, "--size", 64, "--weights", "w.pth")
-    assert len(made) == 7 and len(list((here / "cache/anoco-edge/eval").iterdir())) == 7
+    assert len(made) == 8 and len(list((here / "cache/anoco-edge/eval").iterdir())) == 8
     assert "no weights file missing.pth" in fails(2, *common, "--weights", "missing.pth")
 
 

@@ -46,6 +46,7 @@ def eval_(
     size: ask.SizeOption = None,
     layer: ask.LayerOption = None,
     layers: ask.LayersOption = None,
+    tap_norm: ask.TapNormOption = None,
     weights: ask.WeightsOption = None,
     precision: ask.PrecisionOption = "fp32",
     bundle: ask.BundleOption = None,

@@ -39,6 +39,10 @@ BackboneOption = Annotated[
 SizeOption = Annotated[str | None, typer.Option(help="With --backbone: input size.")]
 LayerOption = Annotated[int | None, typer.Option(help="With --backbone: block to tap.")]
 LayersOption = Annotated[str | None, typer.Option(help="With --backbone: several: 12,18.")]
+TapNormOption = Annotated[
+    Literal["none", "layernorm", "model"] | None,
+    typer.Option(help="With --backbone: norm after the tap."),
+]
 WeightsOption = Annotated[str | None, typer.Option(help="With --backbone: weights file.")]
 PrecisionOption = Annotated[
     Literal["fp32", "fp16"], typer.Option(help="With --backbone: its arithmetic.")
@@ -173,7 +177,7 @@ def _open_bundle(context: typer.Context) -> tuple[Bundle, Product | None]:
                 hint="pass --backbone, or --bundle",
             )
         return _exported(backbone, options), None
-    _refuse_given(context, ("size", "layer", "layers", "weights", "precision"))
+    _refuse_given(context, ("size", "layer", "layers", "tap_norm", "weights", "precision"))
     opened = Bundle.open(path or find_bundle())
     has_settings = product is not None or opened.products()
     return opened, opened.product(product) if has_settings else None
@@ -183,7 +187,8 @@ def _refuse_given(context: typer.Context, names: Sequence[str]) -> None:
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name != "DEFAULT":
-            raise UsageError(f"--{name} is for --backbone", hint="pass that, or leave it out")
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} is for --backbone", hint="pass that, or leave it out")
 
 
 def _exported(backbone: str, options: Mapping[str, Any]) -> Bundle:
@@ -195,6 +200,7 @@ def _exported(backbone: str, options: Mapping[str, Any]) -> Bundle:
     wanted = {
         "size": parse_size(options["size"]),
         "layers": parse_layers(options["layer"], options["layers"]),
+        "tap_norm": options["tap_norm"],
         "weights": options["weights"],
         "precision": options["precision"],
     }
