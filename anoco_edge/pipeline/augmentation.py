@@ -101,9 +101,20 @@ def visible_patches(contract: InputContract, view: Affine, inside: Mask, wanted:
     >>> visible_patches(c, (1, 0, 0.5, 0, 1, 0), everything, everything).tolist()
     [[True, True, False]]
     """
-    whole = _shares(contract, view, inside).min(axis=(1, 3)) == 1
+    whole: Mask = _shares(contract, view, inside).min(axis=(1, 3)) == 1
+    return whole & wanted_patches(contract, view, wanted)
+
+
+def wanted_patches(contract: InputContract, view: Affine, wanted: Mask) -> Mask:
+    """Return the patches of a view of which more than half comes from wanted pixels.
+
+    >>> c = InputContract(width=6, height=2, stride=2, rows=1, cols=3, dim=8)
+    >>> left = np.array([[True, True, True, False, False, False]] * 2)
+    >>> wanted_patches(c, (-1, 0, 6, 0, 1, 0), left).tolist()
+    [[False, False, True]]
+    """
     share = _shares(contract, view, wanted).mean(axis=(1, 3), dtype=np.float64)
-    result: Mask = whole & (share > 0.5)
+    result: Mask = share > 0.5
     return result
 
 
@@ -120,6 +131,19 @@ def box_in_source(view: Affine, box: Box) -> Box:
     xs = [a * x + b * y + c for x, y in corners]
     ys = [d * x + e * y + f for x, y in corners]
     return (min(xs), min(ys), max(xs), max(ys))
+
+
+def patch_in_source(contract: InputContract, box: Box) -> tuple[int, int]:
+    """Return the row and the column of the patch of the source that holds the centre of a box.
+
+    >>> c = InputContract(width=64, height=32, stride=16, rows=2, cols=4, dim=8)
+    >>> patch_in_source(c, (50.0, 3.0, 66.0, 19.0))
+    (0, 3)
+    """
+    x0, y0, x1, y1 = box
+    row, col = (y0 + y1) / 2 / contract.stride, (x0 + x1) / 2 / contract.stride
+    # Zero comes first, because a view in a file may lead anywhere: max(0, nan) is 0.
+    return int(min(max(0, row), contract.rows - 1)), int(min(max(0, col), contract.cols - 1))
 
 
 def warp_back(contract: InputContract, view: Affine, energy: Map, scored: Mask) -> tuple[Map, Mask]:

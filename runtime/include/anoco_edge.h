@@ -408,7 +408,7 @@ typedef struct anoco_evidence {
   uint32_t reserved;
   const char* reference; /* its name */
   const char* file; /* the picture, relative to the bundle's folder; valid as long as the result */
-  int64_t row;
+  int64_t row; /* of the reference picture itself, also where a turned view of it was compared */
   int64_t col;
   double x0, y0, x1, y1;
   double query_x0, query_y0, query_x1, query_y1;

@@ -77,10 +77,10 @@ Evidence LoadedProduct::evidence(int64_t anchor) const {
   } else if (view > 0) {
     affine = product_.views[view - 1];
   }
-  const int64_t row = file_.row[anchor], col = file_.col[anchor];
+  const Box box = box_in_source(affine, patch_box(input_, file_.row[anchor], file_.col[anchor]));
+  const auto [row, col] = patch_in_source(input_, box);
   const Placement placement = place(input_, reference.width, reference.height);
-  const Box box = placement.to_picture(box_in_source(affine, patch_box(input_, row, col)));
-  return {&reference, &reference_files_[number], row, col, box};
+  return {&reference, &reference_files_[number], row, col, placement.to_picture(box)};
 }
 
 }  // namespace anoco

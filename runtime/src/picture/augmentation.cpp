@@ -88,6 +88,15 @@ Box box_in_source(const Affine& view, const Box& box) {
   return around;
 }
 
+std::pair<int64_t, int64_t> patch_in_source(const InputContract& contract, const Box& box) {
+  // Clipped as a double first, because a view in a file may lead anywhere.
+  const auto patch = [&](double from, double to, int64_t count) {
+    const double center = (from + to) / 2 / double(contract.stride);
+    return int64_t(std::min(std::max(0.0, center), double(count - 1)));
+  };
+  return {patch(box.y0, box.y1, contract.rows), patch(box.x0, box.x1, contract.cols)};
+}
+
 template <class Each>
 void ViewAverage::each_buffer(const InputContract& contract, Each&& each) {
   each(&ViewAverage::total_, contract.patches());

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "buffer_list.hpp"
 #include "picture/placement.hpp"
@@ -17,6 +18,9 @@ void warp(const uint8_t* rgb, int64_t width, int64_t height, const Affine& view,
 
 // Returns the smallest box in the source that contains a box of a view.
 Box box_in_source(const Affine& view, const Box& box);
+
+// Returns the row and the column of the patch of the source that holds the center of a box.
+std::pair<int64_t, int64_t> patch_in_source(const InputContract& contract, const Box& box);
 
 // Averages the grids of all views with entropy weights. All memory is taken when it is made.
 class ViewAverage {
