@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import math
 from pathlib import PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from anoco_edge.bundle.evidence import Evidence, NoEvidence
 from anoco_edge.images.contract import InputContract, Length, Tiles
@@ -52,7 +61,7 @@ ProductName = Annotated[str, AfterValidator(_product_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # This is no Literal, because a Literal accepts true and 1.0 for 1.
 SchemaVersion = Annotated[int, Field(ge=SCHEMA_VERSION, le=SCHEMA_VERSION)]
-Tta = Literal["none", "references", "paper"]
+Tta = Literal["none", "rotations", "references", "paper"]
 BankDtype = Literal["float16", "float32"]
 # A view as the place (x', y') in the picture that a pixel (x, y) of the view comes from:
 # x' = a x + b y + c, y' = d x + e y + f, in pixels, of which the first reaches from 0 to 1.
@@ -207,6 +216,8 @@ class Product(_Model):
     pooling: Pooling = "max"
     tta: Tta = "none"
     tta_seed: int = Field(default=0, ge=0)
+    # The angles of each reference, its own included; only a product with `rotations` has them.
+    rotations: Annotated[int, Field(ge=2, le=64)] | None = None
     views: tuple[Affine, ...] = ()  # views of every reference, and with `paper` of the query too
     tiles: Tiles | None = None
     any_size: bool = False
@@ -221,3 +232,17 @@ class Product(_Model):
     bank: FileRecord | None = None
     bank_dtype: BankDtype = "float16"
     dropped_patches: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _rotations_fit_level(self) -> Product:
+        if (self.tta == "rotations") != (self.rotations is not None):
+            raise ValueError("`rotations` is a number exactly when `tta` is 'rotations'")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_absent_rotations(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the field out where it says nothing, so that older versions read the product."""
+        fields: dict[str, Any] = dump(self)
+        if fields.get("rotations", 0) is None:
+            del fields["rotations"]
+        return fields

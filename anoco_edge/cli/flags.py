@@ -51,6 +51,7 @@ OPTIONS = {
     "threshold": "--threshold",
     "tile_size": "--tile-size",
     "tiles": "--tiles",
+    "tta": "--augment",
     "weights": "--weights",
     "workers": "--workers",
 }

@@ -50,11 +50,20 @@ LambdaOption = Annotated[
 ]
 FloorOption = Annotated[float | None, typer.Option(help="Least similarity in an edge's weight.")]
 BankOption = Annotated[BankDtype | None, typer.Option(help="Precision of the stored features.")]
-TtaOption = Annotated[
+AugmentOption = Annotated[
     Tta | None,
     typer.Option(
-        help="Test-time augmentation: turned and mirrored views of the references, or (paper) of "
-        "the inspected picture too. Costs time; how much is said first."
+        "--augment",
+        "--tta",
+        help="Views of the references in the bank: turned all round (rotations), or turned a "
+        "little, mirrored and shifted (references), or (paper) of the inspected picture too. "
+        "Costs time; how much is said first.",
+    ),
+]
+RotationsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=2, max=64, help="With --augment rotations: angles of each reference. Default: 8."
     ),
 ]
 TtaSeedOption = Annotated[
@@ -93,8 +102,9 @@ class ProductOptions:
     lam: LambdaOption = None
     floor: FloorOption = None
     bank_dtype: BankOption = None
-    tta: TtaOption = None
+    tta: AugmentOption = None
     tta_seed: TtaSeedOption = None
+    rotations: RotationsOption = None
     tiles: TilesOption = None
     tile_size: TileSizeOption = None
     overlap: OverlapOption = None
@@ -114,6 +124,7 @@ _PLAIN_FIELDS = (
     "bank_dtype",
     "tta",
     "tta_seed",
+    "rotations",
 )
 """Options that set the field of a product that has their name."""
 

@@ -62,15 +62,26 @@ def place(contract: InputContract, width: int, height: int) -> Placement:
 def prepare(rgb: Pixels, contract: InputContract) -> tuple[Pixels, Placement]:
     """Resize a picture to the model's input; a letterbox fills the borders with `fill`."""
     placement = place(contract, rgb.shape[1], rgb.shape[0])
+    return resize_into(rgb, contract, placement), placement
+
+
+def resize_into(rgb: Pixels, contract: InputContract, placement: Placement) -> Pixels:
+    """Resize pixels to where a picture lies in the model's input; the rest has the color `fill`.
+
+    >>> c = InputContract(width=4, height=4, fill=(9, 9, 9), stride=2, rows=2, cols=2, dim=8)
+    >>> black = np.zeros((20, 30, 3), np.uint8)
+    >>> resize_into(black, c, Placement(30, 20, 0, 1, 4, 2))[:, 0, 0].tolist()
+    [9, 0, 0, 9]
+    """
     size = (placement.width, placement.height)
     scaled = np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling.BILINEAR))
     if size == (contract.width, contract.height):
-        return scaled, placement
+        return scaled
     out = np.empty((contract.height, contract.width, 3), np.uint8)
     out[:] = contract.fill
     rows = slice(placement.top, placement.top + placement.height)
     out[rows, placement.left : placement.left + placement.width] = scaled
-    return out, placement
+    return out
 
 
 def patch_box(contract: InputContract, row: int, col: int) -> Box:

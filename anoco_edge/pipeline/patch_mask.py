@@ -14,6 +14,7 @@ from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.images.preprocess import Mask, Placement, place
 from anoco_edge.pipeline.augmentation import IDENTITY, visible_patches
+from anoco_edge.pipeline.rotations import turned_patches
 
 # A picture that was cropped by hand is off by a few percent. A larger difference, such as 4:3
 # against 3:2 or 16:9, means that the camera ran in another mode.
@@ -55,7 +56,10 @@ class PatchMask:
     def _count(self, placement: Placement, view: Affine) -> Mask:
         what = (self._contract, placement, self._product.region, self._ignore)
         if view != IDENTITY:
-            return visible_patches(self._contract, view, *inspected_pixels(*what))
+            inside, wanted = inspected_pixels(*what)
+            if self._product.tta == "rotations":
+                return turned_patches(self._contract, placement, view, wanted)
+            return visible_patches(self._contract, view, inside, wanted)
         known = inspected_patches(*what)
         if not known.any():
             raise UsageError(

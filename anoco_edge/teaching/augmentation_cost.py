@@ -1,4 +1,4 @@
-"""Measures what test-time augmentation costs: a larger bank and slower inspections.
+"""Measures what augmentation costs: a larger bank and slower inspections.
 
 The cost is measured on this machine before anything is changed, so that a person can decide.
 """
@@ -15,7 +15,7 @@ from anoco_edge.engines import Engine
 from anoco_edge.pipeline.augmentation import OWN, PAIRED
 from anoco_edge.pipeline.tiling import Tiling
 from anoco_edge.scoring import References, open_scorer
-from anoco_edge.teaching.drafts import Settings, picture_size, tiles_for
+from anoco_edge.teaching.drafts import Settings, picture_size, rotations_of, tiles_for
 
 # Scoring is timed against so many rows of a bank. Its time grows in proportion to them.
 _SAMPLE = 4096
@@ -31,7 +31,7 @@ class AugmentationCost:
     """Views of each reference, the picture itself included."""
     patches: int
     """The most patches that the bank will hold. It holds fewer where views reach beyond the
-    picture."""
+    picture, or where turned views repeat a patch."""
     patches_without: int
     megabytes: float
     bank_dtype: str
@@ -45,11 +45,11 @@ class AugmentationCost:
         """Return the cost as one sentence.
 
         >>> cost = AugmentationCost("paper", 4, 31, 1984, 64, 0.5, "float16", 26, 1.3, 0.05)
-        >>> print(cost.in_words()[:67])
-        test-time augmentation 'paper': 31 views of each of 4 references ma
+        >>> print(cost.in_words()[:66])
+        augmentation 'paper': 31 views of each of 4 references make a bank
         """
         return (
-            f"test-time augmentation {self.level!r}: {self.views} views of each of "
+            f"augmentation {self.level!r}: {self.views} views of each of "
             f"{self.references} references make a bank of up to {self.patches:,} patches "
             f"({self.megabytes:,.1f} MB in {self.bank_dtype}) instead of "
             f"{self.patches_without:,}; a picture takes {self.runs} "
@@ -94,7 +94,7 @@ def measure_augmentation_cost(
         return None
     references = new + (len(product.references) if product else 0)
     bank = _BankSize.planned(window, settings, product, references, size)
-    views, whole = 1 + PAIRED + OWN, bank.tiling.contract
+    views, whole = rotations_of(settings, product) or 1 + PAIRED + OWN, bank.tiling.contract
     inspected_views = 1 + PAIRED if level == "paper" else 1
     run = _seconds_of_a_run(engine, window) * bank.tiling.windows
     score = _seconds_of_a_pair(window) * whole.rows * whole.cols

@@ -1,4 +1,10 @@
-"""Building a bank from reference pictures: every view of every reference, thinned on request."""
+"""Building a bank from reference pictures: every view of every reference, thinned on request.
+
+Turned views of one picture often repeat a patch bit for bit: a symmetric part, an even background.
+Such copies are left out where a bank has rotations. The picture's own patches all stay, as in a
+bank without rotations, and so do patches that another picture repeats: removing one reference then
+leaves the rows of the others as they are.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +22,19 @@ from anoco_edge.bundle.bank import join
 from anoco_edge.bundle.schema import Affine, Coreset
 from anoco_edge.engines import Engine
 from anoco_edge.errors import ScoringError
-from anoco_edge.images.preprocess import place, prepare
+from anoco_edge.images.preprocess import Placement, place, prepare
 from anoco_edge.pipeline.augmentation import IDENTITY, warp
 from anoco_edge.pipeline.patch_mask import PatchMask
+from anoco_edge.pipeline.rotations import turn
 from anoco_edge.pipeline.tiling import Tiling
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.storage.atomic_files import writing
-from anoco_edge.teaching.coreset import thin
+from anoco_edge.teaching.coreset import thin, unique_rows
 
 Pixels = NDArray[np.uint8]
 Load = Callable[[Reference], Pixels]
 
-BANK_FIELDS = ("region", "mask", "bank_dtype", "tiles", "tta", "tta_seed", "coreset")
+BANK_FIELDS = ("region", "mask", "bank_dtype", "tiles", "tta", "tta_seed", "rotations", "coreset")
 """The settings of a product that a bank depends on, beside the pictures. Where one of them changes,
 no patch of the old bank can be used again."""
 
@@ -40,7 +47,8 @@ class BankBuild:
 
     bank: Bank
     dropped_patches: int
-    """How many patches were left out because their norm is zero."""
+    """How many patches were left out because their norm is zero. With rotations these are counted
+    on the pictures themselves, because of a turned view copies are left out too."""
     coreset: Coreset | None
     """How the bank was thinned; None where it was not."""
 
@@ -66,6 +74,7 @@ class BankBuilder:
         self._engine = engine
         self._tiling = Tiling(window, draft.tiles)
         self._draft = draft
+        self._turned = draft.tta == "rotations"
         self._patch_mask = patch_mask
         self._load = load
         self._progress = progress
@@ -86,38 +95,46 @@ class BankBuilder:
                 for reference in self._draft.references
             ],
         )
-        return BankBuild(bank, scored - len(bank), None)
+        return BankBuild(bank, scored - self._count_kept(bank.view), None)
 
     def _views(self, reference: Reference) -> tuple[Affine, ...]:
         return (IDENTITY, *self._draft.views, *reference.views)
 
     def _count_scored(self, reference: Reference) -> int:
-        """Count the patches of all views that the region and the mask leave."""
+        """Count the patches that the region and the mask leave: of all views, or with rotations of
+        the picture itself."""
         placement = place(self._tiling.contract, reference.width, reference.height)
-        views = self._views(reference)
+        views = self._views(reference)[: 1 if self._turned else None]
         return sum(int(self._patch_mask.scored(placement, view).sum()) for view in views)
+
+    def _count_kept(self, views: NDArray[np.int16]) -> int:
+        """Count the patches of a bank in the same way; `views` says of which view each of them
+        is."""
+        return int(np.count_nonzero(views == 0)) if self._turned else len(views)
 
     def _whole(self, reference: Reference) -> Bank:
         parts = list(self._view_banks(reference))
-        return Bank(
+        whole = Bank(
             References(
                 np.concatenate([p.references.features for p in parts]),
                 np.concatenate([p.references.norms for p in parts]),
             ),
             *(np.concatenate([getattr(p, k) for p in parts]) for k in _COLUMNS),
         )
+        return _without_copies(whole) if self._turned else whole
 
     def _view_banks(self, reference: Reference) -> Iterator[Bank]:
         """Yield one bank for each view. A view without any usable patch yields none, but the
         picture itself must have at least one."""
         self._progress(reference.name)
-        pixels, placement = prepare(self._load(reference), self._tiling.contract)
+        rgb = self._load(reference)
+        pixels, placement = prepare(rgb, self._tiling.contract)
         for number, view in enumerate(self._views(reference)):
             scored = self._patch_mask.scored(placement, view)
             if not scored.any():
                 continue
-            turned = warp(pixels, view, self._tiling.contract.fill) if number else pixels
-            features = self._tiling.features(self._engine, turned[None])[0]
+            shown = self._show(rgb, pixels, placement, view) if number else pixels
+            features = self._tiling.features(self._engine, shown[None])[0]
             rows, cols = np.nonzero(scored)
             stored = self._in_bank_dtype(features[scored.reshape(-1)], reference.name)
             if number and not stored.any():  # a view may show nothing but a corner without signal
@@ -135,6 +152,13 @@ class BankBuilder:
                 rows[kept].astype(np.int16),
                 cols[kept].astype(np.int16),
             )
+
+    def _show(self, rgb: Pixels, pixels: Pixels, placement: Placement, view: Affine) -> Pixels:
+        """Return the model's input for a view; `pixels` is that of the picture itself."""
+        contract = self._tiling.contract
+        if self._turned:
+            return turn(rgb, view, contract, placement)
+        return warp(pixels, view, contract.fill)
 
     def _in_bank_dtype(self, features: Floats, name: str) -> Floats:
         with np.errstate(over="ignore"):  # the next lines look for infinity
@@ -180,7 +204,17 @@ class BankBuilder:
                 "radius": selection.radius,
             }
         )
-        return BankBuild(bank, scored - shape[0], coreset)
+        return BankBuild(bank, scored - self._count_kept(joined["view"]), coreset)
+
+
+def _without_copies(bank: Bank) -> Bank:
+    """Leave out the patches of turned views that repeat an earlier patch of their picture."""
+    keep = bank.view == 0
+    keep[unique_rows(bank.references.features)] = True
+    return Bank(
+        References(bank.references.features[keep], bank.references.norms[keep]),
+        *(getattr(bank, k)[keep] for k in _COLUMNS),
+    )
 
 
 @contextmanager

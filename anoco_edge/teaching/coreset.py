@@ -74,7 +74,7 @@ def thin(
     """
     _check(features, max_patches, seed)
     low, high = _range(features)
-    unique = _unique(features)
+    unique = unique_rows(features)
     duplicates = len(features) - len(unique)
     if max_patches >= len(unique):
         progress(len(unique), len(unique))
@@ -100,8 +100,12 @@ def _check(features: Floats, max_patches: int, seed: int) -> None:
         )
 
 
-def _unique(features: Floats) -> Rows:
-    """The indices of all rows, without rows whose bytes are those of an earlier row."""
+def unique_rows(features: Floats) -> Rows:
+    """Return the indices of all rows, without rows whose bytes are those of an earlier row.
+
+    >>> unique_rows(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
+    array([0, 1])
+    """
     keys = np.empty(len(features), np.int64)
     for start in range(0, len(features), BLOCK):
         whole = _bytes(features[start : start + BLOCK])

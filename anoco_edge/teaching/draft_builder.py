@@ -32,7 +32,7 @@ from anoco_edge.teaching.drafts import Draft, Settings, draft_patch_mask
 from anoco_edge.teaching.new_pictures import NewPicture
 
 # These settings give scores their scale, so a threshold set by hand fits no other values.
-SCALE_FIELDS = ("lam", "floor", "metric", "pooling", "tta", "tiles")
+SCALE_FIELDS = ("lam", "floor", "metric", "pooling", "tta", "rotations", "tiles")
 # All settings that the score of a picture depends on, beside the bank.
 SCORE_FIELDS = (*SCALE_FIELDS, "views", "region", "mask")
 

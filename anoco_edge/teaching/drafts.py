@@ -18,8 +18,10 @@ from anoco_edge.bundle.schema import BankDtype, Coreset, FileRecord, Region, Thr
 from anoco_edge.bundle.store import now
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.contract import InputContract, Tiles
+from anoco_edge.images.preprocess import place
 from anoco_edge.pipeline.augmentation import own_views, paired_views
 from anoco_edge.pipeline.patch_mask import PatchMask, read_mask, region_from_pixels
+from anoco_edge.pipeline.rotations import ROTATIONS, rotation_views
 from anoco_edge.pipeline.tiling import plan_tiles
 from anoco_edge.scoring.pooling import Pooling
 from anoco_edge.scoring.types import Metric
@@ -42,6 +44,7 @@ ProductFields = TypedDict(
         "bank_dtype": BankDtype,
         "tta": Tta,
         "tta_seed": int,
+        "rotations": int,
     },
     total=False,
 )
@@ -111,6 +114,7 @@ def draft_product(
             raise UsageError("a threshold needs a reference picture", hint=_ENROL_FIRST)
     fields: dict[str, object] = old.model_dump(by_alias=True) if old else {"name": name}
     fields.update(settings.fields)
+    fields["rotations"] = rotations_of(settings, old)
     fields.update(
         generation=generation,
         parent=old.generation if old else None,
@@ -153,10 +157,40 @@ def _plain_mask(data: bytes) -> bytes:
     return buffer.getvalue()
 
 
+def rotations_of(settings: Settings, old: Product | None) -> int | None:
+    """Return how many angles each reference has once the settings are applied; None without
+    rotations.
+
+    >>> rotations_of(Settings({"tta": "rotations"}), None), rotations_of(Settings({}), None)
+    (8, None)
+    """
+    given = settings.fields.get("rotations")
+    level = settings.fields.get("tta", old.tta if old else "none")
+    if level == "rotations":
+        known = old.rotations if old else None
+        return given if given is not None else known or ROTATIONS
+    if given is not None:
+        raise UsageError(
+            f"{given} rotations of references that are not turned",
+            hint="give `tta='rotations'` too",
+        )
+    return None
+
+
 def with_views(product: Product, window: InputContract) -> Product:
-    """The product with the views of its test-time augmentation."""
+    """The product with the views of its augmentation."""
     contract, seed = window.tiled(product.tiles), product.tta_seed
     size = (contract.width, contract.height)
+    if product.rotations is not None:
+        turned = tuple(
+            r.model_copy(
+                update={
+                    "views": rotation_views(product.rotations, place(contract, r.width, r.height))
+                }
+            )
+            for r in product.references
+        )
+        return product.model_copy(update={"views": (), "references": turned})
     augmented = product.tta != "none"
     references = tuple(
         r.model_copy(update={"views": own_views(seed, r.pixels, *size) if augmented else ()})

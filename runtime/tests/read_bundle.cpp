@@ -140,7 +140,7 @@ Json show(const Product& product) {
       {"floor", product.floor},
       {"metric", word(product.metric, {"product", "l2", "cosine"})},
       {"pooling", word(product.pooling, {"max", "top5"})},
-      {"tta", word(product.tta, {"none", "references", "paper"})},
+      {"tta", word(product.tta, {"none", "rotations", "references", "paper"})},
       {"views", show(product.views)},
       {"tiles", show(product.tiles)},
       {"any_size", product.any_size},

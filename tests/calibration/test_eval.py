@@ -370,9 +370,14 @@ def test_few_patches_and_views_reach_the_bank(here: Path, monkeypatch: pytest.Mo
     ok(*common)
     ok(*common, "--max-patches", 5)
     ok(*common, "--tta", "references")
-    plain_bank, thin, views = (len(draft.bank) for draft in drafts)
-    assert (plain_bank, thin) == (16, 5) and views > 16
     assert results()["settings"]["tta"] == "references"
+    assert results()["settings"]["rotations"] is None
+    ok(*common, "--augment", "rotations", "--rotations", 4)
+    told = results()["settings"]
+    assert (told["tta"], told["rotations"]) == ("rotations", 4)
+    plain_bank, thin, views, turned = (len(draft.bank) for draft in drafts)
+    assert (plain_bank, thin) == (16, 5) and views > 16
+    assert 16 < turned <= 4 * 16 and drafts[-1].bank.view.max() == 3
 
 
 # ---- features are computed once

@@ -178,11 +178,14 @@ views = st.tuples(positive, st.just(0.0), finite, st.just(0.0), st.just(1e3), fi
             "generation": st.integers(1, 2**40),
         },
     ),
+    rotations=st.none() | st.integers(2, 64),
 )
 def test_every_product_that_python_writes_is_read_alike(
-    read: Read, enrolled: Path, name: str, fields: dict[str, Any]
+    read: Read, enrolled: Path, name: str, fields: dict[str, Any], rotations: int | None
 ) -> None:
     given_fields = {"generation": 1, "changed": "", "change": "", "name": name, **fields}
+    if rotations:
+        given_fields |= {"tta": "rotations", "rotations": rotations}
     product = Product.model_validate(given_fields)
     shutil.rmtree(enrolled / "products")
     folder = enrolled / "products" / name
@@ -507,6 +510,9 @@ def test_what_python_does_not_accept_anywhere_in_a_document_is_refused(
         ({"coreset": {"max_patches": 0, "seed": 1}}, "coreset.max_patches"),
         ({"tiles": {"width": 64, "height": 64, "columns": [], "rows": [0]}}, "tiles.columns"),
         ({"name": ".part"}, "name"),
+        ({"tta": "rotations", "rotations": 65}, "rotations"),
+        ({"tta": "rotations"}, "the top"),
+        ({"rotations": 8}, "the top"),
     ],
 )
 def test_a_value_out_of_its_range_is_refused_with_its_place(

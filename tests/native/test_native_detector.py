@@ -444,6 +444,29 @@ def test_evidence_and_map_of_the_last_inspection(
     assert "outside the grid of 4 x 4" in library.last_error(lib)
 
 
+@pytest.mark.parametrize("product", ["rotations", "references"])
+def test_evidence_of_views_is_in_the_reference_itself(stretched: Path, product: str) -> None:
+    """The row, the column and the box of every patch are those that Python finds."""
+    status, native = open_native(stretched, product)
+    native.ok(status)
+    context, rgb = native.context(), textured_picture(20)
+    energies(native, context, image_of(rgb, interface.RGB))
+    expected = opened(stretched, product, "python", "openvino").inspect(rgb)
+    moved = 0
+    index = Bundle.open(stretched).bank(Bundle.open(stretched).product(product)).index
+    for row, col in np.argwhere(expected.scored).tolist():
+        evidence, wanted = interface.Evidence(), expected.evidence(row, col)
+        native.ok(native.lib.anoco_result_evidence(context, row, col, evidence))
+        assert (evidence.row, evidence.col) == (wanted.row, wanted.col)
+        box = (evidence.x0, evidence.y0, evidence.x1, evidence.y1)
+        assert box == pytest.approx(wanted.box)
+        anchor = expected.anchor[row, col]
+        moved += (wanted.row, wanted.col) != (index.row[anchor], index.col[anchor])
+    assert moved > 0, "otherwise the grid of the view would do"
+    native.lib.anoco_context_destroy(context)
+    native.lib.anoco_detector_destroy(native.detector)
+
+
 def test_a_picture_of_another_shape_leaves_the_result_alone(
     native: Native, context: ctypes.c_void_p
 ) -> None:

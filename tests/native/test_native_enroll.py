@@ -344,6 +344,7 @@ def test_what_only_python_can_do_is_refused(
     teacher = python(tiny_bundle.path)
     for name, settings in {
         "views": Settings({"tta": "references"}),
+        "turned": Settings({"tta": "rotations"}),
         "thinned": Settings({}, max_patches=12),
         "calibrated": Settings({}),
         "lost": Settings({}),
@@ -357,6 +358,7 @@ def test_what_only_python_can_do_is_refused(
     c = controller(tiny_bundle.path)
     for name, why in {
         "views": "has views",
+        "turned": "has views",
         "thinned": "was thinned",
         "calibrated": "is calibrated",
         "lost": "lost its calibration",

@@ -31,8 +31,8 @@ from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
 from anoco_edge.teaching.provisional_threshold import mild_augmentations
 
 Pixels = NDArray[np.uint8]
-Level = Literal["none", "references", "paper"]
-LEVELS: tuple[Level, ...] = ("none", "references", "paper")
+Level = Literal["none", "rotations", "references", "paper"]
+LEVELS: tuple[Level, ...] = ("none", "rotations", "references", "paper")
 
 
 def tta(level: Level, **others: Any) -> Settings:
@@ -260,7 +260,8 @@ def test_a_view_that_sees_only_what_has_no_signal_is_left_out(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("level", "batches"), [("none", [1]), ("references", [1]), ("paper", [1, *[4] * 6, 1])]
+    ("level", "batches"),
+    [("none", [1]), ("rotations", [1]), ("references", [1]), ("paper", [1, *[4] * 6, 1])],
 )
 def test_how_often_a_query_goes_through_the_engine(
     bundle: Bundle, level: Level, batches: list[int]

@@ -130,6 +130,7 @@ def product_fields(product: Product) -> dict[str, Any]:
     coreset, dtype = fields.pop("coreset"), fields.pop("bank_dtype")
     for name in ("schema_version", "checksum", "parent", "changed", "change", "tta_seed"):
         del fields[name]
+    fields.pop("rotations", None)  # absent unless references are turned
     if fields["baseline"] is not None:
         del fields["baseline"]["pictures"]
     return {

@@ -41,6 +41,10 @@ PRODUCTS: dict[str, Settings] = {
     "manual": Settings({}, threshold=0.05),
     "uncalibrated": Settings({}),
     "baseline": Settings({}),
+    "rotations": Settings({"tta": "rotations"}),
+    "rotations-tiles": Settings(
+        {"tta": "rotations", "rotations": 6}, tiles=TileSettings(grid=(2, 1)), region=REGION
+    ),
     "references": Settings({"tta": "references"}),
     "paper": Settings({"tta": "paper"}),
     "paper-tiles": Settings({"tta": "paper"}, tiles=TileSettings(grid=(2, 1)), region=REGION),

@@ -90,8 +90,12 @@ def generations(teacher: Teacher) -> list[int]:
         Settings({}, max_patches=20),
         Settings({"tta": "references"}),
         Settings({"tta": "paper"}),
+        Settings({"tta": "rotations"}),
     ],
-    ids=["plain", "top5", "cosine", "region", "tiles", "coreset", "tta-references", "tta-paper"],
+    ids=[
+        *("plain", "top5", "cosine", "region", "tiles", "coreset"),
+        *("tta-references", "tta-paper", "rotations"),
+    ],
 )
 def test_the_threshold_is_the_kth_smallest_score_that_the_detector_gives(
     teacher: Teacher, settings: Settings

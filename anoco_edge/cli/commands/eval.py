@@ -21,12 +21,13 @@ from anoco_edge.cli.options import (
 from anoco_edge.cli.requests import evaluation as ask
 from anoco_edge.cli.requests.calibration import check_calibration_package
 from anoco_edge.cli.settings import (
+    AugmentOption,
     FloorOption,
     LambdaOption,
     MaxPatchesOption,
     MetricOption,
     PoolingOption,
-    TtaOption,
+    RotationsOption,
 )
 from anoco_edge.cli.views.eval_results import fail_on_problems, report_evaluation
 from anoco_edge.cli.views.paper import show_paper
@@ -59,7 +60,8 @@ def eval_(
     lam: LambdaOption = None,
     floor: FloorOption = None,
     pooling: PoolingOption = None,
-    tta: TtaOption = None,
+    tta: AugmentOption = None,
+    rotations: RotationsOption = None,
     max_patches: MaxPatchesOption = None,
     out_: ask.OutOption = Path("eval-out"),
     cache: ask.CacheOption = None,

@@ -1,4 +1,4 @@
-"""The cost of test-time augmentation, shown before it is accepted."""
+"""The cost of augmentation, shown before it is accepted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def accept_cost(
     """
     known = product or (bundle.product().name if bundle.products() else None)
     old = bundle.product(known) if known in bundle.products() else None
-    asked = "tta" in settings.fields or settings.tiles not in (None, TileSettings())
+    views = settings.fields.keys() & {"tta", "rotations"}
+    asked = bool(views) or settings.tiles not in (None, TileSettings())
     if augmentation_level(settings, old) == "none" or not (asked or new):
         return
     picture = NewPicture.from_file(new[0]) if new else None

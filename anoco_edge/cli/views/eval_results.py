@@ -11,6 +11,7 @@ from anoco_edge.bundle import Bundle, Product
 from anoco_edge.cli.console import emit_json, note, out, plural, warn
 from anoco_edge.errors import AnocoError
 from anoco_edge.machine import cores, machine, versions
+from anoco_edge.teaching.drafts import rotations_of
 
 if TYPE_CHECKING:
     from anoco_edge_calibration.evaluation import Evaluation
@@ -95,6 +96,7 @@ def _product_settings(setup: EvaluationSetup) -> dict[str, Any]:
         )
         for name, own in names.items()
     }
+    settings["rotations"] = rotations_of(setup.settings, like)
     if like is not None:
         kept = {"region", "mask", "tiles", "coreset", "tta_seed", "any_size"}
         settings |= {"product": like.name, **like.model_dump(mode="json", include=kept)}

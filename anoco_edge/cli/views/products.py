@@ -61,8 +61,14 @@ def inspected_area(product: Product) -> str:
         f"a region of {len(product.region.points)} points" if product.region else "",
         "what the mask leaves" if product.mask else "",
         f"{len(tiles.columns)} x {len(tiles.rows)} tiles" if tiles else "",
-        f"augmented views ({product.tta})" if product.tta != "none" else "",
+        _augmentation(product),
         f"{kept:,} of {coreset.considered:,} patches" if coreset else "",
         f"excess over {baseline.sigmas:g} sigmas" if baseline else "",
     ]
     return ", ".join(part for part in parts if part) or "the whole picture"
+
+
+def _augmentation(product: Product) -> str:
+    if product.rotations is not None:
+        return f"references at {product.rotations} angles"
+    return f"augmented views ({product.tta})" if product.tta != "none" else ""

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMostTiles = 1024;       // as anoco_edge/bundle/schema.py has them
 constexpr int64_t kMostPatches = 1 << 15;  // along one axis: a bank numbers them in 16 bits
+constexpr int64_t kLeastRotations = 2, kMostRotations = 64;
 
 Affine affine(const Field& field) {
   const std::vector<Field> items = field.items(6);
@@ -144,6 +145,15 @@ std::string product_name(const Field& field) {
   return name;
 }
 
+// Checks the number of angles that references were turned to. The views themselves are recorded, so
+// only teaching needs it.
+void check_rotations(const Field& document, Members& members, Tta tta) {
+  const auto rotations = members.unless_null("rotations");
+  if (rotations) rotations->integer(kLeastRotations, kMostRotations);
+  if (rotations.has_value() != (tta == Tta::rotations))
+    document.refuse("`rotations` is a number exactly when `tta` is 'rotations'");
+}
+
 // Reads how patches are scored.
 void read_method(Members& members, Product& product) {
   if (const auto lambda = members.maybe("lambda")) product.lambda = lambda->above(0);
@@ -156,7 +166,7 @@ void read_method(Members& members, Product& product) {
   if (const auto pooling = members.maybe("pooling"))
     product.pooling = static_cast<Pooling>(pooling->choice({"max", "top5"}));
   if (const auto tta = members.maybe("tta"))
-    product.tta = static_cast<Tta>(tta->choice({"none", "references", "paper"}));
+    product.tta = static_cast<Tta>(tta->choice({"none", "rotations", "references", "paper"}));
   if (const auto seed = members.maybe("tta_seed")) seed->integer(0);
   product.views = read_views(members.maybe("views"));
 }
@@ -201,6 +211,7 @@ Product product(const Field& document) {
   members.need("changed").text();
   members.need("change").text();
   read_method(members, found);
+  check_rotations(document, members, found.tta);
   read_places(members, found);
   read_evidence(members, found);
   members.finish();

@@ -59,7 +59,7 @@ struct Reference {
 };
 
 enum class Pooling { max, top5 };
-enum class Tta { none, references, paper };
+enum class Tta { none, rotations, references, paper };
 enum class ThresholdKind { none, provisional, conformal, manual };
 
 struct Baseline {
