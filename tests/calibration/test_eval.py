@@ -280,6 +280,14 @@ def test_rounds_are_swept_for_message_passing_alone() -> None:
     ]
 
 
+def test_the_explained_variance_is_swept_for_the_subspace_alone(masked: Path) -> None:
+    args = ("--scorers", "subspace,knn-l2", "--sweep", "variance=0.5,0.99", "--json")
+    rows = rows_of(ok("eval", "parts/bolt", "--shots", "1", *args), seed=0, category="bolt")
+    names = ["subspace variance=0.5", "subspace variance=0.99", "knn-l2"]
+    assert [row["scorer"] for row in rows] == names
+    assert len({row["pixel_pro"] for row in rows}) == 3
+
+
 def test_help_tells_the_nearest_patch_from_the_nearest_5_percent(here: Path) -> None:
     said = " ".join(ok("eval", "--help").out.replace("│", " ").split())
     assert "nearest patch: knn-l2, knn-cosine, knn-mahalanobis" in said
@@ -309,7 +317,11 @@ def test_variants_of_scorers_are_every_combination_that_was_asked_for() -> None:
         ("anoco", "lambda", "'lambda' is not a sweep; write lambda=0.1,1,10"),
         ("anoco", "lambda=", "is not a sweep"),
         ("anoco", "lambda=1,,2", "is not a sweep"),
-        ("anoco", "temperature=1", "what can be swept is lambda, metric, floor, pooling, rounds"),
+        (
+            "anoco",
+            "temperature=1",
+            "what can be swept is lambda, metric, floor, pooling, rounds, variance",
+        ),
         ("anoco", "lambda=much", "lambda is 'much'; it must be a number"),
         ("anoco", "lambda=0", "lambda is 0.0; it must be a number from 1e-24"),
         ("anoco", "lambda=nan", "lambda is nan"),
@@ -321,6 +333,9 @@ def test_variants_of_scorers_are_every_combination_that_was_asked_for() -> None:
         ("anoco", "rounds=2", "--sweep rounds is for message-passing"),
         ("message-passing", "rounds=6", "rounds are '6'; use 1 to 5"),
         ("message-passing", "rounds=0", "rounds are '0'"),
+        ("anoco", "variance=0.9", "--sweep variance is for subspace"),
+        ("subspace", "variance=1", "variance is 1.0; it is a share"),
+        ("subspace", "variance=much", "variance is 'much'; it must be a number"),
     ],
 )
 def test_what_cannot_be_swept_is_refused(

@@ -15,6 +15,7 @@ from anoco_edge.scoring.reference import ReferenceScorer, edge_weights, non_conf
 from anoco_edge_calibration.evaluation.scorers import (
     KINDS,
     NeighborCache,
+    OwnSettings,
     graphs,
     neighbor_cache,
     nonbipartite,
@@ -25,6 +26,7 @@ from anoco_edge_calibration.evaluation.scorers.knn import Nearest, NearestShare
 from anoco_edge_calibration.evaluation.scorers.nonbipartite import KnnNonBipartite
 from anoco_edge_calibration.evaluation.scorers.patchcore import PatchCore
 from anoco_edge_calibration.evaluation.scorers.spade import Spade
+from anoco_edge_calibration.evaluation.scorers.subspace import Subspace
 
 SPACES = ("l2", "cosine", "mahalanobis")
 Matrix = np.ndarray
@@ -319,9 +321,9 @@ def test_scipy_is_asked_for_only_by_graphs(monkeypatch: pytest.MonkeyPatch) -> N
             continue
         if name in ("knn-bipartite", "knn-nonbipartite", "message-passing"):
             with pytest.raises(EnvironmentMissingError, match=r"scipy is needed .*\[eval\]"):
-                kind.make(bank_of(r), Parameters(), 1)
+                kind.make(bank_of(r), Parameters(), OwnSettings())
         else:
-            kind.make(bank_of(r), Parameters(), 1).score(q)
+            kind.make(bank_of(r), Parameters(), OwnSettings()).score(q)
 
 
 # ---- PatchCore and SPADE
@@ -381,11 +383,73 @@ def test_spade_retrieves_pictures_and_then_patches_of_these(
     assert (d.argmin(axis=1) == scores.anchor).all()
 
 
+# ---- the principal subspace
+
+
+def literal_residuals(q: Matrix, r: Matrix, variance: float) -> Matrix:
+    """Add component after component to the subspace until it explains enough; then subtract."""
+    mean = dense(r).mean(axis=0)
+    centred = dense(r) - mean
+    _, _, directions = np.linalg.svd(centred, full_matrices=True)
+    subspace = np.zeros((q.shape[1], 0))
+    for direction in directions[:-1]:  # one direction always stays outside
+        left = centred - centred @ subspace @ subspace.T
+        if (left**2).sum() <= (1 - variance) * (centred**2).sum() + 1e-9:
+            break
+        subspace = np.column_stack([subspace, direction])
+    moved = dense(q) - mean
+    return np.linalg.norm(moved - moved @ subspace @ subspace.T, axis=1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=shapes, seed=seeds, variance=st.sampled_from([0.5, 0.9, 0.99]), flat=st.integers(1, 12)
+)
+def test_the_subspace_leaves_what_the_leading_components_do_not_explain(
+    shape: tuple[int, int, int], seed: int, variance: float, flat: int
+) -> None:
+    """Banks have fewer patches than features, all directions, or a few and a little noise."""
+    queries, references, dim = shape
+    q, r = features(queries, dim, seed), features(references, dim, seed + 1)
+    mixing = np.random.default_rng(seed).normal(size=(dim, dim)) * (np.arange(dim) < flat)
+    r = (r @ mixing.T + 0.01 * features(references, dim, seed + 2)).astype(np.float32)
+    expected = literal_residuals(q, r, variance)
+    scores = Subspace(bank_of(r), variance).score(q)
+    assert scores.energy == pytest.approx(expected, rel=1e-4, abs=1e-5 * float(np.abs(r).max()))
+    d = distances("l2", q, r)
+    assert d[np.arange(queries), scores.anchor] == pytest.approx(d.min(axis=1), rel=1e-5, abs=1e-5)
+
+
+def test_a_patch_beyond_the_bank_has_no_energy_as_long_as_it_lies_in_its_plane() -> None:
+    plane = features(2, 40, 0)
+    inside = (features(60, 2, 1) @ plane).astype(np.float32)
+    far = (np.float32([[50, -30], [-80, 10]]) @ plane).astype(np.float32)
+    scorer = Subspace(bank_of(inside), 0.9999)
+    assert scorer.score(far).energy == pytest.approx([0, 0], abs=1e-3)
+    beside = np.linalg.qr(np.concatenate([plane, features(1, 40, 2)]).T)[0][:, 2]
+    moved = far + np.float32(3) * beside.astype(np.float32)
+    assert scorer.score(moved).energy == pytest.approx([3, 3], rel=1e-3)
+    assert (Nearest(bank_of(inside), "l2").score(far).energy > 100).all()
+
+
+def test_one_patch_or_copies_of_it_are_a_subspace_of_one_point() -> None:
+    q, r = features(5, 6, 0), features(1, 6, 1)
+    for bank in (r, np.repeat(r, 9, axis=0)):
+        expected = np.linalg.norm(dense(q) - dense(r), axis=1)
+        assert Subspace(bank_of(bank)).score(q).energy == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("variance", [0.0, 1.0, -0.5, float("nan")])
+def test_the_explained_variance_is_a_share(variance: float) -> None:
+    with pytest.raises(UsageError, match=r"variance is .*; it is a share"):
+        Subspace(bank_of(features(9, 4, 0)), variance)
+
+
 # ---- what they share
 
 
 MADE: dict[str, Callable[[NeighborCache], Scorer]] = {
-    name: (lambda bank, make=kind.make: make(bank, Parameters(), 2))
+    name: (lambda bank, make=kind.make: make(bank, Parameters(), OwnSettings(rounds=2)))
     for name, kind in KINDS.items()
     if kind.make is not None
 }

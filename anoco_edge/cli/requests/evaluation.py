@@ -60,15 +60,15 @@ ScorersOption = Annotated[
         "anoco-cosine); nearest patch: knn-l2, knn-cosine, knn-mahalanobis; mean over the "
         "nearest 5 % of the bank, as in the paper's ablation: knn-l2-5pct, knn-cosine-5pct, "
         "knn-mahalanobis-5pct; ANoCo's energy on these 5 %: knn-bipartite, knn-nonbipartite; "
-        "message-passing, patchcore, spade."
+        "message-passing, patchcore, spade, subspace."
     ),
 ]
 SweepOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=A,B",
-        help="Try several values of lambda, metric, floor, pooling or rounds (repeatable: "
-        "all combinations).",
+        help="Try several values of lambda, metric, floor, pooling, rounds or variance "
+        "(repeatable: all combinations).",
     ),
 ]
 OutOption = Annotated[

@@ -10,11 +10,19 @@ from typing import Any
 from anoco_edge.bundle import Product
 from anoco_edge.errors import UsageError
 from anoco_edge.scoring import POOLINGS, Parameters, References, Scorer, open_scorer
-from anoco_edge_calibration.evaluation.scorers import ANOCO, KINDS, MOST_ROUNDS, NeighborCache
+from anoco_edge_calibration.evaluation.scorers import (
+    ANOCO,
+    KINDS,
+    MOST_ROUNDS,
+    NeighborCache,
+    OwnSettings,
+    check_variance,
+)
 
 ALL = "all"
-SWEPT = ("lambda", "metric", "floor", "pooling", "rounds")
-_NUMBERS = ("lambda", "floor")
+_OWN = ("rounds", "variance")  # settings that no product records
+SWEPT = ("lambda", "metric", "floor", "pooling", *_OWN)
+_NUMBERS = ("lambda", "floor", "variance")
 _ROUNDS = tuple(range(1, MOST_ROUNDS + 1))
 
 SettingValue = str | float
@@ -38,7 +46,7 @@ class Variant:
 
     def product(self, product: Product) -> Product:
         """Return the product with the settings of this variant."""
-        own = {k: v for k, v in self.choices.items() if k != "rounds"}
+        own = {k: v for k, v in self.choices.items() if k not in _OWN}
         return product.model_copy(update={"lam" if k == "lambda" else k: own[k] for k in own})
 
     def scorer(
@@ -57,7 +65,8 @@ class Variant:
         parameters = Parameters(product.lam, kind.metric or product.metric, product.floor)
         if kind.make is None:
             return open_scorer(name, bank, parameters, threads=threads)
-        return kind.make(neighbor_cache, parameters, int(self.choices.get("rounds", 1)))
+        own: dict[str, Any] = {k: v for k, v in self.choices.items() if k in _OWN}
+        return kind.make(neighbor_cache, parameters, OwnSettings(**own))
 
 
 def parse_variants(
@@ -130,6 +139,9 @@ def _value(name: str, text: str) -> SettingValue:
             value = float(text)
         except ValueError:
             raise UsageError(f"{name} is {text!r}", hint="it must be a number") from None
+    if name == "variance":
+        check_variance(value)
+        return float(value)
     Parameters(**{"lam" if name == "lambda" else name: value})
     return value  # type: ignore[no-any-return]
 

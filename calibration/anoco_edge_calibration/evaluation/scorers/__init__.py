@@ -2,7 +2,7 @@
 
 Each family has a module, each scorer a `ScorerKind`. A name says what a patch is compared with:
 `knn-...` with its nearest reference patch, `knn-...-5pct` with the nearest 5 % of the bank, which
-is the setting of the paper's ablation.
+is the setting of the paper's ablation, `subspace` with the principal subspace of the whole bank.
 """
 
 from __future__ import annotations
@@ -21,14 +21,35 @@ from anoco_edge_calibration.evaluation.scorers.neighbor_cache import NeighborCac
 from anoco_edge_calibration.evaluation.scorers.nonbipartite import KnnNonBipartite
 from anoco_edge_calibration.evaluation.scorers.patchcore import PatchCore
 from anoco_edge_calibration.evaluation.scorers.spade import Spade
+from anoco_edge_calibration.evaluation.scorers.subspace import VARIANCE, Subspace, check_variance
 
-__all__ = ["ANOCO", "KINDS", "MOST_ROUNDS", "NeighborCache", "ScorerKind"]
+__all__ = [
+    "ANOCO",
+    "KINDS",
+    "MOST_ROUNDS",
+    "NeighborCache",
+    "OwnSettings",
+    "ScorerKind",
+    "check_variance",
+]
 
-ScorerFactory = Callable[[NeighborCache, Parameters, int], Scorer]
 ANOCO = "anoco"
 
 _ENERGY = ("lambda", "metric", "floor")
 _POOLED = ("pooling",)
+
+
+@dataclass(frozen=True)
+class OwnSettings:
+    """The settings of single scorers, which no product records."""
+
+    rounds: int = 1
+    """How often messages are passed."""
+    variance: float = VARIANCE
+    """The share of the bank's variance that a subspace explains."""
+
+
+ScorerFactory = Callable[[NeighborCache, Parameters, OwnSettings], Scorer]
 
 
 @dataclass(frozen=True)
@@ -38,7 +59,7 @@ class ScorerKind:
     says: str
     takes: tuple[str, ...]
     make: ScorerFactory | None = None
-    """Makes it from the bank, ANoCo's parameters and the rounds; None for ANoCo itself."""
+    """Makes it from the bank, ANoCo's parameters and its own settings; None for ANoCo itself."""
     metric: Metric | None = None
     """The metric of the drift that replaces the one of the product."""
 
@@ -80,12 +101,17 @@ KINDS: Mapping[str, ScorerKind] = {
     "message-passing": ScorerKind(
         "rounds of propagation on ANoCo's graph, 1 to 5",
         (*_ENERGY, *_POOLED, "rounds"),
-        MessagePassing,
+        lambda cache, parameters, own: MessagePassing(cache, parameters, own.rounds),
     ),
     "patchcore": ScorerKind(
         "a coreset of a tenth, re-weighted", (), lambda cache, *_: PatchCore(cache)
     ),
     "spade": ScorerKind(
         "nearest pictures, then their nearest patch", (), lambda cache, *_: Spade(cache)
+    ),
+    "subspace": ScorerKind(
+        "distance to the principal components of the bank that explain 99 % of its variance",
+        (*_POOLED, "variance"),
+        lambda cache, _, own: Subspace(cache, own.variance),
     ),
 }
