@@ -167,6 +167,9 @@ NAMES = {
     "anoco_edge_calibration.evaluation": {
         "Plan": "anoco_edge_calibration.evaluation:EvaluationPlan",
     },
+    "anoco_edge_calibration.evaluation.pixel_metrics": {
+        "label_regions": "anoco_edge_calibration.evaluation.defect_regions:label_regions",
+    },
     "anoco_edge_calibration.layouts": {
         "Layout": "anoco_edge_calibration.evaluation.layouts:DatasetLayout",
     },

@@ -23,13 +23,12 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.metrics import roc_auc_score
 
 from anoco_edge.errors import ScoringError, StorageError, UsageError
+from anoco_edge_calibration.evaluation import pixel_metrics, threshold_counter
+from anoco_edge_calibration.evaluation.defect_regions import DefectRegions, label_regions
 from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max, pr_curve, roc_curve
-from anoco_edge_calibration.evaluation.pixel_metrics import (
-    HELD,
-    PixelMetrics,
-    PixelResult,
-    label_regions,
-)
+from anoco_edge_calibration.evaluation.pixel_metrics import HELD, PixelMetrics, PixelResult
+from anoco_edge_calibration.evaluation.pixel_store import PixelStore
+from anoco_edge_calibration.evaluation.threshold_counter import ThresholdCounter
 
 Mask = NDArray[np.bool_]
 Picture = tuple[NDArray[np.float32], Mask | None]
@@ -215,6 +214,68 @@ def test_pixel_figures_equal_scikit_learn_and_the_literal_pro(
     assert got.f1_max == pytest.approx(sklearn_f1_max(labels, values), abs=1e-9)
     assert got.pro == pytest.approx(literal_pro(pictures, limit), abs=1e-9)
     assert got.pixels == values.size
+
+
+@few
+@given(picture_lists(), st.sampled_from([0, HELD]), st.integers(1, 40), st.sampled_from([1, 3]))
+def test_parts_of_the_values_give_what_all_at_once_give(
+    pictures: list[Picture], held: int, most: int, sampled: int
+) -> None:
+    """So few values at once that all pixels are gone through several times, ties included."""
+    whole = measured(pictures, held=held)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pixel_metrics, "MOST_VALUES", most)
+        patch.setattr(pixel_metrics, "SAMPLED", sampled)
+        parts = measured(pictures, held=held)
+    assert (parts.auroc, parts.f1_max) == (whole.auroc, whole.f1_max)
+    assert parts.pro == pytest.approx(whole.pro, rel=1e-12, abs=1e-12)
+
+
+def test_the_regions_of_a_mask_stand_for_the_mask() -> None:
+    pictures = sample()
+    found = [(v, None if m is None else DefectRegions.from_mask(m)) for v, m in pictures]
+    with PixelMetrics() as metrics:
+        for values, regions in found:
+            metrics.add(values, regions)
+        assert metrics.result() == measured(pictures)
+    with PixelMetrics() as metrics, pytest.raises(UsageError, match="60 x 79 and the mask 60 x 80"):
+        metrics.add(pictures[0][0][:, 1:].copy(), found[0][1])
+
+
+def bits_of(values: NDArray[np.float32]) -> NDArray[np.uint32]:
+    return np.ascontiguousarray(values, np.float32).view(np.uint32)
+
+
+@few
+@given(st.integers(0, 10**6), st.integers(1, 300), st.sampled_from([0, 1, 5]), st.booleans())
+def test_values_are_counted_as_by_searching_for_each(
+    seed: int, count: int, waiting: int, crowded: bool
+) -> None:
+    """Thresholds lie apart or in one cell, among them zero and the largest number."""
+    rng = np.random.default_rng(seed)
+    if crowded:  # neighbors in the last bits, so that a cell holds many
+        pool = bits_of(np.float32([1]))[0] + rng.integers(0, 1500, 2000).astype(np.uint32)
+    else:
+        pool = bits_of(
+            np.concatenate([rng.exponential(size=500) * 10.0 ** rng.integers(-40, 38), LEVELS])
+        )
+        pool[pool == 1 << 31] = 0
+    thresholds, values = np.unique(rng.choice(pool, count)), rng.choice(pool, 3000)
+    if crowded:
+        thresholds = np.append(thresholds, np.uint32(0x7F7FFFFF))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threshold_counter, "_AT_ONCE", 700)
+        patch.setattr(threshold_counter, "_WAITING", 500 * waiting)
+        counter = ThresholdCounter(thresholds)
+        counter.add(values[:1000])
+        counter.between()
+        counter.add(values[1000:])
+    left = np.searchsorted(thresholds, values)
+    equal = np.searchsorted(thresholds, values, side="right") > left
+    size = thresholds.size
+    assert counter.places(values).tolist() == left.tolist()
+    assert counter.equal().tolist() == np.bincount(left[equal], minlength=size).tolist()
+    assert counter.between().tolist() == np.bincount(left[~equal], minlength=size + 1).tolist()
 
 
 def sample() -> list[Picture]:
@@ -448,20 +509,36 @@ def test_few_pixels_stay_in_memory_and_a_full_disk_loses_none_of_them(
             metrics.add(*picture)
         (spill,) = spills(tmp_path)
         assert spill.stat().st_size == 0
-        before, plain = metrics.result(), PixelMetrics._write
+        before, plain = metrics.result(), PixelStore._write
 
         def full(*_: object) -> None:
             raise StorageError("cannot keep pixels")
 
-        monkeypatch.setattr(PixelMetrics, "_write", full)
+        monkeypatch.setattr(PixelStore, "_write", full)
         with pytest.raises(StorageError):
             metrics.add(*pictures[3])
         assert metrics.result() == before
-        monkeypatch.setattr(PixelMetrics, "_write", plain)
+        monkeypatch.setattr(PixelStore, "_write", plain)
         for picture in pictures[3:]:
             metrics.add(*picture)
         assert spill.stat().st_size > 4 * 5 * 60 * 80
         assert metrics.result().pro == pytest.approx(measured(pictures).pro, rel=1e-12)
+
+
+def test_many_values_at_once_are_not_all_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred thousand defective pixels no more than a few thousand are counted together."""
+    counted: list[int] = []
+    plain = ThresholdCounter.__init__
+
+    def count(self: ThresholdCounter, thresholds: NDArray[np.uint32]) -> None:
+        counted.append(thresholds.size)
+        plain(self, thresholds)
+
+    monkeypatch.setattr(ThresholdCounter, "__init__", count)
+    monkeypatch.setattr(pixel_metrics, "MOST_VALUES", 5000)
+    values = np.random.default_rng(0).random((400, 500), np.float32)
+    measured([(values, values > 0.5)])
+    assert sum(counted) > 90_000 and len(counted) == 20 and max(counted) < 6500
 
 
 def test_memory_does_not_grow_with_the_number_of_maps() -> None:

@@ -34,6 +34,7 @@ from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
 from anoco_edge_calibration.evaluation.dataset import Category, TestPicture, read_defect_mask
+from anoco_edge_calibration.evaluation.defect_regions import DefectRegions
 from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max
 from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
 from anoco_edge_calibration.evaluation.scorers import NeighborCache
@@ -205,6 +206,7 @@ class _UnitMeasurement:
         self._observe = observe
         self._teacher = Teacher(setup.bundle, setup.engine)
         self._unmasked: set[TestPicture] = set()  # these are left out of the pixel figures
+        self._regions: dict[Path, DefectRegions] = {}  # by mask, for all variant runs
 
     def run(self) -> UnitResult:
         """Measure as many variant runs at a time as memory allows, and at least one."""
@@ -308,11 +310,17 @@ class _UnitMeasurement:
         try:
             if picture.mask is None:
                 raise PictureError(f"{picture.path} has no mask", hint="draw where the defect is")
-            read_defect_mask(picture.mask, size)
+            self._read_regions(picture.mask, size)
         except PictureError as error:
             self._unmasked.add(picture)
             if self._category.has_masks:
                 self._report(picture, error, "left out of the pixel figures: ")
+
+    def _read_regions(self, mask: Path, size: tuple[int, int]) -> DefectRegions:
+        """Return the defects of a mask, which is read once."""
+        if mask not in self._regions:
+            self._regions[mask] = DefectRegions.from_mask(read_defect_mask(mask, size))
+        return self._regions[mask]
 
     def _score(
         self, variant_runs: Sequence[VariantRun], read: Sequence[tuple[TestPicture, Pixels]]
@@ -357,11 +365,11 @@ class _UnitMeasurement:
         to_map = MapMaker(variant_run.reader.tiling.contract)
         with PixelMetrics() as metrics:
             for one in found:
-                mask = None
+                regions = None
                 if one.picture.mask is not None:
                     size = (one.placement.picture_width, one.placement.picture_height)
-                    mask = read_defect_mask(one.picture.mask, size)
-                metrics.add(enlarge(to_map(one.energy, one.scored), one.placement), mask)
+                    regions = self._read_regions(one.picture.mask, size)
+                metrics.add(enlarge(to_map(one.energy, one.scored), one.placement), regions)
                 self._step(self._category.name)
             result = metrics.result()
         return dict(zip(PIXEL_METRICS, (result.auroc, result.pro, result.f1_max), strict=True))
