@@ -202,7 +202,8 @@ def _distinct(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
     ordered = np.sort(bits)
     first = np.ones(ordered.size, np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    return ordered[first]
+    distinct: NDArray[np.uint32] = ordered[first]
+    return distinct
 
 
 def _inside(pixels: NDArray[np.uint32], low: int, high: int) -> NDArray[np.uint32]:
