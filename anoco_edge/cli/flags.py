@@ -37,6 +37,7 @@ OPTIONS = {
     "pictures": "--pictures",
     "precision": "--precision",
     "product": "--product",
+    "rotations": "--rotations",
     "runtime": "--runtime",
     "save": "--save",
     "scorer": "--scorer",
