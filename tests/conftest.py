@@ -12,6 +12,7 @@ import pytest
 from doubles.fake_cuda import FakeCuda, install_cuda
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
 from doubles.simulated import SimulatedGpu, simulated_gpu
+from hypothesis import settings
 from native_build import shared_build
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
@@ -21,6 +22,10 @@ from anoco_edge.bundle import Bundle
 pytest.register_assert_rewrite(
     "agreement", "command_line", "native_controller", "other_process", "product_kinds"
 )
+
+# No test may depend on an idle machine, so hypothesis sets no time limit for an example.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 # A shell makes its background jobs ignore Ctrl-C, and our programs would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
