@@ -34,7 +34,7 @@ NEWEST_GLIBC = 34
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder, made anew")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder, emptied first")
     parser.add_argument("--arch", action="append", choices=ARCHS, help="default: both")
     arguments = parser.parse_args()
     archs = arguments.arch or list(ARCHS)
