@@ -1,7 +1,8 @@
 """Compile the kernels of this folder for every device and make one C++ file that holds the result.
 
     python compile.py --list               lists the compilers of this machine
-    python compile.py --out FOLDER         writes FOLDER/device_code.cpp and the code beside it
+    python compile.py --out FOLDER         writes FOLDER/device_code.cpp, the code beside it, and
+                                           the PTX that each was made from, FOLDER/ptx, for tests
     python compile.py --resources          prints the resources of each kernel, as in resources.md
 
 Results are stored in the user's cache, keyed by the text of the kernels and the compiler.
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compilers import OPTIONS, CompileError, Compiler, Target, find_compilers
+from occupancy import occupancy
 
 HERE = Path(__file__).resolve().parent
 
@@ -38,6 +40,7 @@ class Code:
 
     target: Target
     compiler: Compiler
+    ptx: bytes  # that the code was made from; tests run it (tests/ptx)
     bytes: bytes
     log: str
 
@@ -59,18 +62,18 @@ def cache_folder() -> Path:
 
 def compile_target(target: Target, compiler: Compiler) -> Code:
     """Take the code from the cache, or compile it and put it there."""
-    key = hashlib.sha256(repr((target, compiler.name, OPTIONS)).encode())
+    key = hashlib.sha256(repr((target, compiler.name, OPTIONS, "with PTX")).encode())
     for path in sources():
         key.update(path.name.encode() + b"\0" + path.read_bytes())
     kept = cache_folder() / key.hexdigest()
     try:
-        log, _, code = kept.read_bytes().partition(b"\0")
+        log, ptx, code = kept.read_bytes().split(b"\0", 2)
         kept.touch()
     except OSError:
-        code, said = compiler.compile(HERE / "all.cu", target)
-        log = said.encode()
-        _keep(kept, log + b"\0" + code)
-    return Code(target, compiler, code, log.decode())
+        made = compiler.compile(HERE / "all.cu", target)
+        log, ptx, code = made.log.encode(), made.ptx.rstrip(b"\0"), made.code
+        _keep(kept, b"\0".join((log, ptx, code)))
+    return Code(target, compiler, ptx, code, log.decode())
 
 
 def _keep(path: Path, content: bytes) -> None:
@@ -167,7 +170,7 @@ def resources_of(code: Code) -> dict[str, Resources]:
 
 
 def resources_table(codes: list[Code]) -> str:
-    """Return a Markdown table of each kernel's registers by target, and of its shared memory.
+    """Return a Markdown table of each kernel's registers and occupancy by target.
 
     Shared memory is the same for all targets.
     """
@@ -180,7 +183,9 @@ def resources_table(codes: list[Code]) -> str:
     lines = [
         "# What each kernel takes",
         "",
-        f"Registers of a thread by target, bytes of shared memory of a block. {made}.",
+        "Registers of a thread by target, and the share of a multiprocessor's warps that run at",
+        "the same time (`occupancy.py`); bytes of shared memory of a block.",
+        f"{made}.",
         "No kernel spills or has a stack. Made by `python runtime/cuda/compile.py --resources`;",
         "`tests/native/test_device_code.py` holds it.",
         "",
@@ -188,10 +193,13 @@ def resources_table(codes: list[Code]) -> str:
         f"|---|{'---|' * (len(found) + 1)}",
     ]
     for kernel in sorted(next(iter(found.values()))):
-        taken = [by_kernel[kernel] for by_kernel in found.values()]
-        shared = sorted({each.shared for each in taken})
-        cells = [*(each.registers for each in taken), " to ".join(map(str, shared))]
-        lines.append(f"| {kernel} | {' | '.join(map(str, cells))} |")
+        taken = {target: by_kernel[kernel] for target, by_kernel in found.items()}
+        cells = [
+            f"{each.registers}, {100 * occupancy(target, each.registers, each.shared):.0f} %"
+            for target, each in taken.items()
+        ]
+        cells.append(" to ".join(map(str, sorted({each.shared for each in taken.values()}))))
+        lines.append(f"| {kernel} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -219,8 +227,10 @@ def main() -> int:
         return 0
     folder = arguments.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "ptx").mkdir(exist_ok=True)
     for code in codes:
         (folder / code.target.file).write_bytes(code.bytes)
+        (folder / "ptx" / f"{code.target.name}.ptx").write_bytes(code.ptx)
     (folder / "device_code.cpp").write_text(cpp_file(codes, folder))
     return 0
 

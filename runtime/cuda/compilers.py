@@ -50,14 +50,23 @@ class Target:
         return f"{self.name}.{'ptx' if self.ptx else 'cubin'}"
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """Code for one target, the PTX that it was made from, and the messages of ptxas."""
+
+    code: bytes
+    ptx: bytes
+    log: str
+
+
 class Compiler(Protocol):
     """A compiler; `version` is such as (12, 6), and `name` says what it is and where it is from."""
 
     version: tuple[int, int]
     name: str
 
-    def compile(self, source: Path, target: Target) -> tuple[bytes, str]:
-        """Return the code and the messages of ptxas."""
+    def compile(self, source: Path, target: Target) -> Compiled:
+        """Compile the kernels of one file."""
 
 
 class Nvrtc:
@@ -73,7 +82,7 @@ class Nvrtc:
         self.version = (major.value, minor.value)
         self.name = f"NVRTC {major.value}.{minor.value}"
 
-    def compile(self, source: Path, target: Target) -> tuple[bytes, str]:
+    def compile(self, source: Path, target: Target) -> Compiled:
         program = ctypes.c_void_p()
         text = source.read_bytes()
         self._call("nvrtcCreateProgram", ctypes.byref(program), text, source.name.encode(), 0, 0, 0)
@@ -84,7 +93,8 @@ class Nvrtc:
             log = self._get("ProgramLog", program).rstrip(b"\0").decode()
             if failed:
                 raise CompileError(f"{self.name} for {target.name}:\n{log}")
-            return self._get("PTX" if target.ptx else "CUBIN", program), log
+            ptx = self._get("PTX", program)
+            return Compiled(ptx if target.ptx else self._get("CUBIN", program), ptx, log)
         finally:
             self._call("nvrtcDestroyProgram", ctypes.byref(program))
 
@@ -113,16 +123,17 @@ class Nvcc:
         self.version = (int(found[1]), int(found[2]))
         self.name = f"nvcc {found[1]}.{found[2]}"
 
-    def compile(self, source: Path, target: Target) -> tuple[bytes, str]:
+    def compile(self, source: Path, target: Target) -> Compiled:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / target.file
             kind = "--ptx" if target.ptx else "--cubin"
             command = [self._program, kind, f"--gpu-architecture={target.name}", *OPTIONS]
-            command += ["-o", str(out), str(source)]
+            command += ["--keep", "--keep-dir", folder, "-o", str(out), str(source)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise CompileError(f"{self.name} for {target.name}:\n{done.stdout}{done.stderr}")
-            return out.read_bytes(), done.stdout + done.stderr
+            ptx = out if target.ptx else next(Path(folder).glob("*.ptx"))
+            return Compiled(out.read_bytes(), ptx.read_bytes(), done.stdout + done.stderr)
 
 
 def find_compilers() -> dict[int, Compiler]:

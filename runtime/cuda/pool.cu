@@ -28,5 +28,5 @@ extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK)
   }
   if (threadIdx.x != 0) return;
   *score = found == 0 ? not_a_number() : (float)(sum / found);
-  *peak = first;
+  if (peak != nullptr) *peak = first;
 }

@@ -1,5 +1,5 @@
-// Reductions over a block of ANOCO_GPU_BLOCK threads, in an order that depends only on the block;
-// every thread gets the result.
+// Reductions over a warp, and over a block of ANOCO_GPU_BLOCK threads, in an order that depends
+// only on the block; every thread gets the result.
 #pragma once
 
 #include "gpu_kernels.h"
@@ -25,12 +25,18 @@ struct Largest {
   }
 };
 
+template <class T, class Operation>
+static __device__ T reduce_warp(T value, Operation operation, int lanes = kWarp) {
+  for (int step = lanes / 2; step > 0; step /= 2)
+    value = operation(value, __shfl_xor_sync(ANOCO_ALL_LANES, value, step));
+  return value;
+}
+
 // `scratch` is shared memory for kWarps numbers, which is free again at the next barrier of the
 // block.
 template <class T, class Operation>
 static __device__ T reduce(T value, Operation operation, T* scratch) {
-  for (int step = kWarp / 2; step > 0; step /= 2)
-    value = operation(value, __shfl_xor_sync(ANOCO_ALL_LANES, value, step));
+  value = reduce_warp(value, operation);
   __syncthreads();  // until all threads have read the previous result
   if (threadIdx.x % kWarp == 0) scratch[threadIdx.x / kWarp] = value;
   __syncthreads();
@@ -39,21 +45,26 @@ static __device__ T reduce(T value, Operation operation, T* scratch) {
   return value;
 }
 
+// A float as a number that is larger if and only if the float is; -0 is 0. NaN has no rank.
+static __device__ __forceinline__ unsigned rank_of(float value) {
+  const unsigned bits = __float_as_uint(__fadd_rn(value, 0.0f));
+  return bits ^ ((bits >> 31) != 0 ? 0xffffffffu : 0x80000000u);
+}
+
+static __device__ __forceinline__ float value_of(unsigned rank) {
+  return __uint_as_float(rank ^ ((rank >> 31) != 0 ? 0x80000000u : 0xffffffffu));
+}
+
 // A value and its place as one number: larger values come first, lower places on a tie. 0 stands
-// for no value; NaN must not be passed.
+// for no value.
 typedef unsigned long long Ranked;
 
 static __device__ __forceinline__ Ranked ranked(float value, int place) {
-  unsigned bits = __float_as_uint(__fadd_rn(value, 0.0f));  // -0 is 0
-  bits ^= (bits >> 31) != 0 ? 0xffffffffu : 0x80000000u;
-  return (Ranked)bits << 32 | (0xffffffffu - (unsigned)place);
+  return (Ranked)rank_of(value) << 32 | (0xffffffffu - (unsigned)place);
 }
 
 static __device__ __forceinline__ int place_of(Ranked r) {
   return (int)(0xffffffffu - (unsigned)(r & 0xffffffffu));
 }
 
-static __device__ __forceinline__ float value_of(Ranked r) {
-  const unsigned bits = (unsigned)(r >> 32);
-  return __uint_as_float(bits ^ ((bits >> 31) != 0 ? 0x80000000u : 0xffffffffu));
-}
+static __device__ __forceinline__ float value_of(Ranked r) { return value_of((unsigned)(r >> 32)); }

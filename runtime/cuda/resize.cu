@@ -3,6 +3,7 @@
 #include "gpu_kernels.h"
 
 enum { kRgb = 1, kBgr = 2, kRgba = 3, kBgra = 4, kGray = 5, kNv12 = 6 };  // ANOCO_RGB ...
+enum { kFormat = 255 };                                                   // its bits
 
 enum { kWeightBits = 22, kHalf = 1 << (kWeightBits - 1) };
 
@@ -18,24 +19,30 @@ struct Color {
 
 static __device__ int clip8(int value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
 
-// BT.601 as in src/picture/formats.cpp.
-static __device__ Color from_nv12(int luma, int u, int v) {
-  const int y = (luma > 16 ? luma - 16 : 0) * 1220542, half = 1 << 19;
+// The numbers are those of src/picture/formats.cpp.
+static __device__ Color from_nv12(int format, int luma, int u, int v) {
+  const bool hd = (format & ANOCO_GPU_BT709) != 0, full = (format & ANOCO_GPU_FULL_RANGE) != 0;
+  const int scale = full ? 1048576 : hd ? 1220945 : 1220542;
+  const int red_v = full ? (hd ? 1651297 : 1470104) : hd ? 1879825 : 1673527;
+  const int green_v = full ? (hd ? 490864 : 748826) : hd ? 558796 : 852492;
+  const int green_u = full ? (hd ? 196424 : 360853) : hd ? 223607 : 409993;
+  const int blue_u = full ? (hd ? 1945738 : 1858077) : hd ? 2215014 : 2116026;
+  const int y = max(luma - (full ? 0 : 16), 0) * scale, half = 1 << 19;
   u -= 128;
   v -= 128;
   Color c;
-  c.red = clip8((y + 1673527 * v + half) >> 20);
-  c.green = clip8((y - 852492 * v - 409993 * u + half) >> 20);
-  c.blue = clip8((y + 2116026 * u + half) >> 20);
+  c.red = clip8((y + red_v * v + half) >> 20);
+  c.green = clip8((y - green_v * v - green_u * u + half) >> 20);
+  c.blue = clip8((y + blue_u * u + half) >> 20);
   return c;
 }
 
 static __device__ Color pixel_of(const Source& from, int x, int y) {
   const unsigned char* row = from.image + y * from.stride;
   Color c;
-  if (from.format == kNv12) {
+  if ((from.format & kFormat) == kNv12) {
     const unsigned char* chroma = from.chroma + y / 2 * from.chroma_stride + x / 2 * 2;
-    return from_nv12(row[x], chroma[0], chroma[1]);
+    return from_nv12(from.format, row[x], chroma[0], chroma[1]);
   }
   if (from.format == kGray) {
     c.red = c.green = c.blue = row[x];
