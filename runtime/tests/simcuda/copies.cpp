@@ -37,8 +37,7 @@ CUresult copy_in(const Entry& entry, CUdeviceptr to, const void* from, size_t by
       std::memcpy(reinterpret_cast<void*>(to), aside.data(), aside.size());
     };
   }
-  world().enqueue(stream, std::move(work));
-  return kSuccess;
+  return world().enqueue(stream, std::move(work));
 }
 
 CUresult copy_out(const Entry& entry, void* to, CUdeviceptr from, size_t bytes, Stream* stream) {
@@ -49,23 +48,22 @@ CUresult copy_out(const Entry& entry, void* to, CUdeviceptr from, size_t bytes, 
     work.uses.push_back(world().use(entry.call(), number(to), bytes, true, true));
   else
     forbid_pageable(entry);
-  world().enqueue(stream, std::move(work));
+  const CUresult code = world().enqueue(stream, std::move(work));
   if (!locked) world().finish(stream);
-  return kSuccess;
+  return code;
 }
 
 CUresult copy_across(const Entry& entry, CUdeviceptr to, CUdeviceptr from, size_t bytes,
                      Stream* stream) {
-  world().enqueue(stream, {entry.call(),
-                           {world().use(entry.call(), from, bytes, false, false),
-                            world().use(entry.call(), to, bytes, false, true)},
-                           [=] {
-                             std::memmove(reinterpret_cast<void*>(to),
-                                          reinterpret_cast<const void*>(from), bytes);
-                           },
-                           {},
-                           {}});
-  return kSuccess;
+  return world().enqueue(stream, {entry.call(),
+                                  {world().use(entry.call(), from, bytes, false, false),
+                                   world().use(entry.call(), to, bytes, false, true)},
+                                  [=] {
+                                    std::memmove(reinterpret_cast<void*>(to),
+                                                 reinterpret_cast<const void*>(from), bytes);
+                                  },
+                                  {},
+                                  {}});
 }
 
 }  // namespace
@@ -126,7 +124,7 @@ CUresult cuMemcpy2DAsync_v2(const Memcpy2D* given, CUstream stream) {
   const uintptr_t from = copy.srcDevice + copy.srcY * copy.srcPitch + copy.srcXInBytes;
   const uintptr_t to = copy.dstDevice + copy.dstY * copy.dstPitch + copy.dstXInBytes;
   const size_t last = copy.Height - 1;
-  world().enqueue(
+  return world().enqueue(
       world().stream(entry.call(), stream),
       {entry.call(),
        {world().use(entry.call(), from, last * copy.srcPitch + copy.WidthInBytes, false, false),
@@ -138,20 +136,18 @@ CUresult cuMemcpy2DAsync_v2(const Memcpy2D* given, CUstream stream) {
        },
        {},
        {}});
-  return kSuccess;
 }
 
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
   const Entry entry("cuMemsetD32Async");
   if (entry.code() != kSuccess) return entry.code();
   if (to % 4 != 0) misuse("cuMemsetD32Async: an address that is no multiple of 4");
-  world().enqueue(world().stream(entry.call(), stream),
-                  {entry.call(),
-                   {world().use(entry.call(), to, 4 * count, false, true)},
-                   [=] { std::fill_n(reinterpret_cast<unsigned*>(to), count, value); },
-                   {},
-                   {}});
-  return kSuccess;
+  return world().enqueue(world().stream(entry.call(), stream),
+                         {entry.call(),
+                          {world().use(entry.call(), to, 4 * count, false, true)},
+                          [=] { std::fill_n(reinterpret_cast<unsigned*>(to), count, value); },
+                          {},
+                          {}});
 }
 
 }  // extern "C"

@@ -7,7 +7,7 @@ using namespace simcuda;
 
 namespace {
 
-enum : int { kBlasInvalid = 7 };
+enum : int { kBlasInvalid = 7, kBlasInternal = 14 };
 
 World& world() { return World::get(); }
 
@@ -75,14 +75,16 @@ extern "C" {
 int cublasCreate_v2(CublasHandle* handle) {
   const Entry entry("cublasCreate_v2");
   if (entry.code() != 0) return entry.code();
-  if (world().captures()) misuse("cublasCreate_v2: not allowed while this thread captures");
+  if (entry.synchronize_device() != kSuccess) return kBlasInternal;
   *handle = reinterpret_cast<CublasHandle>(world().make<Blas>(Kind::blas, entry.context()));
   return 0;
 }
 
 int cublasDestroy_v2(CublasHandle handle) {
   const Entry entry("cublasDestroy_v2");
-  if (!entry.lost()) world().destroy(world().check<Blas>(entry.call(), handle, Kind::blas));
+  if (entry.lost()) return entry.code();
+  if (entry.synchronize_device() != kSuccess) return kBlasInternal;
+  world().destroy(world().check<Blas>(entry.call(), handle, Kind::blas));
   return entry.code();
 }
 
@@ -142,21 +144,26 @@ int cublasGemmEx(CublasHandle handle, int transpose_a, int transpose_b, int m, i
   if (type_a == kFloat16 && (compute != kCompute32 || blas->math != kMathFullSums))
     misuse("cublasGemmEx: float16 operands with sums that may be rounded");
   if (type_a != kFloat32 && type_a != kFloat16) misuse("cublasGemmEx: operands of another type");
+  const std::string kernel = std::to_string(type_a) + " " + std::to_string(m) + " x " +
+                             std::to_string(n) + " x " + std::to_string(k);
+  if (world().loads_kernel(entry.context(), kernel) && entry.synchronize_device() != kSuccess)
+    return kBlasInternal;
   const size_t size = type_a == kFloat32 ? 4 : 2;
   const auto bytes = [](int64_t columns, int64_t stride, int64_t rows, size_t each) {
     return size_t((columns - 1) * stride + rows) * each;
   };
   const Gemm gemm{m, n, k, number(a), number(b), number(c), lda, ldb, ldc, type_a};
-  world().enqueue(blas->stream,
-                  {entry.call(),
-                   {world().use(entry.call(), gemm.a, bytes(m, lda, k, size), false, false),
-                    world().use(entry.call(), gemm.b, bytes(n, ldb, k, size), false, false),
-                    world().use(entry.call(), gemm.c, bytes(n, ldc, m, 4), false, true),
-                    world().use(entry.call(), blas->workspace, blas->workspace_size, false, true)},
-                   [=] { gemm.run(); },
-                   {},
-                   {}});
-  return 0;
+  const CUresult code = world().enqueue(
+      blas->stream,
+      {entry.call(),
+       {world().use(entry.call(), gemm.a, bytes(m, lda, k, size), false, false),
+        world().use(entry.call(), gemm.b, bytes(n, ldb, k, size), false, false),
+        world().use(entry.call(), gemm.c, bytes(n, ldc, m, 4), false, true),
+        world().use(entry.call(), blas->workspace, blas->workspace_size, false, true)},
+       [=] { gemm.run(); },
+       {},
+       {}});
+  return code == kSuccess ? 0 : kBlasInternal;
 }
 
 }  // extern "C"

@@ -52,6 +52,7 @@ CUresult cuGetErrorName(CUresult code, const char** name) {
       {kNotReady, "CUDA_ERROR_NOT_READY"},
       {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
       {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+      {708, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE"},
       {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"},
       {kCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
       {kCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
@@ -99,6 +100,8 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
     *value = world().capability / 10;
   else if (attribute == kCapabilityMinor)
     *value = world().capability % 10;
+  else if (attribute == 16)  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    *value = 8;
   else
     return kInvalidValue;
   return kSuccess;
@@ -125,6 +128,24 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   const Entry entry("cuDevicePrimaryCtxRelease_v2", false);
   world().release(device);
   return entry.code();
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
+  const Entry entry("cuDevicePrimaryCtxSetFlags_v2", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (!is_device(device)) return kInvalidDevice;
+  if (world().primary(device) != nullptr) return 708;  // CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE
+  world().context_flags[device] = flags;
+  return kSuccess;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
+  const Entry entry("cuDevicePrimaryCtxGetState", false);
+  if (entry.code() != kSuccess) return entry.code();
+  if (!is_device(device)) return kInvalidDevice;
+  *flags = world().context_flags[device];
+  *active = world().primary(device) != nullptr ? 1 : 0;
+  return kSuccess;
 }
 
 CUresult cuCtxPushCurrent_v2(CUcontext context) {
@@ -171,6 +192,7 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
                                "ELF",
                                4) == 0;
   if (!elf && start[0] != '/' && start[0] != '.' && start[0] != '\n') return kInvalidImage;
+  if (const CUresult code = entry.synchronize_device()) return code;
   *module = reinterpret_cast<CUmodule>(world().make<Module>(Kind::module, entry.context()));
   return kSuccess;
 }
@@ -189,7 +211,9 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule handle, const char* 
 
 CUresult cuModuleUnload(CUmodule handle) {
   const Entry entry("cuModuleUnload");
-  if (!entry.lost()) world().destroy(world().check<Module>(entry.call(), handle, Kind::module));
+  if (entry.lost()) return entry.code();
+  if (const CUresult code = entry.synchronize_device()) return code;
+  world().destroy(world().check<Module>(entry.call(), handle, Kind::module));
   return entry.code();
 }
 
@@ -198,7 +222,7 @@ CUresult cuModuleUnload(CUmodule handle) {
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   const Entry entry("cuMemAlloc_v2");
   if (entry.code() != kSuccess) return entry.code();
-  entry.forbid_capture();
+  if (const CUresult code = entry.synchronize_device()) return code;
   if (bytes == 0) return kInvalidValue;
   const uintptr_t made = world().allocate(entry.context(), bytes, World::Place::device);
   if (made == 0) return kOutOfMemory;
@@ -209,7 +233,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
   const Entry entry("cuMemAllocManaged");
   if (entry.code() != kSuccess) return entry.code();
-  entry.forbid_capture();
+  if (const CUresult code = entry.synchronize_device()) return code;
   if (bytes == 0 || flags != 1) return kInvalidValue;  // CU_MEM_ATTACH_GLOBAL
   const uintptr_t made = world().allocate(entry.context(), bytes, World::Place::managed);
   if (made == 0) return kOutOfMemory;
@@ -220,7 +244,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
 CUresult cuMemFree_v2(CUdeviceptr address) {
   const Entry entry("cuMemFree_v2");
   if (entry.lost()) return entry.code();
-  entry.forbid_capture();
+  if (const CUresult code = entry.synchronize_device()) return code;
   world().free(address, false, entry.call());
   return entry.code();
 }
@@ -228,7 +252,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
   const Entry entry("cuMemHostAlloc");
   if (entry.code() != kSuccess) return entry.code();
-  entry.forbid_capture();
+  if (const CUresult code = entry.synchronize_device()) return code;
   if (bytes == 0) return kInvalidValue;
   const bool mapped = (flags & 2) != 0;  // CU_MEMHOSTALLOC_DEVICEMAP
   *memory = reinterpret_cast<void*>(
@@ -239,7 +263,7 @@ CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned flags) {
 CUresult cuMemFreeHost(void* memory) {
   const Entry entry("cuMemFreeHost");
   if (entry.lost()) return entry.code();
-  entry.forbid_capture();
+  if (const CUresult code = entry.synchronize_device()) return code;
   world().free(number(memory), true, entry.call());
   return entry.code();
 }

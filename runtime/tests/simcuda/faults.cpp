@@ -1,4 +1,6 @@
 // Makes calls fail on request of a test.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -11,9 +13,10 @@ namespace {
 struct Faults {
   int64_t calls = 0;
   std::string name;  // "": none
-  int64_t left = 0;
+  int64_t left = 0;  // below 0: all calls fail
   CUresult code = kSuccess;
   const char* failed = nullptr;
+  bool failed_in_capture = false;
   int64_t lose = 0;
 
   Faults() {
@@ -60,13 +63,33 @@ CUresult likely(const std::string& call) {
 // malloc, and another model of thread-local memory would allocate there.
 thread_local int depth __attribute__((tls_model("initial-exec"))) = 0;
 
+// Whether this thread captures a stream.
+thread_local bool capturing __attribute__((tls_model("initial-exec"))) = false;
+
+useconds_t capture_pause() {
+  static const char* const text = std::getenv("SIMCUDA_CAPTURE_PAUSE");
+  return text != nullptr ? useconds_t(std::atoi(text)) : 0;
+}
+
+// Gives other threads time to disturb a capture.
+void pause_in_capture() {
+  if (capturing && capture_pause() > 0) usleep(capture_pause());
+}
+
+bool is_blas(const char* call) { return std::strncmp(call, "cublas", 6) == 0; }
+
 bool is_sticky(CUresult code) {
   return code >= kIllegalAddress && code <= kLaunchFailed && code != 701;
 }
 
 }  // namespace
 
-Entry::Inside::Inside() { ++depth; }
+void set_capturing(bool now) { capturing = now; }
+
+Entry::Inside::Inside() {
+  pause_in_capture();
+  ++depth;
+}
 Entry::Inside::~Inside() { --depth; }
 
 Entry::Entry(const char* call, bool needs_context) : lock_(World::get().mutex), call_(call) {
@@ -80,21 +103,36 @@ Entry::Entry(const char* call, bool needs_context) : lock_(World::get().mutex), 
     for (int device = 0; device < world.devices; ++device)
       if (Context* primary = world.primary(device)) primary->lost = kIllegalAddress;
   if (needs_context && context_->lost != kSuccess) {
-    const bool blas = std::strncmp(call, "cublas", 6) == 0;
-    code_ = blas ? 13 : context_->lost;
+    code_ = is_blas(call) ? 13 : context_->lost;
     lost_ = true;
     return;
   }
-  if (wanted.left == 0 || (wanted.name != "any" && wanted.name != call) || --wanted.left > 0)
-    return;
+  if (wanted.left == 0 || (wanted.name != "any" && wanted.name != call)) return;
+  if (wanted.left > 0 && --wanted.left > 0) return;
   wanted.failed = call;
+  wanted.failed_in_capture = capturing || std::strcmp(call, "cuStreamBeginCapture_v2") == 0 ||
+                             std::strcmp(call, "cuGraphInstantiateWithFlags") == 0;
   code_ = wanted.code != kSuccess ? wanted.code : likely(call);
+  if (is_blas(call) && code_ >= kNoDevice) code_ = 14;  // its codes are others: INTERNAL_ERROR
   if (context_ != nullptr && is_sticky(code_)) context_->lost = code_;
+  if (capturing && (wanted.code == kCaptureUnsupported || wanted.code == kCaptureInvalidated))
+    world.invalidate_captures(context_, call);
 }
 
 void Entry::forbid_capture() const {
   if (World::get().captures())
-    misuse(std::string(call_) + ": not allowed while this thread captures a stream");
+    misuse(std::string(call_) + ": not simulated while this thread captures a stream");
+}
+
+CUresult Entry::refuse_in_capture() const {
+  if (!World::get().captures()) return kSuccess;
+  for (Stream* stream : World::get().own_captures()) stream->invalid = true;
+  return kCaptureUnsupported;
+}
+
+CUresult Entry::synchronize_device() const {
+  const bool own = World::get().invalidate_captures(context_, call_);
+  return own ? int(kCaptureUnsupported) : int(kSuccess);
 }
 
 }  // namespace simcuda
@@ -110,13 +148,26 @@ void simcuda_fail(const char* name, int64_t count, int code) {
   faults().left = count;
   faults().code = code;
   faults().failed = nullptr;
+  faults().failed_in_capture = false;
 }
 
 const char* simcuda_failed(void) { return faults().failed; }
 
+int simcuda_failed_in_capture(void) { return faults().failed_in_capture ? 1 : 0; }
+
+void simcuda_captures(simcuda_capture_numbers* out) {
+  const std::lock_guard<std::recursive_mutex> lock(World::get().mutex);
+  *out = World::get().capture_numbers;
+}
+
 void simcuda_lose(int64_t count) {
   const std::lock_guard<std::recursive_mutex> lock(World::get().mutex);
   faults().lose = count;
+}
+
+void simcuda_spoil(const char* kernel) {
+  const std::lock_guard<std::recursive_mutex> lock(World::get().mutex);
+  World::get().spoiled = kernel;
 }
 
 int simcuda_inside(void) { return simcuda::depth > 0 ? 1 : 0; }

@@ -1,7 +1,7 @@
 // The calls of CUDA's driver, for streams, events, launches and graphs.
 #include <cstring>
 
-#include "simt.hpp"
+#include "interpreted.hpp"
 #include "world.hpp"
 
 using namespace simcuda;
@@ -35,7 +35,7 @@ extern "C" {
 CUresult cuStreamCreate(CUstream* stream, unsigned) {
   const Entry entry("cuStreamCreate");
   if (entry.code() != kSuccess) return entry.code();
-  entry.forbid_capture();
+  if (const CUresult code = entry.refuse_in_capture()) return code;
   *stream = reinterpret_cast<CUstream>(world().make<Stream>(Kind::stream, entry.context()));
   return kSuccess;
 }
@@ -53,7 +53,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamSynchronize(CUstream handle) {
   const Entry entry("cuStreamSynchronize");
   if (entry.lost()) return entry.code();
-  entry.forbid_capture();
+  if (const CUresult code = entry.refuse_in_capture()) return code;
   world().finish(world().stream(entry.call(), handle));
   return entry.code();
 }
@@ -61,7 +61,9 @@ CUresult cuStreamSynchronize(CUstream handle) {
 CUresult cuCtxSynchronize(void) {
   const Entry entry("cuCtxSynchronize");
   if (entry.lost()) return entry.code();
-  entry.forbid_capture();
+  const bool captured = world().has_captures(entry.context());
+  if (const CUresult code = entry.synchronize_device()) return code;
+  if (captured) return kCaptureUnsupported;  // a stream that is captured cannot be waited for
   world().finish_all(entry.context());
   return entry.code();
 }
@@ -71,8 +73,8 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned) {
   if (entry.code() != kSuccess) return entry.code();
   entry.forbid_capture();
   const auto* waited = world().check<Event>(entry.call(), event, Kind::event);
-  world().enqueue(world().stream(entry.call(), handle), {entry.call(), {}, {}, waited->mark, {}});
-  return kSuccess;
+  return world().enqueue(world().stream(entry.call(), handle),
+                         {entry.call(), {}, {}, waited->mark, {}});
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, int) {
@@ -83,6 +85,9 @@ CUresult cuStreamBeginCapture_v2(CUstream handle, int) {
   if (stream->capture != nullptr) misuse("cuStreamBeginCapture_v2: it is being captured already");
   stream->capture = world().make<Graph>(Kind::graph, entry.context());
   stream->capturing = std::this_thread::get_id();
+  stream->invalid = false;
+  ++world().capture_numbers.begun;
+  set_capturing(true);
   return kSuccess;
 }
 
@@ -94,20 +99,24 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
   if (stream->capturing != std::this_thread::get_id())
     misuse("cuStreamEndCapture: another thread began it");
   Graph* made = stream->capture;
+  const bool invalid = stream->invalid;
   stream->capture = nullptr;
-  if (entry.code() == kSuccess) {
+  stream->invalid = false;
+  set_capturing(false);
+  if (entry.code() == kSuccess && !invalid) {
     *graph = reinterpret_cast<CUgraph>(made);
     return kSuccess;
   }
   world().destroy(made);  // a capture that became invalid gives no graph
   *graph = nullptr;
-  return entry.code();
+  return entry.code() != kSuccess ? entry.code() : int(kCaptureInvalidated);
 }
 
 CUresult cuStreamIsCapturing(CUstream handle, int* status) {
   const Entry entry("cuStreamIsCapturing");
   if (entry.code() != kSuccess) return entry.code();
-  *status = world().stream(entry.call(), handle)->capture != nullptr ? 1 : 0;
+  const Stream* stream = world().stream(entry.call(), handle);
+  *status = stream->capture == nullptr ? 0 : stream->invalid ? 2 : 1;
   return kSuccess;
 }
 
@@ -134,14 +143,13 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
   Stream* recorded = world().stream(entry.call(), stream);
   event->mark = std::make_shared<Mark>();
   event->mark->stream = recorded;
-  world().enqueue(recorded, {entry.call(), {}, {}, {}, event->mark});
-  return kSuccess;
+  return world().enqueue(recorded, {entry.call(), {}, {}, {}, event->mark});
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
   const Entry entry("cuEventSynchronize");
   if (entry.lost()) return entry.code();
-  entry.forbid_capture();
+  if (const CUresult code = entry.refuse_in_capture()) return code;
   const auto* event = world().check<Event>(entry.call(), handle, Kind::event);
   if (event->mark) world().finish(event->mark->stream, event->mark.get());
   return entry.code();
@@ -181,24 +189,27 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned grid_x, unsigned grid_y, uns
     kept.emplace_back(value, value + kernel->parameters[k]);
   }
   const simt::Size grid{grid_x, grid_y, 1}, block{block_x, block_y, block_z};
-  world().enqueue(world().stream(entry.call(), stream),
-                  {name,
-                   find_uses(name, kernel->parameters, values),
-                   [=]() mutable {
-                     std::vector<void*> pointers;
-                     for (std::vector<char>& value : kept) pointers.push_back(value.data());
-                     ++world().launches;
-                     simt::launch(*kernel, grid, block, 0, pointers.data());
-                   },
-                   {},
-                   {}});
-  return kSuccess;
+  const std::vector<Use> uses = find_uses(name, kernel->parameters, values);
+  const uintptr_t spoiled = name == world().spoiled && !uses.empty() ? uses.back().address : 0;
+  return world().enqueue(world().stream(entry.call(), stream),
+                         {name,
+                          uses,
+                          [=]() mutable {
+                            std::vector<void*> pointers;
+                            for (std::vector<char>& value : kept) pointers.push_back(value.data());
+                            ++world().launches;
+                            launch(*kernel, grid, block, pointers.data());
+                            if (spoiled != 0) reinterpret_cast<uint8_t*>(spoiled)[3] ^= 0x40;
+                          },
+                          {},
+                          {}});
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph handle, unsigned long long) {
   const Entry entry("cuGraphInstantiateWithFlags");
   if (entry.code() != kSuccess) return entry.code();
   const auto* graph = world().check<Graph>(entry.call(), handle, Kind::graph);
+  if (const CUresult code = entry.synchronize_device()) return code;  // it takes memory
   auto* made = world().make<Exec>(Kind::exec, entry.context());
   made->work = graph->work;
   *exec = reinterpret_cast<CUgraphExec>(made);
@@ -218,7 +229,9 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream) {
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
   const Entry entry("cuGraphExecDestroy");
-  if (!entry.lost()) world().destroy(world().check<Exec>(entry.call(), handle, Kind::exec));
+  if (entry.lost()) return entry.code();
+  if (const CUresult code = entry.synchronize_device()) return code;  // it frees memory
+  world().destroy(world().check<Exec>(entry.call(), handle, Kind::exec));
   return entry.code();
 }
 
@@ -231,9 +244,8 @@ CUresult cuGraphDestroy(CUgraph handle) {
 int simcuda_enqueue(void* stream, void (*work)(void*), void* user) {
   const Entry entry("simcuda_enqueue");
   if (entry.code() != kSuccess) return entry.code();
-  world().enqueue(world().stream(entry.call(), static_cast<CUstream>(stream)),
-                  {entry.call(), {}, [=] { work(user); }, {}, {}});
-  return kSuccess;
+  return world().enqueue(world().stream(entry.call(), static_cast<CUstream>(stream)),
+                         {entry.call(), {}, [=] { work(user); }, {}, {}});
 }
 
 }  // extern "C"

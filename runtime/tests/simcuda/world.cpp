@@ -127,6 +127,8 @@ void World::forget(Context* context) {
     if (handle->context == context) destroy(handle);
   }
   default_streams_.erase(context);
+  for (auto it = kernels_.begin(); it != kernels_.end();)
+    it = it->first == context ? kernels_.erase(it) : std::next(it);
 }
 
 // Handles.
@@ -161,24 +163,53 @@ Stream* World::stream(const char* call, CUstream handle) {
 
 // Work.
 
-bool World::captures() const {
+std::vector<Stream*> World::own_captures() const {
+  std::vector<Stream*> found;
   for (const auto& [address, handle] : handles_) {
     if (handle->kind != Kind::stream) continue;
-    const auto* stream = static_cast<const Stream*>(handle.get());
-    if (stream->capture != nullptr && stream->capturing == std::this_thread::get_id()) return true;
+    auto* stream = static_cast<Stream*>(handle.get());
+    if (stream->capture != nullptr && stream->capturing == std::this_thread::get_id())
+      found.push_back(stream);
   }
+  return found;
+}
+
+bool World::has_captures(Context* context) const {
+  for (const auto& [address, handle] : handles_)
+    if (handle->kind == Kind::stream && handle->context == context &&
+        static_cast<const Stream*>(handle.get())->capture != nullptr)
+      return true;
   return false;
 }
 
-void World::enqueue(Stream* stream, Work work) {
+bool World::invalidate_captures(Context* context, const char* call) {
+  bool own = false;
+  for (auto& [address, handle] : handles_) {
+    auto* stream = static_cast<Stream*>(handle.get());
+    if (handle->kind != Kind::stream || handle->context != context || stream->capture == nullptr)
+      continue;
+    const bool mine = stream->capturing == std::this_thread::get_id();
+    own = own || mine;
+    if (stream->invalid) continue;
+    stream->invalid = true;
+    if (mine) continue;
+    ++capture_numbers.broken;
+    capture_numbers.broken_by = call;
+  }
+  return own;
+}
+
+CUresult World::enqueue(Stream* stream, Work work) {
   if (stream->capture != nullptr) {
     if (stream->capturing != std::this_thread::get_id())
       misuse(work.call + ": on a stream that another thread captures");
+    if (stream->invalid) return kCaptureInvalidated;
     stream->capture->work.push_back(std::move(work));
-    return;
+    return kSuccess;
   }
   begin(work);
   stream->waiting.push_back(std::move(work));
+  return kSuccess;
 }
 
 void World::begin(const Work& work) {

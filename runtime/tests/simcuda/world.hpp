@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gpu/cuda_types.hpp"
@@ -88,6 +89,7 @@ struct Stream : Handle {
   std::deque<Work> waiting;
   Graph* capture = nullptr;
   std::thread::id capturing;  // by which thread
+  bool invalid = false;       // the capture, which fails at its end
 };
 
 struct Event : Handle {
@@ -126,7 +128,10 @@ class World {
   Context* retain(int device);
   void release(int device);
   Context* current();  // of this thread, or null
-  Context* primary(int device) { return primaries_[device]; }
+  Context* primary(int device) const {
+    const auto found = primaries_.find(device);
+    return found == primaries_.end() ? nullptr : found->second;
+  }
   std::vector<Context*>& stack();
 
   // Memory. 0: there is none left.
@@ -155,17 +160,29 @@ class World {
   Stream* stream(const char* call, CUstream handle);  // NULL: the default one
   void destroy(Handle* handle);
 
-  // Work.
-  void enqueue(Stream* stream, Work work);
+  // Work. The code is not 0 for a capture that is invalid.
+  CUresult enqueue(Stream* stream, Work work);
   void finish(Stream* stream, const Mark* until = nullptr);
   void finish_all(Context* context);
   void run_now(const Work& work);
-  bool captures() const;  // this thread, on any stream
+  std::vector<Stream*> own_captures() const;  // the streams that this thread captures
+  bool captures() const { return !own_captures().empty(); }
+  // Makes all captures in a context invalid, because `call` synchronizes the device. Tells whether
+  // this thread has one of them.
+  bool invalidate_captures(Context* context, const char* call);
+  bool has_captures(Context* context) const;  // any thread
+  // Tells whether cuBLAS needs this kernel for the first time in a context, and so loads a module.
+  bool loads_kernel(Context* context, const std::string& name) {
+    return kernels_.emplace(context, name).second;
+  }
   simcuda_numbers count() const;
   void reset_peak() { peak_ = device_bytes_; }
   std::string leaks() const;
 
   int64_t launches = 0, graph_launches = 0, pageable_copies = 0;
+  simcuda_capture_numbers capture_numbers{};
+  std::map<int, unsigned> context_flags;  // by device
+  std::string spoiled;                    // the kernel that computes wrong, see simcuda_spoil
 
  private:
   class Running {
@@ -201,6 +218,7 @@ class World {
   // Destroyed handles are kept, so that a later use of them is recognized.
   std::map<const void*, std::shared_ptr<Handle>> handles_, gone_;
   std::map<Context*, Stream*> default_streams_;
+  std::set<std::pair<Context*, std::string>> kernels_;  // of cuBLAS that are loaded
   uint64_t next_number_ = 1, device_bytes_ = 0, host_bytes_ = 0, peak_ = 0;
   int running_ = 0;
   std::set<uintptr_t> open_;  // allocations of the device that can be used now
@@ -216,6 +234,11 @@ class Entry {
   bool lost() const { return lost_; }      // and do nothing
   const char* call() const { return call_; }
   void forbid_capture() const;  // misuse where this thread captures a stream
+  // For calls that a thread may not make while it captures: the code to return, not 0 if it does.
+  // Its capture is then invalid.
+  CUresult refuse_in_capture() const;
+  // The same for calls that synchronize the device: the captures of other threads are invalid too.
+  CUresult synchronize_device() const;
   Context* context() const { return context_; }
 
  private:
@@ -230,5 +253,9 @@ class Entry {
   CUresult code_ = kSuccess;
   bool lost_ = false;
 };
+
+// Says that this thread begins or ends a capture: it pauses in every call in between, see
+// SIMCUDA_CAPTURE_PAUSE.
+void set_capturing(bool capturing);
 
 }  // namespace simcuda

@@ -1,5 +1,9 @@
 // Each thread runs until it ends or has to wait for others; then the next one runs. If none can run
 // and some have not ended, the kernel is wrong.
+//
+// ThreadSanitizer does not see this file: what it keeps is used by all threads of a block in turn.
+// It is told what orders the threads of a kernel: the start and the end of a block, and its
+// barriers, but not the shuffles and votes of a warp.
 #include "block.hpp"
 
 #include <cstdio>
@@ -46,9 +50,11 @@ struct BlockMeeting {
 
 const Work* work;
 int thread_count, running;
+unsigned blocks_run;
 Thread threads[kMostThreads];
 Meeting warps[kMostThreads / kWarp];
 BlockMeeting all;
+char started, ended, passed[2];  // addresses that are released and acquired
 Context scheduler;
 std::vector<std::unique_ptr<Fiber>> fibers;
 std::vector<Fiber*> idle;
@@ -90,7 +96,9 @@ void fiber_main() {
   fiber_entered();
   Fiber* self = threads[running].fiber;
   for (;;) {
+    acquire(&started);
     work->kernel->call(work->values);
+    release(&ended);
     threads[self->thread].state = State::ended;
     idle.push_back(self);
     switch_fiber(self->context, scheduler);
@@ -99,6 +107,7 @@ void fiber_main() {
 
 Fiber* idle_fiber() {
   if (idle.empty()) {
+    idle.reserve(kMostThreads);  // fibers give themselves back and must not allocate
     fibers.push_back(std::make_unique<Fiber>());
     fibers.back()->context = make_fiber(fiber_main);
     idle.push_back(fibers.back().get());
@@ -157,6 +166,8 @@ unsigned lanes_of(int warp) {
 }  // namespace
 
 int lane() { return running % kWarp; }
+int thread() { return running; }
+unsigned block_number() { return blocks_run; }
 
 const uint64_t* meet(const char* what, unsigned mask, uint64_t value, int line) {
   const int warp = running / kWarp;
@@ -194,10 +205,15 @@ int meet_block(const char* what, bool vote, int line) {
   }
   all.votes += vote;
   int& result = all.result[all.number % 2];
+  // Two addresses in turn: threads that are at the next barrier already tell nothing to this one.
+  char* const here = &passed[all.number % 2];
+  release(here);
   if (++all.came < thread_count) {
     wait(what, line);
+    acquire(here);
     return result;
   }
+  acquire(here);
   result = all.votes;
   all.came = 0;
   ++all.number;
@@ -209,14 +225,17 @@ int meet_block(const char* what, bool vote, int line) {
 void run_block(const Work& given) {
   static std::vector<int> order;
   work = &given;
+  ++blocks_run;
   thread_count = int(given.block.x * given.block.y * given.block.z);
   scheduler = this_thread();
   arrange(order);
   for (int t = 0; t < thread_count; ++t) threads[t] = Thread{};
   for (Meeting& meeting : warps) meeting.came = 0;
   all.came = 0;
+  release(&started);
   while (run_some(order)) {
   }
+  acquire(&ended);
   for (int t = 0; t < thread_count; ++t)
     if (threads[t].state != State::ended) die_stuck();
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "teaching/half.hpp"
+#include "tensor_on_cpu.hpp"
 
 #define __global__
 #define __device__
@@ -36,6 +37,8 @@ const uint64_t* meet(const char* what, unsigned mask, uint64_t value, int line);
 int meet_block(const char* what, bool vote, int line);
 
 int lane();
+int thread();             // of the block
+unsigned block_number();  // how many blocks were run before
 
 template <class To, class From>
 To bits_of(From from) {
@@ -89,12 +92,33 @@ inline unsigned __ballot_sync(unsigned mask, int vote, int line = __builtin_LINE
   return votes;
 }
 
-inline int atomicMin(int* at, int value) {
-  const int before = *at;
-  *at = std::min(before, value);
+namespace simt {
+
+// Other threads of the kernel may do the same at any time, which ThreadSanitizer has to know.
+template <class T, class Change>
+T change(T* at, Change&& change) {
+  T before = __atomic_load_n(at, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(at, &before, change(before), false, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED)) {
+  }
   return before;
 }
 
+}  // namespace simt
+
+inline int atomicMin(int* at, int value) {
+  return simt::change(at, [&](int before) { return std::min(before, value); });
+}
+
+inline unsigned atomicMax(unsigned* at, unsigned value) {
+  return simt::change(at, [&](unsigned before) { return std::max(before, value); });
+}
+
+inline int atomicAdd(int* at, int value) {
+  return simt::change(at, [&](int before) { return before + value; });
+}
+
+using std::max;
 using std::min;
 
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }

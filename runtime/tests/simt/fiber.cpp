@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(SIMT_THREAD_SANITIZER)
 #include <sanitizer/tsan_interface.h>
 #endif
 
@@ -116,7 +116,7 @@ Context make_fiber(void (*entry)()) {
   fiber.stack_pointer = first_frame(bottom + kStack - apart, entry);
   fiber.bottom = bottom;
   fiber.bytes = kStack;
-#if defined(__SANITIZE_THREAD__)
+#if defined(SIMT_THREAD_SANITIZER)
   fiber.thread = __tsan_create_fiber(0);
 #endif
   return fiber;
@@ -134,7 +134,7 @@ Context this_thread() {
     here.bottom = bottom;
   }
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(SIMT_THREAD_SANITIZER)
   here.thread = __tsan_get_current_fiber();
 #endif
   return here;
@@ -145,12 +145,29 @@ void switch_fiber(Context& from, Context& to) {
   void* fake_stack = nullptr;
   __sanitizer_start_switch_fiber(&fake_stack, to.bottom, to.bytes);
 #endif
-#if defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(to.thread, 0);
+#if defined(SIMT_THREAD_SANITIZER)
+  // Without this flag a switch would order all that two threads of a block do, and hide every race.
+  __tsan_switch_to_fiber(to.thread, __tsan_switch_to_fiber_no_sync);
 #endif
   simt_switch(&from.stack_pointer, to.stack_pointer);
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+}
+
+void release(void* at) {
+#if defined(SIMT_THREAD_SANITIZER)
+  __tsan_release(at);
+#else
+  (void)at;
+#endif
+}
+
+void acquire(void* at) {
+#if defined(SIMT_THREAD_SANITIZER)
+  __tsan_acquire(at);
+#else
+  (void)at;
 #endif
 }
 

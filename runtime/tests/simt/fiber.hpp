@@ -22,6 +22,11 @@ Context this_thread();
 
 void switch_fiber(Context& from, Context& to);
 
+// ThreadSanitizer takes fibers for threads that nothing orders. What one does before it releases an
+// address happens before what another does after it acquires it.
+void release(void* at);
+void acquire(void* at);
+
 // This must be the first call in `entry`.
 void fiber_entered();
 

@@ -24,6 +24,12 @@ void run_rows(const char* name, int rows, Values... values) {
   run_in(name, {unsigned(rows)}, {ANOCO_GPU_BLOCK}, values...);
 }
 
+// One warp per row.
+template <class... Values>
+void run_warps(const char* name, int rows, Values... values) {
+  run_in(name, {blocks(rows, ANOCO_GPU_BLOCK / 32)}, {ANOCO_GPU_BLOCK}, values...);
+}
+
 // One thread per entry.
 template <class... Values>
 void run_each(const char* name, int64_t count, Values... values) {

@@ -3,8 +3,9 @@
 // after the other, in one thread of the process at a time.
 //
 // It finds misuse and ends the program with a message: a barrier that not all threads of a block
-// reach, threads that meet at different barriers, a shuffle whose lanes do not all come. It does
-// not detect races, but threads can be run in another order, which must not change the results.
+// reach, threads that meet at different barriers, a shuffle whose lanes do not all come. Threads
+// can be run in another order, which must not change the results. Races in a block are found where
+// it is built with ThreadSanitizer; the interpreter of PTX (../ptx) finds those between blocks too.
 // Shared memory is filled with 0xff bytes before each block (guarded by AddressSanitizer where that
 // is on, and then not filled).
 #pragma once

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "picture/anomaly_map.hpp"
+#include "picture/pooling.hpp"
 #include "picture/prepare.hpp"
 #include "run.hpp"
 
@@ -76,10 +77,12 @@ Bytes resize_by_kernels(const anoco_image& image, int64_t width, int64_t height)
   const int64_t between_width = down_first ? image.width : width;
   const int64_t between_height = down_first ? height : image.height;
   const int channels = image.format == ANOCO_GREY ? 1 : 3;
+  const int colors = (image.matrix == ANOCO_BT709 ? ANOCO_GPU_BT709 : 0) +
+                     (image.range == ANOCO_FULL_RANGE ? ANOCO_GPU_FULL_RANGE : 0);
   Bytes between(size_t(between_width * between_height * channels)), out(size_t(width * height * 3));
   const Source raw{static_cast<const uint8_t*>(image.data),
-                   static_cast<const uint8_t*>(image.chroma), int(image.format), image.stride,
-                   image.chroma_stride};
+                   static_cast<const uint8_t*>(image.chroma), int(image.format) + colors,
+                   image.stride, image.chroma_stride};
   const Source made{between.data(), nullptr, channels == 1 ? ANOCO_GREY : ANOCO_RGB,
                     between_width * channels, 0};
   pass(down_first, raw, between_width, between_height, down_first ? down : across, channels,
@@ -106,11 +109,14 @@ void resizing() {
 
 // Enough pixels to detect a color constant that is off by one.
 void many_colours() {
-  const Picture p = make_picture(ANOCO_NV12, 512, 512, 0);
-  Bytes expected(size_t(3 * 512 * 512));
-  Resizer resizer(512, 512, 512, 512, 2);
-  resizer.resize(p.image, 512, 512, expected.data(), 3 * 512);
-  CHECK(resize_by_kernels(p.image, 512, 512) == expected);
+  Picture p = make_picture(ANOCO_NV12, 512, 512, 0);
+  for (p.image.matrix = ANOCO_BT601; p.image.matrix <= ANOCO_BT709; ++p.image.matrix)
+    for (p.image.range = ANOCO_LIMITED_RANGE; p.image.range <= ANOCO_FULL_RANGE; ++p.image.range) {
+      Bytes expected(size_t(3 * 512 * 512));
+      Resizer resizer(512, 512, 512, 512, 2);
+      resizer.resize(p.image, 512, 512, expected.data(), 3 * 512);
+      CHECK(resize_by_kernels(p.image, 512, 512) == expected);
+    }
 }
 
 // White stays white, also where rounded weights add up to more than one.
@@ -218,6 +224,32 @@ void pooling() {
   }
 }
 
+void smoothing() {
+  const int shapes[][2] = {{1, 1}, {1, 7}, {9, 1}, {5, 6}, {31, 17}};
+  for (const auto& shape : shapes) {
+    const int rows = shape[0], cols = shape[1];
+    const auto patches = size_t(rows * cols);
+    std::vector<float> energy(patches), expected(patches), got(patches, -1);
+    for (float& e : energy) e = float(generator() % 100000) / 7;
+    Bytes scored(patches);
+    for (uint8_t& c : scored) c = generator() % 4 != 0;
+    const auto run = [&] {
+      run_each("anoco_smooth", int(patches), (const float*)energy.data(),
+               (const uint8_t*)scored.data(), rows, cols, anoco::kSmoothSide, got.data());
+    };
+    run();
+    anoco::smooth_grid(energy.data(), scored.data(), rows, cols, expected.data());
+    CHECK(got == expected);
+    energy[0] = NAN;
+    scored[0] = 1;
+    run();
+    CHECK(std::isnan(got[0]) && (cols == 1 || scored[1] == 0 || std::isnan(got[1])));
+    scored[0] = 0;  // the energy of a patch that is not scored may be anything
+    run();
+    CHECK(std::none_of(got.begin(), got.end(), [](float e) { return std::isnan(e); }));
+  }
+}
+
 void baseline() {
   std::vector<float> energy(300, 2.0f), baseline(300, 0.5f);
   Bytes scored(300, 1);
@@ -242,6 +274,7 @@ int main() {
   filling();
   anomaly_maps();
   pooling();
+  smoothing();
   baseline();
   return 0;
 }

@@ -3,170 +3,34 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <limits>
-#include <random>
+#include <string>
 
-#include "reference.hpp"
+#include "agreement.hpp"
 #include "run.hpp"
+#include "scoring_kernels.hpp"
+#include "scoring_problems.hpp"
 
 namespace {
 
+using reference::alike;
+using reference::clustered;
+using reference::compare;
+using reference::crowded;
+using reference::empty;
+using reference::normal;
+using reference::normals;
 using reference::Patch;
 using reference::Problem;
+using simt::emulate;
+using simt::halves_of;
+using simt::Result;
+using simt::round_to_half;
 using simt::run_each;
 using simt::run_rows;
+using simt::scores_of;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr double kUndecided = 2e-6;  // DESIGN section 3: below it rows may decide otherwise
-
-std::mt19937 generator(7);
-
-float normal() { return std::normal_distribution<float>()(generator); }
-
-std::vector<float> normals(size_t count, float scale = 1) {
-  std::vector<float> out(count);
-  for (float& x : out) x = scale * normal();
-  return out;
-}
-
-Problem empty(int rows, int refs, int dim) {
-  Problem p;
-  p.rows = rows;
-  p.refs = refs;
-  p.dim = dim;
-  p.query.resize(size_t(rows) * size_t(dim));
-  p.bank.resize(size_t(refs) * size_t(dim));
-  return p;
-}
-
-// References around a few centers, with queries near them or far away, as features of pictures are.
-Problem clustered(int rows, int refs, int dim) {
-  Problem p = empty(rows, refs, dim);
-  constexpr int kCentres = 5;
-  const auto centres = normals(size_t(kCentres) * size_t(dim));
-  const auto near = [&](std::vector<float>& out, float spread) {
-    for (size_t i = 0; i < out.size(); i += size_t(dim)) {
-      const size_t centre = generator() % kCentres * size_t(dim);
-      for (size_t k = 0; k < size_t(dim); ++k) out[i + k] = centres[centre + k] + spread * normal();
-    }
-  };
-  near(p.bank, 0.3f);
-  near(p.query, 0.5f);
-  return p;
-}
-
-std::vector<uint16_t> halves_of(const std::vector<float>& numbers) {
-  std::vector<uint16_t> out(numbers.size());
-  run_each("anoco_to_half", int64_t(numbers.size()), numbers.data(), (long long)numbers.size(),
-           out.data());
-  return out;
-}
-
-void round_to_half(std::vector<float>& numbers) {
-  const auto halves = halves_of(numbers);
-  run_each("anoco_to_float", int64_t(halves.size()), halves.data(), (long long)halves.size(),
-           numbers.data());
-}
-
-// Approximates the result of the GEMM, which adds in float32 in many parallel sums.
-std::vector<float> products_of(const std::vector<float>& a, const std::vector<float>& b, int dim) {
-  std::vector<float> out;
-  for (size_t i = 0; i < a.size(); i += size_t(dim))
-    for (size_t j = 0; j < b.size(); j += size_t(dim)) {
-      double sum = 0;
-      for (size_t k = 0; k < size_t(dim); ++k) sum += double(a[i + k]) * double(b[j + k]);
-      out.push_back(float(sum));
-    }
-  return out;
-}
-
-struct Result {
-  std::vector<float> q_norm, r_norm, best, limit, drift, moved, energy;
-  std::vector<int> anchor, neighbors;
-
-  explicit Result(const Problem& p)
-      : q_norm(size_t(p.rows)),
-        r_norm(size_t(p.refs)),
-        best(q_norm),
-        limit(q_norm),
-        drift(p.query.size()),
-        moved(drift),
-        energy(q_norm),
-        anchor(size_t(p.rows)),
-        neighbors(anchor) {}
-
-  bool same_bits(const Result& other) const {
-    const auto same = [](const auto& a, const auto& b) {
-      return std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
-    };
-    return same(limit, other.limit) && same(drift, other.drift) && same(moved, other.moved) &&
-           same(energy, other.energy) && same(anchor, other.anchor) &&
-           same(neighbors, other.neighbors);
-  }
-};
-
-template <class Number>
-Result emulate(const Problem& p, const Number* query, const Number* bank, bool gram) {
-  const bool half = sizeof(Number) == 2;
-  const auto name = [&](const char* full, const char* short_) { return half ? short_ : full; };
-  Result out(p);
-  int bad = ANOCO_GPU_NO_BAD_ROW;
-  run_rows(name("anoco_norms_f32", "anoco_norms_f16"), p.rows, query, p.rows, p.dim,
-           out.q_norm.data(), &bad);
-  run_rows(name("anoco_norms_f32", "anoco_norms_f16"), p.refs, bank, p.refs, p.dim,
-           out.r_norm.data(), &bad);
-  CHECK(bad == ANOCO_GPU_NO_BAD_ROW);
-  const std::vector<float> products = products_of(p.query, p.bank, p.dim);
-  const float *s = products.data(), *qn = out.q_norm.data(), *rn = out.r_norm.data();
-  run_rows("anoco_anchor", p.rows, s, qn, rn, p.rows, p.refs, out.anchor.data(), out.best.data());
-  const int* anchor = out.anchor.data();
-  std::vector<float> anchors(p.query.size());
-  run_rows("anoco_gather_f32", p.rows, p.bank.data(), anchor, p.rows, p.dim, anchors.data());
-  // The second product: anchors times bank, or the bank's Gram matrix. Both give the same result.
-  const std::vector<float> others = products_of(gram ? p.bank : anchors, p.bank, p.dim);
-  run_rows("anoco_violator", p.rows, s, others.data(), int(gram), qn, rn, anchor,
-           (const float*)out.best.data(), p.rows, p.refs, out.limit.data());
-  run_rows(name("anoco_aggregate_f32", "anoco_aggregate_f16"), p.rows, s, query, qn, bank, rn,
-           anchor, (const float*)out.limit.data(), p.lambda, float(p.floor), p.rows, p.refs, p.dim,
-           out.drift.data(), out.moved.data(), out.neighbors.data());
-  run_rows(name("anoco_energy_f32", "anoco_energy_f16"), p.rows, query, qn,
-           (const float*)out.drift.data(), (const float*)out.moved.data(), p.rows, p.dim, p.metric,
-           out.energy.data());
-  return out;
-}
-
-Result emulate(const Problem& p, bool half, bool gram) {
-  if (!half) return emulate(p, p.query.data(), p.bank.data(), gram);
-  const auto query = halves_of(p.query), bank = halves_of(p.bank);
-  return emulate(p, query.data(), bank.data(), gram);
-}
-
-void compare(const char* name, const Problem& p, const Result& got, double most_undecided) {
-  int undecided = 0;
-  for (int i = 0; i < p.rows; ++i) {
-    const Patch want = reference::solve(p, i);
-    const auto at = size_t(i);
-    CHECK(std::abs(got.q_norm[at] - want.norm) <= 1e-6 * want.norm);
-    CHECK(std::abs(got.best[at] - want.similarity) <= 1e-6);
-    CHECK(got.neighbors[at] >= 1 && got.neighbors[at] <= p.refs);
-    CHECK(got.anchor[at] >= 0 && got.anchor[at] < p.refs);
-    if (want.margin <= kUndecided) {
-      ++undecided;
-      continue;
-    }
-    const double off = std::abs(got.energy[at] - want.energy);
-    if (got.anchor[at] == want.anchor && got.neighbors[at] == want.neighbors &&
-        off <= 1e-4 * want.energy + 1e-9 * want.norm * want.norm)
-      continue;
-    std::fprintf(stderr, "%s, row %d: anchor %d (%d), neighbors %d (%d), energy %g (%g)\n", name, i,
-                 got.anchor[at], want.anchor, got.neighbors[at], want.neighbors,
-                 double(got.energy[at]), want.energy);
-    std::exit(1);
-  }
-  CHECK(undecided <= most_undecided * p.rows);
-}
-
 void agree(const char* name, Problem p, double most_undecided = 0.05) {
   for (const bool half : {false, true}) {
     if (half) {
@@ -177,7 +41,8 @@ void agree(const char* name, Problem p, double most_undecided = 0.05) {
     const Result got = emulate(p, half, false);
     compare(name, p, got, most_undecided);
     simt::run_threads(half ? simt::Order::backward : simt::Order::shuffled);
-    CHECK(emulate(p, half, p.refs < 300).same_bits(got));
+    CHECK(emulate(p, half, false).same_bits(got));
+    if (p.refs < 300) compare(name, p, emulate(p, half, true), most_undecided);
   }
 }
 
@@ -201,15 +66,37 @@ void metrics() {
       }
 }
 
-// A patch that is far from references which are all alike has all of them as neighbors: more than
-// the list holds.
-void all_neighbors(int refs, int dim) {
+// As many as are listed, or more.
+void all_neighbors(int rows, int refs, int dim) {
+  const Problem p = crowded(rows, refs, dim);
+  agree("all neighbors", p, rows == 1 ? 0 : 0.05);
+  CHECK(reference::solve(p, 0).neighbors == refs);
+  CHECK(emulate(p, false, true).dense == (refs > ANOCO_GPU_LISTED ? rows : 0));
+}
+
+// Very many neighbors, but not the whole bank.
+void most_neighbors(int refs, int dim) {
   Problem p = empty(1, refs, dim);
   const auto base = normals(size_t(dim));
-  for (size_t i = 0; i < p.bank.size(); ++i) p.bank[i] = base[i % size_t(dim)] + 0.05f * normal();
-  for (size_t i = 0; i < p.query.size(); ++i) p.query[i] = 0.3f * base[i % size_t(dim)] + normal();
-  agree("all neighbors", p, 0);
-  CHECK(reference::solve(p, 0).neighbors == refs);
+  for (size_t i = 0; i < p.bank.size(); ++i) {
+    const float side = i / size_t(dim) % 6 == 1 ? -1.0f : 1.0f;
+    p.bank[i] = side * base[i % size_t(dim)] + 0.05f * normal();
+  }
+  for (size_t i = 0; i < p.query.size(); ++i) p.query[i] = 0.3f * base[i] + 0.1f * normal();
+  agree("most neighbors", p, 0);
+  CHECK(reference::solve(p, 0).neighbors == refs - (refs + 4) / 6);
+}
+
+// Dense rows among others: the list of them has gaps, and more than a tile of rows.
+void some_dense_rows() {
+  Problem p = empty(90, 140, 20);
+  const auto base = normals(20);
+  for (size_t i = 0; i < p.bank.size(); ++i) p.bank[i] = base[i % 20] + 0.05f * normal();
+  for (size_t i = 0; i < p.query.size(); ++i)
+    p.query[i] = i / 20 % 5 == 2 ? p.bank[i] + 0.01f * normal() : 0.3f * base[i % 20] + normal();
+  agree("some dense rows", p, 0.1);
+  const int dense = emulate(p, false, false).dense;
+  CHECK(dense > ANOCO_GPU_TILE_ROWS && dense < 80);
 }
 
 void opposed() {
@@ -238,35 +125,95 @@ void ties() {
     for (size_t i = 0; i < 3; ++i) CHECK(got.best[i] == 1);
     CHECK(got.energy[0] == 0 && got.energy[1] == 0);
     // (0, 2) has its anchor's direction at another length; E of product is 0, drift is not.
-    CHECK(got.energy[2] <= 1e-12f && got.drift[5] > 1);
-    CHECK(got.limit[0] == 1);  // its copy: a = 1 is not over s* = 1
+    p.metric = 1;
+    CHECK(got.energy[2] <= 1e-12f && emulate(p, half, half).energy[2] > 1);
+    p.metric = 0;
   }
   // -0 is as large as 0.
-  const std::vector<float> zeros{-1, -0.0f, 0, -0.0f}, ones(4, 1.0f);
-  float none = 1;
-  int lowest = -1;
-  run_rows("anoco_anchor", 1, zeros.data(), ones.data(), ones.data(), 1, 4, &lowest, &none);
-  CHECK(lowest == 1 && none == 0);
+  Problem zero = empty(1, 4, 1);
+  const Result got = scores_of(zero, {-1, -0.0f, 0, -0.0f}, std::vector<float>(16));
+  CHECK(got.anchor[0] == 1 && got.best[0] == 0 && got.neighbors[0] == 1);
 }
 
-// The first violators tie; a third reference has their similarity and is consistent.
+// The references that tie with the first violator are left out, before and after it in the order of
+// indices, consistent or not.
 void tied_violators() {
-  const std::vector<float> products{10, 5, 5, 5, 9, 1}, others{1, 4, 9, 4, 12, 0},
-      one{1, 1, 1, 1, 1, 1};
-  const int anchor = 0;
-  const float five = 5;
-  float limit = 0;
-  run_rows("anoco_violator", 1, products.data(), others.data(), 0, one.data(), one.data(), &anchor,
-           &five, 1, 6, &limit);
-  CHECK(limit == 5);
-  std::vector<float> bank{1, 2, 3, 4, 5, 6}, q{1};
-  float drift = 0, moved = 0;
-  int count = 0;
-  run_rows("anoco_aggregate_f32", 1, products.data(), (const float*)q.data(), one.data(),
-           (const float*)bank.data(), one.data(), &anchor, (const float*)&limit, 1.0, 0.05f, 1, 6,
-           1, &drift, &moved, &count);
-  CHECK(count == 2);  // the anchor, and the reference with 9
-  CHECK(std::abs(drift - 9 * 4.0 / 20) < 1e-6 && std::abs(moved - (1 + 10 + 45) / 20.0) < 1e-6);
+  Problem p = empty(1, 6, 1);
+  p.metric = 1;
+  p.query = {1};
+  p.bank = {1, 2, 3, 4, 5, 6};
+  for (const int violator : {1, 2, 3}) {
+    std::vector<float> gram(36, 0.0f);
+    for (const size_t j : {1, 2, 3}) gram[j] = int(j) == violator ? 10.0f : 11.0f;
+    gram[4] = 12;
+    const Result got = scores_of(p, {10, 5, 5, 5, 9, 1}, gram);
+    CHECK(got.anchor[0] == 0 && got.best[0] == 10);
+    CHECK(got.neighbors[0] == 2);  // the anchor, and the reference with 9
+    CHECK(std::abs(got.energy[0] - std::pow(9 * 4.0 / 20, 2)) < 1e-5);
+  }
+}
+
+// The same with more neighbors than are listed: 300 above the violators, and as many that tie.
+void tied_violators_of_a_dense_row() {
+  constexpr size_t kRefs = 901;
+  Problem p = empty(1, int(kRefs), 1);
+  p.metric = 1;
+  p.query = {1};
+  std::vector<float> products(kRefs), gram(kRefs * kRefs, 0.0f);
+  double pull = 0, d = 0;
+  for (size_t j = 0; j < kRefs; ++j) {
+    p.bank[j] = float(j % 7);
+    products[j] = j == 900 ? 10.0f : j % 3 == 0 ? 9.0f : j % 3 == 1 ? 5.0f : 1.0f;
+    gram[900 * kRefs + j] = j == 601 ? 10.0f : 11.0f;  // the only violator: its s is 5
+    if (products[j] <= 5) continue;
+    d += products[j];
+    pull += products[j] * (double(p.bank[j]) - 1);
+  }
+  const Result got = scores_of(p, products, gram);
+  CHECK(got.dense == 1 && got.anchor[0] == 900 && got.neighbors[0] == 301);
+  const double energy = std::pow(pull / (1 + d), 2);
+  CHECK(std::abs(got.energy[0] - energy) < 1e-5 * energy);
+}
+
+// Each tile of references has one violator, and each a larger one than the tile before; one
+// neighbor is far from the others.
+void rising_violators_of_a_dense_row() {
+  constexpr size_t kRefs = 29 * ANOCO_GPU_TILE_COLUMNS, kAlone = 500;
+  Problem p = empty(1, int(kRefs), 1);
+  p.metric = 1;
+  p.query = {1};
+  std::vector<float> products(kRefs, 0.5f), gram(kRefs * kRefs, 11.0f);
+  double pull = 0, d = 0;
+  for (size_t j = 0; j < kRefs; ++j) {
+    const bool near = j < 224 || j == kAlone;
+    p.bank[j] = j == kAlone ? 50.0f : float(j % 7);
+    if (near) products[j] = j == 0 ? 10.0f : 9.0f;
+    if (!near && j % ANOCO_GPU_TILE_COLUMNS == 7) {
+      products[j] = 1 + float(j) / 1000;
+      gram[j] = 10;
+    }
+    if (!near) continue;
+    d += products[j];
+    pull += products[j] * (double(p.bank[j]) - 1);
+  }
+  const Result got = scores_of(p, products, gram);
+  CHECK(got.dense == 1 && got.anchor[0] == 0 && got.neighbors[0] == 225);
+  const double energy = std::pow(pull / (1 + d), 2);
+  CHECK(std::abs(got.energy[0] - energy) < 1e-5 * energy);
+}
+
+// As many references as are listed, many as similar as others, are all consistent: none is lost.
+void equal_similarities() {
+  for (const int apart : {1, 8})
+    for (const int refs : {1, 2, 63, 100, int(ANOCO_GPU_LISTED)}) {
+      Problem p = empty(1, refs, 1);
+      p.query = {1};
+      std::vector<float> products(size_t(refs), 0.5f);
+      for (size_t j = 0; j < products.size(); j += size_t(apart)) products[j] = 1;
+      const Result got =
+          scores_of(p, products, std::vector<float>(size_t(refs) * size_t(refs), 3.0f));
+      CHECK(got.dense == 0 && got.anchor[0] == 0 && got.neighbors[0] == refs);
+    }
 }
 
 void copies() {
@@ -274,10 +221,13 @@ void copies() {
   std::copy_n(p.bank.begin(), p.bank.size() / 2,
               p.bank.begin() + std::ptrdiff_t(p.bank.size() / 2));
   std::copy_n(p.bank.begin(), p.query.size(), p.query.begin());  // the queries are enrolled patches
-  const Result got = emulate(p, false, true);
-  for (int i = 0; i < p.rows; ++i) {
-    CHECK(got.anchor[size_t(i)] == i);
-    CHECK(got.energy[size_t(i)] <= 1e-9 * p.dim);
+  for (const bool gram : {false, true}) {
+    const Result got = emulate(p, false, gram);
+    for (int i = 0; i < p.rows; ++i) {
+      CHECK(got.anchor[size_t(i)] == i);
+      CHECK(got.energy[size_t(i)] <= 1e-9 * p.dim);
+      if (!gram) CHECK(got.neighbors[size_t(i)] == 1);  // a = s*, to the last bit
+    }
   }
 }
 
@@ -334,57 +284,44 @@ void bad_rows() {
 
 // Rows of NaN products, which no valid input gives, have an existing reference and a NaN energy.
 void broken_products() {
-  const std::vector<float> products(600, NAN), one(300, 1.0f);
-  std::vector<float> best(2);
-  std::vector<int> anchor(2, -7);
-  run_rows("anoco_anchor", 2, products.data(), one.data(), one.data(), 2, 300, anchor.data(),
-           best.data());
-  CHECK(anchor[0] == 0 && anchor[1] == 0 && std::isnan(best[0]) && std::isnan(best[1]));
+  Problem p = clustered(2, 300, 5);
+  const Result got = scores_of(p, std::vector<float>(600, NAN), {});
+  for (const size_t i : {0, 1})
+    CHECK(got.anchor[i] == 0 && std::isnan(got.best[i]) && std::isnan(got.energy[i]));
 }
 
 // Thousands of terms that nearly cancel, after half of them have added up.
 void cancelling_sums() {
   constexpr int kRefs = 5000, kDim = 3;
-  std::vector<float> bank(size_t{kRefs} * kDim), products(kRefs, 1.0f), norms(kRefs, 1.0f);
-  for (size_t i = 0; i < bank.size(); ++i)
-    bank[i] = (i < bank.size() / 2 ? 1.0f : -1.0f) + 1e-3f * normal();
-  const std::vector<float> q{0.125f, 0.0f, -0.125f}, q_norm{1}, limit{-kInfinity};
-  const std::vector<int> anchor{17};
-  std::vector<float> drift(kDim), moved(kDim);
-  int count = 0;
-  run_rows("anoco_aggregate_f32", 1, (const float*)products.data(), q.data(), q_norm.data(),
-           (const float*)bank.data(), (const float*)norms.data(), anchor.data(), limit.data(), 1.0,
-           0.05f, 1, kRefs, kDim, drift.data(), moved.data(), &count);
-  CHECK(count == kRefs);
+  Problem p = empty(1, kRefs, kDim);
+  p.metric = 1;
+  for (size_t i = 0; i < p.bank.size(); ++i)
+    p.bank[i] = (i < p.bank.size() / 2 ? 1.0f : -1.0f) + 1e-3f * normal();
+  p.query = {1e-3f, 0.0f, -2e-3f};
+  // All are as similar, and consistent: a = 3 > s* = 1.
+  const Result got =
+      scores_of(p, std::vector<float>(kRefs, 1.0f), std::vector<float>(kRefs * kRefs, 3.0f));
+  CHECK(got.dense == 1 && got.neighbors[0] == kRefs);
+  double squares = 0;
   for (size_t k = 0; k < kDim; ++k) {
-    double pull = 0, sum = q[k];
-    for (size_t j = 0; j < kRefs; ++j) {
-      pull += double(bank[j * kDim + k]) - double(q[k]);
-      sum += double(bank[j * kDim + k]);
-    }
-    const auto near = [](float got, double want) {
-      return std::abs(got - want) <= 2e-9 + 1e-7 * std::abs(want);
-    };
-    CHECK(near(drift[k], pull / (kRefs + 1)));
-    CHECK(near(moved[k], sum / (kRefs + 1)));
+    double pull = 0;
+    for (size_t j = 0; j < kRefs; ++j) pull += double(p.bank[j * kDim + k]) - double(p.query[k]);
+    squares += std::pow(pull / (kRefs + 1), 2);
   }
+  CHECK(std::abs(std::sqrt(got.energy[0]) - std::sqrt(squares)) <= 3e-8);
 }
 
+// An f~ of length zero has no direction, and its cosine is 0.
 void energies() {
-  // An f~ of length zero has no direction, and its cosine is 0.
-  const std::vector<float> q{3, 4}, norm{5}, drift{-3, -4}, none{0, 0};
+  Problem p = empty(1, 1, 2);
+  p.query = {3, 4};
+  p.bank = {-3, -4};
+  p.floor = 0.2;  // so that its weight is 1, as lambda is
   const float expected[] = {25, 25, 1};
   for (const int metric : {0, 1, 2}) {
-    float energy = -1;
-    run_rows("anoco_energy_f32", 1, q.data(), norm.data(), drift.data(), none.data(), 1, 2, metric,
-             &energy);
-    CHECK(energy == expected[metric]);
+    p.metric = metric;
+    CHECK(emulate(p, false, false).energy[0] == expected[metric]);
   }
-  const std::vector<float> broken{NAN, 1};
-  float energy = 0;
-  run_rows("anoco_energy_f32", 1, q.data(), norm.data(), broken.data(), broken.data(), 1, 2, 0,
-           &energy);
-  CHECK(std::isnan(energy));
 }
 
 void moving_rows() {
@@ -440,23 +377,45 @@ void halves() {
   CHECK(rounded[2] == 0x7bff && rounded[3] == 0x7c00);
 }
 
+// One picture, so that what its kernels do can be counted (ANOCO_PTX_COUNTERS). Patches of a usual
+// one are near one reference each, and have a handful of neighbors.
+int run_picture(const std::string& kind) {
+  Problem p = kind == "crowded" ? crowded(64, 576, 128)
+              : kind == "alike" ? alike(64, 576, 128)
+                                : clustered(64, 576, 128);
+  if (kind == "usual")
+    for (size_t i = 0; i < p.query.size(); ++i) p.query[i] = p.bank[i] + 0.41f * normal();
+  int neighbors = 0;
+  for (const int count : emulate(p, true, false).neighbors) neighbors += count;
+  std::printf("%d neighbors\n", neighbors);
+  return 0;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) return run_picture(argv[1]);
   halves();
   moving_rows();
   bad_rows();
   broken_products();
   energies();
   ties();
+  equal_similarities();
   tied_violators();
+  tied_violators_of_a_dense_row();
+  rising_violators_of_a_dense_row();
   copies();
   opposed();
   metrics();
   extreme_norms();
   cancelling_sums();
-  for (const int refs : {700, 1024, 1025, 2500}) all_neighbors(refs, 24);
-  all_neighbors(1100, 1030);
+  for (const int refs : {31, 64, 65, 128, 129, 700}) all_neighbors(1, refs, 24);
+  all_neighbors(1, 150, 1030);
+  all_neighbors(1, 90, 1030);
+  for (const int refs : {100, 1500}) most_neighbors(refs, 24);
+  some_dense_rows();
+  agree("alike", alike(3, 300, 33), 0);
   sizes();
   return 0;
 }

@@ -52,8 +52,8 @@ void right_kernels() {
       answer_is_right();
     }
   simt::run_threads(Order::forward);
-  CHECK(simt::find("anoco_anchor") != nullptr && simt::find("anoco_nothing") == nullptr);
-  CHECK(simt::find("anoco_aggregate_f16")->parameters.size() == 15);
+  CHECK(simt::find("anoco_candidates") != nullptr && simt::find("anoco_nothing") == nullptr);
+  CHECK(simt::find("anoco_walk_f16")->parameters.size() == 18);
 }
 
 // Shared memory is not zero to begin with.
