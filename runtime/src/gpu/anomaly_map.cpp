@@ -4,6 +4,7 @@
 
 #include "gpu/stream.hpp"
 #include "picture/anomaly_map.hpp"
+#include "picture/pooling.hpp"
 
 namespace anoco::gpu {
 namespace {
@@ -36,7 +37,8 @@ int64_t DeviceAnomalyMap::Axis::bytes(int64_t patches, int64_t stride) {
 
 template <class Each>
 void DeviceAnomalyMap::each_buffer(const InputContract& input, const std::vector<float>& baseline,
-                                   Each&& each) {
+                                   Pooling pooling, Each&& each) {
+  const int64_t smoothed = pooling == Pooling::smooth ? input.patches() : 0;
   const int64_t pixels = input.width * input.height;
   each.part(&DeviceAnomalyMap::across_, input.cols, input.stride);
   each.part(&DeviceAnomalyMap::down_, input.rows, input.stride);
@@ -44,6 +46,8 @@ void DeviceAnomalyMap::each_buffer(const InputContract& input, const std::vector
   each(&DeviceAnomalyMap::rows_energy_, input.rows * input.width);
   each(&DeviceAnomalyMap::rows_weight_, input.rows * input.width);
   each(&DeviceAnomalyMap::map_, pixels);
+  each(&DeviceAnomalyMap::smoothed_, smoothed);
+  each(&DeviceAnomalyMap::host_smoothed_, smoothed);
   each(&DeviceAnomalyMap::score_, 1);
   each(&DeviceAnomalyMap::peak_, 1);
   each(&DeviceAnomalyMap::grid_, input.patches());
@@ -54,14 +58,14 @@ void DeviceAnomalyMap::each_buffer(const InputContract& input, const std::vector
 
 DeviceAnomalyMap::DeviceAnomalyMap(const SharedDevice& device, const InputContract& input,
                                    const std::vector<float>& baseline, Pooling pooling)
-    : device_(device), input_(input), top_(pooling == Pooling::max ? 1 : ANOCO_GPU_LARGEST) {
-  each_buffer(input, baseline, DeviceAllocator{*this, device_});
+    : device_(device), input_(input), top_(pooling == Pooling::top5 ? ANOCO_GPU_LARGEST : 1) {
+  each_buffer(input, baseline, pooling, DeviceAllocator{*this, device_});
   copy_to(device, baseline_, baseline.data());
 }
 
 int64_t DeviceAnomalyMap::bytes(const InputContract& input, const std::vector<float>& baseline,
-                                Pooling) {
-  return count_bytes([&](auto& each) { each_buffer(input, baseline, each); });
+                                Pooling pooling) {
+  return count_bytes([&](auto& each) { each_buffer(input, baseline, pooling, each); });
 }
 
 void DeviceAnomalyMap::enqueue(float* grid, const Selection& selection, CUstream stream) {
@@ -72,6 +76,13 @@ void DeviceAnomalyMap::enqueue(float* grid, const Selection& selection, CUstream
     k.subtract_baseline(each_number(patches), stream, grid, selection.scored(), baseline_.data(),
                         patches);
   k.pool(each_row(1), stream, grid, selection.scored(), patches, top_, score_.data(), peak_.data());
+  if (smoothed_.size() > 0) {
+    k.smooth(each_number(patches), stream, grid, selection.scored(), int(input_.rows),
+             int(input_.cols), kSmoothSide, smoothed_.data());
+    k.pool(each_row(1), stream, smoothed_.data(), selection.scored(), patches, top_, score_.data(),
+           nullptr);
+    download(smoothed_.data(), host_smoothed_, patches, stream);
+  }
   across(grid, scored, rows_energy_.data(), stream);
   if (scored != nullptr) across(nullptr, scored, rows_weight_.data(), stream);
   k.map_down(each_pixel(input_.width, input_.height), stream, rows_energy_.data(),

@@ -17,11 +17,13 @@ const uint8_t* host_row(const anoco_bank_options& options, int64_t row) {
 
 }  // namespace
 
-DeviceBank::DeviceBank(SharedDevice device, const anoco_bank_options& options, Operands operands)
+DeviceBank::DeviceBank(SharedDevice device, const anoco_bank_options& options, Operands operands,
+                       ProductPath path)
     : device_(std::move(device)),
       rows_(options.rows),
       dim_(options.dim),
       operands_(operands),
+      path_(path),
       features_(device_, rows_ * dim_ * bytes_of(operands)),
       norms_(device_, rows_) {
   const CurrentDevice current(*device_);

@@ -51,7 +51,8 @@ enum : CUresult {
 enum : int { kCapabilityMajor = 75, kCapabilityMinor = 76 };  // device attributes
 enum : unsigned { kStreamNonBlocking = 1, kEventDefault = 0, kEventNoTiming = 2 };
 enum : int { kCaptureThreadLocal = 1 };
-enum : int {  // pointer attributes
+enum : unsigned { kScheduleBlockingSync = 4 };  // of a context
+enum : int {                                    // pointer attributes
   kPointerMemoryType = 2,
   kPointerDevicePointer = 3,
   kPointerIsManaged = 8,
@@ -100,6 +101,7 @@ enum : int { kMathPedantic = 2, kMathFullSums = 16 };
   CALL(cuDeviceTotalMem_v2, size_t*, CUdevice)                                                 \
   CALL(cuDevicePrimaryCtxRetain, CUcontext*, CUdevice)                                         \
   CALL(cuDevicePrimaryCtxRelease_v2, CUdevice)                                                 \
+  CALL(cuDevicePrimaryCtxSetFlags_v2, CUdevice, unsigned)                                      \
   CALL(cuCtxPushCurrent_v2, CUcontext)                                                         \
   CALL(cuCtxPopCurrent_v2, CUcontext*)                                                         \
   CALL(cuModuleLoadData, CUmodule*, const void*)                                               \

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
 
 namespace anoco::gpu {
 namespace {
@@ -55,6 +56,17 @@ OpenDevices& open_devices() {
 
 }  // namespace
 
+void use_blocking_sync(int ordinal) {
+  static std::mutex* const setting = new std::mutex;
+  static std::set<int>* const done = new std::set<int>;
+  const DeviceChange change;
+  const std::lock_guard<std::mutex> lock(*setting);
+  if (done->count(ordinal) != 0) return;
+  const CUdevice device = find_device(ordinal, device_count());
+  driver().cuDevicePrimaryCtxSetFlags_v2(device, kScheduleBlockingSync);
+  done->insert(ordinal);
+}
+
 DeviceInfo describe_device(int ordinal) {
   DeviceInfo info;
   info.count = device_count();
@@ -97,6 +109,8 @@ const DeviceCode* choose_code(int capability) {
 
 std::shared_ptr<const Device> Device::open(int ordinal) {
   OpenDevices& all = open_devices();
+  // Before the lock: who holds a change never waits for somebody who waits for one.
+  const DeviceChange change;
   const std::lock_guard<std::mutex> lock(all.mutex);
   std::weak_ptr<const Device>& known = all.devices[ordinal];
   if (auto device = known.lock()) return device;
@@ -120,6 +134,7 @@ Device::Device(int ordinal) : ordinal_(ordinal), capability_(0) {
 }
 
 Device::~Device() {
+  const DeviceChange change;
   release_on_device(*this, [&] { driver().cuModuleUnload.unchecked(module_); });
   driver().cuDevicePrimaryCtxRelease_v2.unchecked(device_);
 }

@@ -5,10 +5,15 @@
 #include <memory>
 #include <string>
 
+#include "gpu/capture_rule.hpp"
 #include "gpu/device_code.hpp"
 #include "gpu/kernels.hpp"
 
 namespace anoco::gpu {
+
+// Lets threads that wait for a device sleep, from now on in the whole process. Call it before the
+// device is opened: a context that somebody else uses already may refuse it (a Failure).
+void use_blocking_sync(int ordinal);
 
 struct DeviceInfo {
   std::string name;
@@ -46,7 +51,7 @@ class Device {
  private:
   friend class CurrentDevice;
   template <class Work>
-  friend void release_on_device(const Device& device, Work&& work) noexcept;
+  friend void run_on_device(const Device& device, Work&& work) noexcept;
   explicit Device(int ordinal);
   void load_kernels();
 
@@ -75,9 +80,9 @@ class CurrentDevice {
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 };
 
-// Runs code that frees something, in the device's context, if the context can still be entered.
+// Runs code of a destructor in the device's context, if the context can still be entered.
 template <class Work>
-void release_on_device(const Device& device, Work&& work) noexcept {
+void run_on_device(const Device& device, Work&& work) noexcept {
   const Driver& calls = driver();
   // A second try is worth it, because what is not freed here stays until the context is destroyed.
   if (calls.cuCtxPushCurrent_v2.unchecked(device.context_) != kSuccess &&
@@ -86,6 +91,13 @@ void release_on_device(const Device& device, Work&& work) noexcept {
   work();
   CUcontext popped;
   calls.cuCtxPopCurrent_v2.unchecked(&popped);
+}
+
+// Does the same with code that frees something, which no capture may meet.
+template <class Work>
+void release_on_device(const Device& device, Work&& work) noexcept {
+  const DeviceChange change;
+  run_on_device(device, work);
 }
 
 }  // namespace anoco::gpu

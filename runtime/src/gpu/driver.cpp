@@ -49,15 +49,6 @@ void bind(Driver& table) {
                                "; install a newer one");
 }
 
-const char* bind(Cublas& table, Library library) {
-  const char* missing = nullptr;
-#define ANOCO_BIND(name, ...) \
-  if (!table.name.bind(library) && missing == nullptr) missing = #name;
-  ANOCO_CUBLAS_CALLS(ANOCO_BIND)
-#undef ANOCO_BIND
-  return missing;
-}
-
 void start(Driver& table) {
   const int code = table.cuInit.unchecked(0);
   if (code == kNoDevice)
@@ -89,26 +80,9 @@ std::unique_ptr<const Driver> load_driver() {
   return table;
 }
 
-std::unique_ptr<const Cublas> load_cublas(const Driver& driver) {
-  auto table = std::make_unique<Cublas>();
-  // The simulated driver contains cuBLAS as well.
-  if (bind(*table, driver.library) == nullptr) return table;
-  const std::string name = cublas_file(driver.version);
-  const Library library = open_library(name);
-  if (library == nullptr)
-    fail(ANOCO_NO_BACKEND, "cuBLAS cannot be loaded: " + dl_error() +
-                               "; it comes with CUDA and with JetPack: install it, or add the "
-                               "folder of " +
-                               name + " to LD_LIBRARY_PATH");
-  if (const char* missing = bind(*table, library))
-    fail(ANOCO_NO_BACKEND, name + " has no " + missing + ": install a newer CUDA");
-  return table;
-}
-
 struct Libraries {
   std::mutex loading;
   std::atomic<const Driver*> driver{nullptr};
-  std::atomic<const Cublas*> cublas{nullptr};
 };
 
 // Never destroyed, because programs destroy scorers while they exit.
@@ -126,23 +100,6 @@ std::string error_name(CUresult code) {
   return "CUDA error " + std::to_string(code);
 }
 
-const char* cublas_name(int code) {
-  switch (code) {
-    case 1: return "CUBLAS_STATUS_NOT_INITIALIZED";
-    case 3: return "CUBLAS_STATUS_ALLOC_FAILED";
-    case 7: return "CUBLAS_STATUS_INVALID_VALUE";
-    case 8: return "CUBLAS_STATUS_ARCH_MISMATCH";
-    case 11: return "CUBLAS_STATUS_MAPPING_ERROR";
-    case 13: return "CUBLAS_STATUS_EXECUTION_FAILED";
-    case 14: return "CUBLAS_STATUS_INTERNAL_ERROR";
-    case 15: return "CUBLAS_STATUS_NOT_SUPPORTED";
-    default: return "an unknown status";
-  }
-}
-
-constexpr const char* kMoreMemory =
-    ": the device's memory is full; lower memory_mb, thin the bank, or end what else uses it";
-
 }  // namespace
 
 const Driver& driver() {
@@ -151,19 +108,6 @@ const Driver& driver() {
   const std::lock_guard<std::mutex> lock(all.loading);
   if (all.driver == nullptr) all.driver = load_driver().release();
   return *all.driver;
-}
-
-const Cublas& cublas() {
-  Libraries& all = loaded();
-  if (const Cublas* loaded_driver = all.cublas) return *loaded_driver;
-  const Driver& below = driver();
-  const std::lock_guard<std::mutex> lock(all.loading);
-  if (all.cublas == nullptr) all.cublas = load_cublas(below).release();
-  return *all.cublas;
-}
-
-const char* cublas_file(int driver_version) {
-  return driver_version >= 13000 ? "libcublas.so.13" : "libcublas.so.12";
 }
 
 bool is_sticky(CUresult code) {
@@ -192,13 +136,12 @@ void fail_driver_call(const char* name, int code) {
                            ": the device is lost to all that was made on it so far, which cannot "
                            "recover; destroy it and make a new detector or scorer, and if that "
                            "fails too, restart the program");
+  if (code == kCaptureUnsupported || code == kCaptureInvalidated)
+    fail(ANOCO_ENGINE, text +
+                           ": a CUDA graph was being captured meanwhile; try again, and if it "
+                           "stays, capture with thread-local mode in your program and hold "
+                           "anoco_cuda_lock around it");
   fail(ANOCO_ENGINE, text + ": the CUDA driver refused; try again, and report it if it stays");
-}
-
-void fail_cublas_call(const char* name, int code) {
-  const std::string text = std::string(name) + ": " + cublas_name(code);
-  if (code == kBlasAllocFailed) fail(ANOCO_OUT_OF_MEMORY, text + kMoreMemory);
-  fail(ANOCO_ENGINE, text + ": cuBLAS failed; check that it fits the driver (anoco-edge doctor)");
 }
 
 }  // namespace anoco::gpu

@@ -1,4 +1,4 @@
-// CUDA's driver and cuBLAS, which are loaded when they are first used.
+// CUDA's driver, which is loaded when it is first used; cublas.hpp has cuBLAS.
 #pragma once
 
 #include <string>
@@ -9,7 +9,10 @@
 namespace anoco::gpu {
 
 [[noreturn]] void fail_driver_call(const char* name, int code);
-[[noreturn]] void fail_cublas_call(const char* name, int code);
+
+// What follows an error's name where the device's memory is full.
+constexpr const char* kMoreMemory =
+    ": the device's memory is full; lower memory_mb, thin the bank, or end what else uses it";
 
 // Tells whether CUDA refuses all further work in this context after this code.
 bool is_sticky(CUresult code);
@@ -23,19 +26,7 @@ struct Driver {
   Library library = nullptr;
 };
 
-struct Cublas {
-#define ANOCO_MEMBER(name, ...) Call<fail_cublas_call, __VA_ARGS__> name{#name};
-  ANOCO_CUBLAS_CALLS(ANOCO_MEMBER)
-#undef ANOCO_MEMBER
-};
-
-// Fail with ANOCO_NO_BACKEND and say what is missing. If the driver could not be loaded, the next
-// call tries again.
+// Fails with ANOCO_NO_BACKEND and says what is missing; the next call tries again.
 const Driver& driver();
-const Cublas& cublas();
-
-// Returns the cuBLAS library that fits a driver: that of CUDA 13 does not run on JetPack 6 (driver
-// 12.6).
-const char* cublas_file(int driver_version);
 
 }  // namespace anoco::gpu

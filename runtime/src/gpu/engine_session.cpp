@@ -19,7 +19,8 @@ EngineSession::EngineSession(SharedDevice device, std::shared_ptr<const Engine> 
     : device_(std::move(device)),
       window_(window),
       on_device_(engine->cuda_device() >= 0),
-      request_(std::move(engine)) {
+      request_(std::move(engine)),
+      graph_maker_(device_, graph_counts_) {
   each_buffer(on_device_, window, DeviceAllocator{*this, device_});
   if (on_device_) {
     const CurrentDevice current(*device_);
@@ -30,7 +31,12 @@ EngineSession::EngineSession(SharedDevice device, std::shared_ptr<const Engine> 
     stream.wait();
     guard.dismiss();
     features_ = {operands_of(found.type), address_of(found.address)};
-    capture(log);
+    capture(stream.get());
+    if (graph_counts_.failed > 0)
+      log(ANOCO_LOG_WARNING,
+          request_.engine().label() +
+              ": not captured into a CUDA graph, so it is enqueued for every picture (" +
+              graph_counts_.reason + "); that is tried again with the next pictures");
     return;
   }
   features_ = {Operands::float32, device_features_.address()};
@@ -40,25 +46,23 @@ int64_t EngineSession::bytes(const Engine& engine, const InputContract& window) 
   return count_bytes([&](auto& each) { each_buffer(engine.cuda_device() >= 0, window, each); });
 }
 
-void EngineSession::capture(const Log& log) {
-  const Stream stream(device_);
-  try {
-    graph_ = Graph::capture(device_, stream.get(), [&] {
-      const DeviceFeatures found = request_.run_device(input_.data(), stream.get());
-      if (address_of(found.address) != features_.address) fail(ANOCO_ENGINE, "its features moved");
-    });
-  } catch (const Failure& failure) {
-    log(ANOCO_LOG_WARNING,
-        request_.engine().label() +
-            ": not captured into a CUDA graph, so it is enqueued for every picture (" +
-            failure.text + ")");
-  }
+void EngineSession::capture(CUstream stream) {
+  graph_ = graph_maker_.capture(stream, [&] {
+    const DeviceFeatures found = request_.run_device(input_.data(), stream);
+    if (address_of(found.address) != features_.address) fail(ANOCO_ENGINE, "its features moved");
+  });
 }
 
 void EngineSession::run(const Stream& stream) {
+  if (on_device_ && !graph_) capture(stream.get());
   if (graph_)
     graph_.launch(stream.get());
-  else if (on_device_)
+  else
+    run_plain(stream);
+}
+
+void EngineSession::run_plain(const Stream& stream) {
+  if (on_device_)
     request_.run_device(input_.data(), stream.get());
   else
     run_on_host(stream);

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <mutex>
 
+#include "anoco_cuda.h"
 #include "failure.hpp"
+#include "gpu/cublas.hpp"
+#include "gpu/path_check.hpp"
 #include "gpu/workspace.hpp"
 
 namespace anoco::gpu {
@@ -17,12 +20,16 @@ class BankCache {
 
   const SharedDevice& device() const { return device_; }
   Operands operands() const { return operands_; }
+  ProductPath path(const Bank& bank) const {
+    return choose_path(ANOCO_PRODUCTS_AUTO, device_->ordinal(), operands_, bank.dim(), bank.rows());
+  }
 
   std::shared_ptr<const DeviceBank> load(const std::shared_ptr<const LoadedProduct>& product) {
     const std::lock_guard<std::mutex> lock(mutex_);
     auto bank = bank_.lock();
     if (bank && product_.lock() == product) return bank;
-    bank = std::make_shared<const DeviceBank>(device_, options(*product->bank()), operands_);
+    bank = std::make_shared<const DeviceBank>(device_, options(*product->bank()), operands_,
+                                              path(*product->bank()));
     bank_ = bank;
     product_ = product;
     return bank;
@@ -58,6 +65,7 @@ class DeviceSession : public Session {
     return std::make_unique<DeviceWorkspace>(engine_, std::move(bank), std::move(product),
                                              settings);
   }
+  GraphCounts graph_counts() const override { return engine_.graph_counts(); }
 
  private:
   std::shared_ptr<BankCache> banks_;
@@ -77,13 +85,17 @@ class DeviceExecutionProvider : public ExecutionProvider {
   }
   int64_t bytes(const LoadedProduct& product, const ContextSettings& settings) const override {
     const auto with = [&](Operands features) {
-      return DeviceWorkspace::bytes(product, settings, features, banks_->operands());
+      return DeviceWorkspace::bytes(*banks_->device(), product, settings, features,
+                                    banks_->operands(), banks_->path(*product.bank()));
     };
     // An engine on the device may give features of either type, which shows when it runs.
     const bool on_device = engine_->cuda_device() >= 0;
     const int64_t workspace = on_device ? std::max(with(Operands::float32), with(Operands::float16))
                                         : with(Operands::float32);
     return EngineSession::bytes(*engine_, window_) + workspace;
+  }
+  void check_path(const Bundle& bundle, const Log& log) const override {
+    check_device_path(banks_->device(), bundle, engine_, banks_->operands(), log);
   }
 
  private:
@@ -97,7 +109,7 @@ class DeviceExecutionProvider : public ExecutionProvider {
 std::unique_ptr<const ExecutionProvider> open_execution_provider(
     std::shared_ptr<const Engine> engine, const ExecutionOptions& choice) {
   SharedDevice device = Device::open(int(choice.gpu));
-  cublas();  // load it now, not with the first picture
+  has_cublas();  // load it now, not with the first picture
   const int engine_device = engine->cuda_device();
   if (engine_device >= 0 && engine_device != device->ordinal())
     fail(ANOCO_INVALID_ARGUMENT, engine->label() + " computes on CUDA device " +

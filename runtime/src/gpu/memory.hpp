@@ -16,6 +16,7 @@ class DeviceBuffer {
   DeviceBuffer() = default;
   DeviceBuffer(SharedDevice device, int64_t count) : device_(std::move(device)), count_(count) {
     if (count == 0) return;
+    const DeviceChange change;
     const CurrentDevice current(*device_);
     driver().cuMemAlloc_v2(&address_, size_t(count) * sizeof(T));
   }
@@ -64,6 +65,7 @@ class PinnedBuffer {
   PinnedBuffer() = default;
   PinnedBuffer(SharedDevice device, int64_t count) : device_(std::move(device)), count_(count) {
     if (count == 0) return;
+    const DeviceChange change;
     const CurrentDevice current(*device_);
     void* memory = nullptr;
     driver().cuMemHostAlloc(&memory, size_t(count) * sizeof(T), 0);

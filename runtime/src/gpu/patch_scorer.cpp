@@ -42,6 +42,7 @@ PatchScorer::PatchScorer(std::shared_ptr<const DeviceBank> bank, const Settings&
                          int64_t max_rows)
     : bank_(std::move(bank)),
       settings_(settings),
+      graph_maker_(bank_->device(), graph_counts_),
       ready_(bank_->device(), kEventNoTiming),
       stream_(bank_->device()) {
   if (max_rows > 0) buffers_.emplace(bank_, settings_, max_rows);
@@ -49,8 +50,8 @@ PatchScorer::PatchScorer(std::shared_ptr<const DeviceBank> bank, const Settings&
 
 void PatchScorer::reserve(int64_t rows) {
   if (buffers_ && rows <= buffers_->scorer.max_rows()) return;
-  graphs_.clear();
-  buffers_.reset();  // first, so that device_out is buffers for the larger one
+  work_.clear();
+  buffers_.reset();  // first, so that there is memory for the larger one
   buffers_.emplace(bank_, settings_, rows);
 }
 
@@ -118,31 +119,29 @@ uint64_t PatchScorer::device_bytes() {
          buffers_->query.bytes() + buffers_->chosen.bytes();
 }
 
-// The first run is not captured, because cuBLAS then loads what it needs, which is not allowed
-// during a capture.
+GraphCounts PatchScorer::graphs() {
+  const std::lock_guard<std::mutex> lock(one_at_a_time_);
+  return graph_counts_;
+}
+
 void PatchScorer::run(int64_t rows, Source source) {
   StreamGuard guard(stream_);
-  const Graph* known = find(rows, source);
-  if (known != nullptr)
-    known->launch(stream_.get());
-  else
-    enqueue(rows, source);
+  find(rows, source).run(graph_maker_, stream_, [&] { enqueue(rows, source); });
   stream_.wait();
-  if (known == nullptr) {
-    Graph made = Graph::capture(bank_->device(), stream_.get(), [&] { enqueue(rows, source); });
-    if (graphs_.size() == kMostGraphs) graphs_.pop_back();
-    graphs_.push_front({rows, source, std::move(made)});
-  }
   guard.dismiss();
 }
 
-const Graph* PatchScorer::find(int64_t rows, Source source) {
-  const auto known = std::find_if(graphs_.begin(), graphs_.end(), [&](const CachedGraph& cached) {
+RepeatedWork& PatchScorer::find(int64_t rows, Source source) {
+  const auto known = std::find_if(work_.begin(), work_.end(), [&](const CachedWork& cached) {
     return cached.rows == rows && cached.source == source;
   });
-  if (known == graphs_.end()) return nullptr;
-  graphs_.splice(graphs_.begin(), graphs_, known);
-  return &graphs_.front().graph;
+  if (known != work_.end()) {
+    work_.splice(work_.begin(), work_, known);
+  } else {
+    if (work_.size() == kMostGraphs) work_.pop_back();
+    work_.push_front({rows, source, {}});
+  }
+  return work_.front().work;
 }
 
 void PatchScorer::enqueue(int64_t rows, Source source) {

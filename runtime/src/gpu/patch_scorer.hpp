@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "anoco_cuda.h"
+#include "gpu/graph_maker.hpp"
 #include "gpu/scorer.hpp"
 #include "scorer/scorer.hpp"
 
@@ -20,6 +21,7 @@ class PatchScorer {
   void score(const void* query, Operands type, int64_t rows, const Outputs& out);
   void score_device(const anoco_device_patches& query, const anoco_patch_scores& out);
   uint64_t device_bytes();  // in addition to the bank
+  GraphCounts graphs();
 
  private:
   // Everything whose size depends on the number of rows. It is replaced as a whole when there are
@@ -39,15 +41,15 @@ class PatchScorer {
   };
   // Where the query of a graph comes from: page-locked memory of either type, or the device.
   enum class Source { host_float32, host_float16, device };
-  struct CachedGraph {
+  struct CachedWork {
     int64_t rows;
     Source source;
-    Graph graph;
+    RepeatedWork work;
   };
 
   void reserve(int64_t rows);
   void run(int64_t rows, Source source);
-  const Graph* find(int64_t rows, Source source);  // NULL: not captured yet
+  RepeatedWork& find(int64_t rows, Source source);
   void enqueue(int64_t rows, Source source);
   // Returns the outputs with the addresses that the device uses.
   anoco_patch_scores on_device(const anoco_patch_scores& given) const;
@@ -64,8 +66,10 @@ class PatchScorer {
   std::shared_ptr<const DeviceBank> bank_;
   Settings settings_;
   std::optional<Buffers> buffers_;
-  std::list<CachedGraph> graphs_;  // the last used first
-  Event ready_;                    // the caller's patches are ready
+  GraphCounts graph_counts_;
+  GraphMaker graph_maker_;
+  std::list<CachedWork> work_;  // the last used first
+  Event ready_;                 // the caller's patches are ready
   Stream stream_;
 };
 

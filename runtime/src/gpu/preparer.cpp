@@ -9,6 +9,12 @@
 namespace anoco::gpu {
 namespace {
 
+// The format that kernels take says how to convert NV12 as well.
+int kernel_format(const anoco_image& image) {
+  return int(image.format) + (image.matrix == ANOCO_BT709 ? ANOCO_GPU_BT709 : 0) +
+         (image.range == ANOCO_FULL_RANGE ? ANOCO_GPU_FULL_RANGE : 0);
+}
+
 int64_t bytes_of_row(const anoco_image& image) {
   return image.width * (image.format == ANOCO_NV12 ? 1 : row_layout(image.format).step);
 }
@@ -90,7 +96,7 @@ DevicePreparer::Source DevicePreparer::fetch(const anoco_image& image, CUstream 
       return reinterpret_cast<const uint8_t*>(reachable(*device_, given, name));
     };
     return {pixels(image.data, "the picture's data"),
-            chroma ? pixels(image.chroma, "the picture's chroma") : nullptr, int(image.format),
+            chroma ? pixels(image.chroma, "the picture's chroma") : nullptr, kernel_format(image),
             image.stride, image.chroma_stride};
   }
   const int64_t row = bytes_of_row(image), luma = row * image.height;
@@ -99,7 +105,7 @@ DevicePreparer::Source DevicePreparer::fetch(const anoco_image& image, CUstream 
     pack_rows(image.chroma, image.chroma_stride, image.height / 2, row,
               host_picture_.data() + luma);
   upload(host_picture_, device_picture_, chroma ? luma + luma / 2 : luma, stream);
-  return {device_picture_.data(), device_picture_.data() + luma, int(image.format), row, row};
+  return {device_picture_.data(), device_picture_.data() + luma, kernel_format(image), row, row};
 }
 
 void DevicePreparer::resize(const Source& from, const anoco_image& image, const Placement& to,

@@ -5,9 +5,8 @@
 namespace anoco::gpu {
 namespace {
 
-// The size that cuBLAS recommends for its workspace, and the least with which all of its functions
-// work.
-constexpr int64_t kWorkspace = 4 << 20, kLeastWorkspace = 64 << 10;
+// The least workspace with which all functions of cuBLAS work.
+constexpr int64_t kLeastWorkspace = 64 << 10;
 
 // If the Gram matrix is kept, there must be memory left for tiles of this height, which keep the
 // device busy.
@@ -17,16 +16,36 @@ constexpr int64_t kRounded = 16;  // rows that tensor cores take together
 
 }  // namespace
 
+int64_t default_memory(const Device& device) {
+  return int64_t(describe_device(device.ordinal()).memory / 16);
+}
+
+int64_t recommended_workspace(int capability) {
+  if (capability < 90) return 4 << 20;
+  return capability < 120 ? 32 << 20 : 12 << 20;
+}
+
 TileLayout::TileLayout(const BankShape& bank, int64_t max_rows, int64_t memory)
-    : workspace(std::clamp(memory / 8, kLeastWorkspace, kWorkspace)) {
-  const int64_t room = memory - workspace;
-  gram = DeviceScorer::tile_bytes(bank, true, std::min(kLeastTile, max_rows)) <= room;
-  const int64_t fixed = DeviceScorer::tile_bytes(bank, gram, 0);
-  const int64_t row = DeviceScorer::tile_bytes(bank, gram, 1) - fixed;
-  const int64_t fit = (room - fixed) / row;
+    : workspace(
+          bank.path == ProductPath::cublas
+              ? std::clamp(memory / 8, kLeastWorkspace, recommended_workspace(bank.capability))
+              : 0) {
+  const auto tile = [&](int64_t rows, int64_t dense) {
+    return DeviceScorer::tile_bytes(bank, gram, rows, dense);
+  };
+  const int64_t room = memory - workspace, least = std::min(kLeastTile, max_rows);
+  gram = DeviceScorer::tile_bytes(bank, true, least, least) <= room;
+  const bool kept = gpu::keeps_products(bank.path, bank.operands);
+  const int64_t fixed = tile(0, 0), dense = tile(0, 1) - fixed;
+  const int64_t row = tile(1, 0) - fixed + (kept ? dense : 0);
+  // At first there is room for `least` dense rows, or half of the memory, and for one in any case.
+  const int64_t reserved = kept ? 0 : std::max(std::min(least * dense, (room - fixed) / 2), dense);
+  const int64_t fit = (room - fixed - reserved) / row;
   most_rows =
       std::min(max_rows, fit >= kRounded ? fit / kRounded * kRounded : std::max<int64_t>(fit, 1));
-  bytes = workspace + DeviceScorer::tile_bytes(bank, gram, most_rows);
+  dense_rows =
+      kept ? most_rows : std::clamp<int64_t>((room - tile(most_rows, 0)) / dense, 1, most_rows);
+  bytes = workspace + tile(most_rows, dense_rows);
 }
 
 int64_t TileLayout::height(int64_t rows) const {
@@ -37,24 +56,24 @@ int64_t TileLayout::height(int64_t rows) const {
 
 Multiplier::Multiplier(SharedDevice device, int64_t workspace, Operands operands)
     : device_(std::move(device)), workspace_(device_, workspace), operands_(operands) {
-  const Cublas& blas = cublas();
+  const DeviceChange change;
   const CurrentDevice current(*device_);
-  blas.cublasCreate_v2(&handle_);
+  blas_ = &create_cublas_handle(&handle_);
   // TF32 and half-precision sums stay off, because they change which references are neighbors.
-  const int code = blas.cublasSetMathMode.unchecked(
+  const int code = blas_->cublasSetMathMode.unchecked(
       handle_, operands == Operands::float16 ? kMathFullSums : kMathPedantic);
   if (code == 0) return;
-  blas.cublasDestroy_v2.unchecked(handle_);
-  fail_cublas_call(blas.cublasSetMathMode.name(), code);
+  blas_->cublasDestroy_v2.unchecked(handle_);
+  fail_cublas_call(blas_->cublasSetMathMode.name(), code);
 }
 
 Multiplier::~Multiplier() {
-  release_on_device(*device_, [&] { cublas().cublasDestroy_v2.unchecked(handle_); });
+  release_on_device(*device_, [&] { blas_->cublasDestroy_v2.unchecked(handle_); });
 }
 
 void Multiplier::multiply(Patches left, int64_t rows, Patches right, int64_t refs, int64_t dim,
                           float* out, CUstream stream) const {
-  const Cublas& blas = cublas();
+  const Cublas& blas = *blas_;
   const int type = operands_ == Operands::float16 ? kFloat16 : kFloat32;
   const int compute = operands_ == Operands::float16 ? kCompute32 : kCompute32Pedantic;
   const float one = 1, zero = 0;
@@ -67,13 +86,19 @@ void Multiplier::multiply(Patches left, int64_t rows, Patches right, int64_t ref
 }
 
 template <class Each>
-void DeviceScorer::each_tile_buffer(const BankShape& bank, bool gram, int64_t rows, Each&& each) {
-  each(&DeviceScorer::products_, rows * bank.rows);
-  each(&DeviceScorer::anchor_products_, (gram ? bank.rows : rows) * bank.rows);
-  each(&DeviceScorer::anchors_, gram ? 0 : rows * bank.dim * bytes_of(bank.operands));
+void DeviceScorer::each_tile_buffer(const BankShape& bank, int64_t rows, int64_t dense_rows,
+                                    Each&& each) {
+  each(&DeviceScorer::products_, dense_rows * bank.rows);
+  each(&DeviceScorer::candidates_, rows * 2 * blocks(bank.rows, ANOCO_GPU_GROUP));
+  each(&DeviceScorer::listed_, rows * ANOCO_GPU_LISTED);
+  each(&DeviceScorer::again_, gpu::keeps_products(bank.path, bank.operands)
+                                  ? 0
+                                  : rows * ANOCO_GPU_AGAIN * ANOCO_GPU_GROUP);
+  each(&DeviceScorer::dense_rows_, rows);
+  each(&DeviceScorer::dense_count_, 1);
   each(&DeviceScorer::limit_, rows);
-  each(&DeviceScorer::drift_, rows * bank.dim);
-  each(&DeviceScorer::moved_, rows * bank.dim);
+  each(&DeviceScorer::totals_, dense_rows);
+  each(&DeviceScorer::mean_, dense_rows * bank.dim);
 }
 
 template <class Each>
@@ -86,12 +111,15 @@ void DeviceScorer::each_row_buffer(int64_t max_rows, Each&& each) {
   each(&DeviceScorer::bad_, 1);
 }
 
-int64_t DeviceScorer::tile_bytes(const BankShape& bank, bool gram, int64_t rows) {
-  return count_bytes([&](auto& each) { each_tile_buffer(bank, gram, rows, each); });
+int64_t DeviceScorer::tile_bytes(const BankShape& bank, bool gram, int64_t rows,
+                                 int64_t dense_rows) {
+  return (gram ? bank.gram_bytes() : 0) +
+         count_bytes([&](auto& each) { each_tile_buffer(bank, rows, dense_rows, each); });
 }
 
 int64_t DeviceScorer::bytes(const BankShape& bank, const Settings& settings, int64_t max_rows) {
-  return TileLayout(bank, max_rows, settings.memory).bytes +
+  const TileLayout layout(bank, max_rows, settings.memory);
+  return layout.bytes - (layout.gram ? bank.gram_bytes() : 0) +
          count_bytes([&](auto& each) { each_row_buffer(max_rows, each); });
 }
 
@@ -100,19 +128,22 @@ DeviceScorer::DeviceScorer(std::shared_ptr<const DeviceBank> bank, const Setting
     : bank_(std::move(bank)),
       settings_(settings),
       max_rows_(max_rows),
-      layout_(bank_->shape(), max_rows, settings.memory),
-      multiplier_(bank_->device(), layout_.workspace, bank_->patches().type) {
+      layout_(bank_->shape(), max_rows, settings.memory) {
+  if (bank_->shape().path == ProductPath::cublas)
+    multiplier_.emplace(bank_->device(), layout_.workspace, bank_->patches().type);
   DeviceAllocator allocator{*this, bank_->device()};
-  each_tile_buffer(bank_->shape(), layout_.gram, layout_.most_rows, allocator);
+  each_tile_buffer(bank_->shape(), layout_.most_rows, layout_.dense_rows, allocator);
   each_row_buffer(max_rows, allocator);
-  if (layout_.gram) compute_gram();
+  if (layout_.gram) gram_ = bank_->gram([&](float* out) { compute_gram(out); });
 }
 
-void DeviceScorer::compute_gram() {
+void DeviceScorer::compute_gram(float* out) const {
   const CurrentDevice current(*bank_->device());
   const Stream stream(bank_->device());
-  multiplier_.multiply(bank_->patches(), bank_->rows(), bank_->patches(), bank_->rows(),
-                       bank_->dim(), anchor_products_.data(), stream.get());
+  {
+    const DeviceChange change;  // cuBLAS loads its kernel
+    multiply(bank_->patches(), bank_->rows(), out, stream.get());
+  }
   stream.wait();
 }
 
@@ -123,44 +154,121 @@ void DeviceScorer::enqueue(Patches query, int64_t rows, CUstream stream) const {
     score_tile(query.from(first, bank_->dim()), first, std::min(height, rows - first), stream);
 }
 
-void DeviceScorer::score_tile(Patches query, int64_t first, int64_t rows, CUstream stream) const {
+namespace {
+
+// The kernels that read features, for either type.
+template <class Number>
+struct TypedKernels;
+
+template <>
+struct TypedKernels<float> {
+  const Kernels& k;
+  const Kernels::Walk<float>& walk = k.walk_f32;
+  const Kernels::PullEnergy<float>& pull_energy = k.pull_energy_f32;
+  const Kernels::DenseLimit<float>& dense_limit = k.dense_limit_f32;
+  const Kernels::DensePull<float>& dense_pull = k.dense_pull_f32;
+  const Kernels::DenseEnergy<float>& dense_energy = k.dense_energy_f32;
+};
+
+template <>
+struct TypedKernels<Half> {
+  const Kernels& k;
+  const Kernels::Walk<Half>& walk = k.walk_f16;
+  const Kernels::PullEnergy<Half>& pull_energy = k.pull_energy_f16;
+  const Kernels::DenseLimit<Half>& dense_limit = k.dense_limit_f16;
+  const Kernels::DensePull<Half>& dense_pull = k.dense_pull_f16;
+  const Kernels::DenseEnergy<Half>& dense_energy = k.dense_energy_f16;
+};
+
+}  // namespace
+
+// All products of rows with the bank.
+void DeviceScorer::multiply(Patches left, int64_t rows, float* out, CUstream stream) const {
   const Kernels& k = bank_->device()->kernels();
-  const int64_t refs = bank_->rows(), dim = bank_->dim();
   const Patches bank = bank_->patches();
-  const float* norms = norms_.data() + first;
-  int* anchor = anchor_.data() + first;
-  float* best = best_.data() + first;
-  multiplier_.multiply(query, rows, bank, refs, dim, products_.data(), stream);
-  k.anchor(each_row(rows), stream, products_.data(), norms, bank_->norms(), int(rows), int(refs),
-           anchor, best);
-  if (!layout_.gram) {
-    const Patches anchors{bank.type, anchors_.address()};
-    gather(*bank_->device(), bank, anchor, rows, dim, anchors, stream);
-    multiplier_.multiply(anchors, rows, bank, refs, dim, anchor_products_.data(), stream);
-  }
-  k.violator(each_row(rows), stream, products_.data(), anchor_products_.data(),
-             layout_.gram ? 1 : 0, norms, bank_->norms(), anchor, best, int(rows), int(refs),
-             limit_.data());
-  pull(query, first, rows, stream);
+  const int count = int(rows), refs = int(bank_->rows()), dim = int(bank_->dim());
+  if (multiplier_)
+    multiplier_->multiply(left, rows, bank, refs, dim, out, stream);
+  else if (bank.type == Operands::float16)
+    k.products_f16(each_product_tile(rows, refs), stream, left.halves(), nullptr, nullptr, 0, count,
+                   bank.halves(), refs, dim, out);
+  else
+    k.products_f32(
+        any_part(int64_t{blocks(rows, ANOCO_GPU_TILE_ROWS)} * blocks(refs, ANOCO_GPU_TILE_COLUMNS)),
+        stream, left.floats(), count, bank.floats(), refs, dim, out);
 }
 
-void DeviceScorer::pull(Patches query, int64_t first, int64_t rows, CUstream stream) const {
-  const Kernels& k = bank_->device()->kernels();
+void DeviceScorer::score_tile(Patches query, int64_t first, int64_t rows, CUstream stream) const {
   const Patches bank = bank_->patches();
-  // The code is the same for both types; only the types of two pointers differ.
-  const auto both = [&](const auto& aggregate, const auto& energy, auto* q, auto* r) {
-    const int count = int(rows), refs = int(bank_->rows()), dim = int(bank_->dim());
-    const float* norms = norms_.data() + first;
-    aggregate(each_row(rows), stream, products_.data(), q, norms, r, bank_->norms(),
-              anchor_.data() + first, limit_.data(), settings_.lambda, float(settings_.floor),
-              count, refs, dim, drift_.data(), moved_.data(), neighbors_.data() + first);
-    energy(each_row(rows), stream, q, norms, drift_.data(), moved_.data(), count, dim,
-           int(settings_.metric), energy_.data() + first);
+  if (keeps_products()) multiply(query, rows, products_.data(), stream);
+  const auto all = [&](auto* q, auto* r) {
+    find_candidates(q, r, first, rows, stream);
+    find_neighbors(q, r, first, rows, stream);
+    for (int64_t done = 0; done < rows; done += layout_.dense_rows)
+      finish_dense_rows(q, r, first, done, stream);
   };
   if (bank.type == Operands::float16)
-    both(k.aggregate_f16, k.energy_f16, query.halves(), bank.halves());
+    all(query.halves(), bank.halves());
   else
-    both(k.aggregate_f32, k.energy_f32, query.floats(), bank.floats());
+    all(query.floats(), bank.floats());
+}
+
+template <class Number>
+void DeviceScorer::find_candidates(const Number* q, const Number* bank, int64_t first, int64_t rows,
+                                   CUstream stream) const {
+  const Kernels& k = bank_->device()->kernels();
+  const int count = int(rows), refs = int(bank_->rows()), dim = int(bank_->dim());
+  const float *norms = norms_.data() + first, *r_norms = bank_->norms();
+  if constexpr (std::is_same_v<Number, Half>)
+    if (!keeps_products())
+      return k.qr_top2_f16(each_product_tile(rows, refs), stream, q, norms, bank, r_norms, count,
+                           refs, dim, candidates_.data());
+  k.candidates(each_row(rows), stream, products_.data(), norms, r_norms, count, refs,
+               candidates_.data());
+}
+
+// Scores all rows but the dense ones, which it lists.
+template <class Number>
+void DeviceScorer::find_neighbors(const Number* q, const Number* bank, int64_t first, int64_t rows,
+                                  CUstream stream) const {
+  const TypedKernels<std::remove_const_t<Number>> k{bank_->device()->kernels()};
+  const int count = int(rows), refs = int(bank_->rows()), dim = int(bank_->dim());
+  const float *norms = norms_.data() + first, *r_norms = bank_->norms();
+  int* neighbors = neighbors_.data() + first;
+  driver().cuMemsetD32Async(dense_count_.address(), 0, 1, stream);
+  k.walk(each_warp(rows), stream, keeps_products() ? products_.data() : nullptr, candidates_.data(),
+         q, norms, bank, r_norms, gram_ ? gram_->data() : nullptr, count, refs, dim,
+         anchor_.data() + first, best_.data() + first, listed_.data(), neighbors,
+         dense_rows_.data(), limit_.data(), dense_count_.data(), again_.data());
+  k.pull_energy(each_row(rows), stream, q, norms, bank, r_norms, listed_.data(), neighbors,
+                settings_.lambda, float(settings_.floor), count, dim, int(settings_.metric),
+                energy_.data() + first);
+}
+
+template <class Number>
+void DeviceScorer::finish_dense_rows(const Number* q, const Number* bank, int64_t first,
+                                     int64_t done, CUstream stream) const {
+  const TypedKernels<std::remove_const_t<Number>> k{bank_->device()->kernels()};
+  const int refs = int(bank_->rows()), dim = int(bank_->dim());
+  const float *norms = norms_.data() + first, *r_norms = bank_->norms();
+  const int *list = dense_rows_.data() + done, *length = dense_count_.data();
+  const int* anchor = anchor_.data() + first;
+  const int from = int(done), room = int(layout_.dense_rows), packed = keeps_products() ? 0 : 1;
+  const int64_t high = blocks(room, ANOCO_GPU_TILE_ROWS);
+  if constexpr (std::is_same_v<Number, Half>)
+    if (!keeps_products())
+      k.k.products_f16(any_part(each_product_tile(room, refs).x), stream, q, list, length, from,
+                       room, bank, refs, dim, products_.data());
+  k.dense_limit(any_part(high * blocks(refs, ANOCO_GPU_TILE_COLUMNS)), stream, products_.data(),
+                norms, bank, r_norms, gram_ ? gram_->data() : nullptr, anchor, best_.data() + first,
+                list, length, from, room, packed, refs, dim, limit_.data() + done);
+  k.k.dense_weights(any_part(room), stream, products_.data(), norms, r_norms, anchor,
+                    limit_.data() + done, list, length, from, room, packed, float(settings_.floor),
+                    refs, totals_.data(), neighbors_.data() + first);
+  k.dense_pull(any_part(high * blocks(dim, ANOCO_GPU_TILE_COLUMNS)), stream, products_.data(), bank,
+               list, length, from, room, packed, refs, dim, mean_.data());
+  k.dense_energy(any_part(room), stream, q, norms, mean_.data(), totals_.data(), list, length, from,
+                 room, settings_.lambda, dim, int(settings_.metric), energy_.data() + first);
 }
 
 }  // namespace anoco::gpu

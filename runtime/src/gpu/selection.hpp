@@ -16,6 +16,7 @@ class Selection {
   void set(const uint8_t* scored, CUstream stream);
 
   int64_t count() const { return count_; }
+  int64_t patch(int64_t row) const { return host_rows_[row]; }
   bool all() const { return count_ == host_scored_.size(); }
   // On the device:
   const uint8_t* scored() const { return scored_.data(); }

@@ -8,10 +8,8 @@ Stream::Stream(SharedDevice device) : device_(std::move(device)) {
 }
 
 Stream::~Stream() {
-  release_on_device(*device_, [&] {
-    wait_unchecked();
-    driver().cuStreamDestroy_v2.unchecked(stream_);
-  });
+  run_on_device(*device_, [&] { wait_unchecked(); });  // it may take long, so it is no change
+  release_on_device(*device_, [&] { driver().cuStreamDestroy_v2.unchecked(stream_); });
 }
 
 // An error of a kernel shows here, whoever launched it.
@@ -32,7 +30,7 @@ Event::Event(SharedDevice device, unsigned flags) : device_(std::move(device)) {
 }
 
 Event::~Event() {
-  release_on_device(*device_, [&] { driver().cuEventDestroy_v2.unchecked(event_); });
+  run_on_device(*device_, [&] { driver().cuEventDestroy_v2.unchecked(event_); });
 }
 
 double Event::since(const Event& earlier) const {
@@ -46,7 +44,7 @@ Graph::~Graph() {
     release_on_device(*device_, [&] { driver().cuGraphExecDestroy.unchecked(exec_); });
 }
 
-// The capture concerns this thread only; other threads may use the device meanwhile.
+// Other threads may use the device meanwhile, within the rule of capture_rule.hpp.
 Graph::Capture::Capture(CUstream stream) : stream_(stream) {
   driver().cuStreamBeginCapture_v2(stream, kCaptureThreadLocal);
 }

@@ -73,7 +73,8 @@ class Graph {
   void launch(CUstream stream) const { driver().cuGraphLaunch(exec_, stream); }
 
   // Records what `work` enqueues on the stream without running it. If `work` or the recording
-  // fails, the stream is as before. The device must be current.
+  // fails, the stream is as before. The device must be current, and the thread in a CaptureScope;
+  // GraphMaker sees to that.
   template <class Work>
   static Graph capture(SharedDevice device, CUstream stream, Work&& work) {
     Capture capture(stream);

@@ -15,9 +15,9 @@ int64_t feature_bytes(const InputContract& input, Operands type) {
 }  // namespace
 
 template <class BankOrShape, class Each>
-void DeviceWorkspace::each_buffer(const LoadedProduct& product, const ContextSettings& settings,
-                                  Operands features, Operands operands, const BankOrShape& bank,
-                                  Each&& each) {
+void DeviceWorkspace::each_buffer(const Device& device, const LoadedProduct& product,
+                                  const ContextSettings& settings, Operands features,
+                                  Operands operands, const BankOrShape& bank, Each&& each) {
   using Self = DeviceWorkspace;
   const InputContract& input = product.input();
   const PictureSize size = largest_picture(product, settings);
@@ -26,7 +26,8 @@ void DeviceWorkspace::each_buffer(const LoadedProduct& product, const ContextSet
   each.part(&Self::patch_mask_, input, product.product().region, product.ignore());
   each.part(&Self::device_preparer_, input, size.width, size.height);
   each.part(&Self::selection_, patches);
-  each.part(&Self::scorer_, bank, scorer_settings(product, settings, kDeviceMemory), patches);
+  each.part(&Self::scorer_, bank, scorer_settings(product, settings, default_memory(device)),
+            patches);
   each.part(&Self::map_, input, product.baseline_energy(), product.product().pooling);
   each(&Self::tiled_pixels_, tiled ? 3 * pixels : 0);
   each(&Self::joined_, tiled ? feature_bytes(input, features) : 0);
@@ -54,23 +55,26 @@ DeviceWorkspace::DeviceWorkspace(EngineSession& engine, std::shared_ptr<const De
       device_(bank->device()),
       engine_(engine),
       tiles_(tile_places(product_->window(), product_->product().tiles)),
+      graph_maker_(device_, engine.graph_counts()),
       begun_(device_, kEventDefault),
       prepared_(device_, kEventDefault),
       seen_(device_, kEventDefault),
       done_(device_, kEventDefault),
       stream_(device_) {
   const Patches features = engine.features();
-  each_buffer(*product_, settings, features.type, bank->patches().type, bank,
+  each_buffer(*device_, *product_, settings, features.type, bank->patches().type, bank,
               DeviceAllocator{*this, device_});
   pixels_ = tiles_.empty() ? address_of(engine.input()) : tiled_pixels_.address();
   features_ = {features.type, tiles_.empty() ? features.address : joined_.address()};
 }
 
-int64_t DeviceWorkspace::bytes(const LoadedProduct& product, const ContextSettings& settings,
-                               Operands features, Operands operands) {
-  const BankShape bank{product.bank()->rows(), product.input().dim, operands};
+int64_t DeviceWorkspace::bytes(const Device& device, const LoadedProduct& product,
+                               const ContextSettings& settings, Operands features,
+                               Operands operands, ProductPath path) {
+  const BankShape bank{product.bank()->rows(), product.input().dim, operands, path,
+                       device.capability()};
   return Workspace::bytes(product, settings) + count_bytes([&](auto& each) {
-           each_buffer(product, settings, features, operands, bank, each);
+           each_buffer(device, product, settings, features, operands, bank, each);
          });
 }
 
@@ -99,6 +103,7 @@ Workspace::Findings DeviceWorkspace::compute(const anoco_image& image, StageTime
   found.score = map_.score();
   found.peak = map_.peak();
   found.energy = map_.grid().data();
+  found.compared = map_.compared();
   found.similarity = similarity_.data();
   found.map = map_.map();
   found.anchor = anchor_.data();
@@ -139,16 +144,13 @@ void DeviceWorkspace::run_tile(const TilePlace& place) {
        place.end_row - place.first_row);
 }
 
-// The first run is not captured, because cuBLAS then loads what it needs, which is not allowed
-// during a capture.
 void DeviceWorkspace::launch(Part part) {
   const auto key = std::make_pair(part, selection_.count());
-  const auto known = graphs_.find(key);
-  if (known != graphs_.end()) return known->second.launch(stream_.get());
-  enqueue(part);
-  stream_.wait();
-  if (graphs_.size() == kMostGraphs) graphs_.clear();
-  graphs_[key] = Graph::capture(device_, stream_.get(), [&] { enqueue(part); });
+  if (work_.size() == kMostGraphs && work_.count(key) == 0) {
+    stream_.wait();
+    work_.clear();
+  }
+  work_[key].run(graph_maker_, stream_, [&] { enqueue(part); });
 }
 
 void DeviceWorkspace::enqueue(Part part) {
@@ -188,13 +190,13 @@ void DeviceWorkspace::enqueue_scores() {
 }
 
 void DeviceWorkspace::check_scores() {
-  if (host_bad_row_[0] != ANOCO_GPU_NO_BAD_ROW) {
+  if (const int bad = host_bad_row_[0]; bad != ANOCO_GPU_NO_BAD_ROW) {
     const int64_t bytes = input().dim * bytes_of(query().type);
     PinnedBuffer<uint8_t> row(device_, bytes);
-    download(reinterpret_cast<const uint8_t*>(query().from(host_bad_row_[0], input().dim).address),
-             row, bytes, stream_.get());
+    download(reinterpret_cast<const uint8_t*>(query().from(bad, input().dim).address), row, bytes,
+             stream_.get());
     stream_.wait();
-    refuse_row("query patch " + std::to_string(host_bad_row_[0]), row.data(), query().type,
+    refuse_row("query patch " + std::to_string(selection_.patch(bad)), row.data(), query().type,
                input().dim);
   }
   check_energies(map_.grid().data(), patches());

@@ -10,6 +10,7 @@
 #include "detector/workspace.hpp"
 #include "gpu/anomaly_map.hpp"
 #include "gpu/engine_session.hpp"
+#include "gpu/graph_maker.hpp"
 #include "gpu/preparer.hpp"
 #include "gpu/scorer.hpp"
 #include "picture/augmentation.hpp"
@@ -22,8 +23,9 @@ class DeviceWorkspace : public Workspace {
   DeviceWorkspace(EngineSession& engine, std::shared_ptr<const DeviceBank> bank,
                   std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
   // Takes all memory on the device and on the host, for features of a type that the engine gives.
-  static int64_t bytes(const LoadedProduct& product, const ContextSettings& settings,
-                       Operands features, Operands operands);
+  static int64_t bytes(const Device& device, const LoadedProduct& product,
+                       const ContextSettings& settings, Operands features, Operands operands,
+                       ProductPath path);
 
  private:
   enum class Part { scores, map, both };  // of the work after the engine
@@ -31,9 +33,9 @@ class DeviceWorkspace : public Workspace {
   // The one list of its memory, see buffer_list.hpp. `bank` is the bank on the device, or only its
   // shape where memory is counted.
   template <class BankOrShape, class Each>
-  static void each_buffer(const LoadedProduct& product, const ContextSettings& settings,
-                          Operands features, Operands operands, const BankOrShape& bank,
-                          Each&& each);
+  static void each_buffer(const Device& device, const LoadedProduct& product,
+                          const ContextSettings& settings, Operands features, Operands operands,
+                          const BankOrShape& bank, Each&& each);
   Findings compute(const anoco_image& image, StageTimes& times) override;
   // Runs the engine over the whole input or its tiles, from pixels_ to features_.
   void run_engine();
@@ -70,7 +72,8 @@ class DeviceWorkspace : public Workspace {
   // With views of the query only:
   std::optional<ViewAverage> average_;
   PinnedBuffer<uint8_t> host_pixels_, warped_;
-  std::map<std::pair<Part, int64_t>, Graph> graphs_;  // by the number of scored patches
+  GraphMaker graph_maker_;
+  std::map<std::pair<Part, int64_t>, RepeatedWork> work_;  // by the number of scored patches
   Event begun_, prepared_, seen_, done_;
   Stream stream_;
 };

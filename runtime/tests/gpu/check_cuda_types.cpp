@@ -53,6 +53,8 @@ ANOCO_SAME(anoco::gpu::kCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_
 ANOCO_SAME(anoco::gpu::kStreamNonBlocking, CU_STREAM_NON_BLOCKING);
 ANOCO_SAME(anoco::gpu::kEventNoTiming, CU_EVENT_DISABLE_TIMING);
 ANOCO_SAME(anoco::gpu::kCaptureThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+ANOCO_SAME(anoco::gpu::kCaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+ANOCO_SAME(anoco::gpu::kScheduleBlockingSync, CU_CTX_SCHED_BLOCKING_SYNC);
 ANOCO_SAME(anoco::gpu::kPointerMemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
 ANOCO_SAME(anoco::gpu::kPointerDevicePointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER);
 ANOCO_SAME(anoco::gpu::kPointerIsManaged, CU_POINTER_ATTRIBUTE_IS_MANAGED);

@@ -2,6 +2,7 @@
 // work is enqueued as that of a real engine is.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "gpu/memory.hpp"
@@ -18,7 +19,8 @@ namespace fake {
 struct DeviceBehavior {
   uint32_t type = ANOCO_FLOAT32;
   bool refuses_capture = false;
-  int runs = 0;  // calls of run_device
+  bool wrong_in_graphs = false;
+  std::atomic<int> runs{0};  // calls of run_device
 };
 
 inline DeviceBehavior& behavior() {
@@ -49,6 +51,11 @@ inline void compute(void* given) {
       reinterpret_cast<float*>(request->device_features.data())[k] = features[k];
 }
 
+inline void compute_wrong(void* given) {
+  compute(given);
+  reinterpret_cast<uint8_t*>(static_cast<DeviceRequest*>(given)->device_features.data())[0] ^= 1;
+}
+
 inline anoco_status create_device_request(void* engine, void** request, char* error, size_t size) {
   return anoco::status_guard(
       error, size, [&] { *request = new DeviceRequest(static_cast<const Engine*>(engine)); });
@@ -75,7 +82,8 @@ inline anoco_status run_device(void* given, const void* pixels, void* stream, co
   }
   request->pixels = static_cast<const uint8_t*>(pixels);
   request->type = behavior().type;
-  if (const int code = simcuda_enqueue(stream, compute, request)) {
+  const bool wrong = capturing != 0 && behavior().wrong_in_graphs;
+  if (const int code = simcuda_enqueue(stream, wrong ? compute_wrong : compute, request)) {
     std::snprintf(error, size, "simcuda_enqueue: error %d", code);
     return ANOCO_ENGINE;
   }

@@ -194,8 +194,10 @@ void one_product(const char* path, const Bundle& bundle, const std::string& prod
   const Context on_cpu = make_context(cpu), on_gpu = make_context(gpu);
   const Size size = size_of(path, product);
   const int64_t width = size.width / 2 * 2, height = size.height / 2 * 2;  // NV12 needs even sides
-  for (uint32_t format = ANOCO_RGB; format <= ANOCO_NV12; ++format) {
-    Picture picture(width, height, format, int(format));
+  for (uint32_t format = ANOCO_RGB; format <= ANOCO_NV12 + 1; ++format) {
+    const bool hd = format > ANOCO_NV12;  // once more as high definition and in full range
+    Picture picture(width, height, hd ? uint32_t{ANOCO_NV12} : format, int(format));
+    if (hd) picture.here.matrix = picture.here.range = 1;
     const Found expected = copy(inspect(on_cpu, picture.here));
     compare(copy(inspect(on_gpu, picture.here)), expected);
     compare(copy(inspect(on_gpu, picture.on_device())), expected);
@@ -286,6 +288,27 @@ void refused(anoco_status status, const char* text, Work&& work) {
   CHECK(false);
 }
 
+// Only some patches are scored, as rows of a smaller matrix; an error names the patch of the grid.
+void a_bad_patch_is_named(const char* path, const Bundle& bundle, const std::string& product) {
+  if (has_tiles(path, product)) return;
+  const Size size = size_of(path, product);
+  const Picture picture(size.width, size.height, ANOCO_RGB, 9);
+  for (const char* backend : {"fake", "device"})
+    for (const char* scorer : {"cpu", "cuda"}) {
+      if (backend == std::string("device") && scorer == std::string("cpu")) continue;
+      const Detector detector = open(bundle, product.c_str(), backend, scorer);
+      const Context context = make_context(detector);
+      const Found found = copy(inspect(context, picture.here));
+      int64_t last = int64_t(found.counted.size()) - 1;
+      while (!found.counted[size_t(last)]) --last;
+      fake::bad_patch = last;
+      const std::string named = "query patch " + std::to_string(last) + " contains NaN";
+      refused(ANOCO_BAD_FEATURES, named.c_str(), [&] { inspect(context, picture.here); });
+      fake::bad_patch = -1;
+      inspect(context, picture.here);
+    }
+}
+
 // What anoco_query_memory says is what a context takes; the bank is shared by all of them.
 void memory_is_told(const Bundle& bundle, const std::string& product) {
   const Detector gpu = open(bundle, product.c_str(), "fake", "cuda");
@@ -360,6 +383,7 @@ int main(int count, char** arguments) {
       one_product(path, bundle, product, "device");
       two_graphs_a_picture(path, bundle, product);
       engines_of_all_kinds(path, bundle, product);
+      a_bad_patch_is_named(path, bundle, product);
       memory_is_told(bundle, product);
       only_the_cpu_projects(path, product);
       what_is_refused(path, bundle, product);

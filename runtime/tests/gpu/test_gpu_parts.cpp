@@ -1,10 +1,16 @@
-// Tests the parts of src/gpu that need no device: which code is chosen, how memory is divided, and
-// whether the kernels take the arguments that they are given.
+// Tests the parts of src/gpu that need no device: which code is chosen, how memory is divided,
+// what is recorded of both ways to compute products, and whether the kernels take the arguments
+// that they are given.
+#include <unistd.h>
+
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
+#include "gpu/cublas.hpp"
 #include "gpu/device.hpp"
-#include "gpu/driver.hpp"
+#include "gpu/product_record.hpp"
 #include "gpu/scorer.hpp"
 #include "simt.hpp"
 #include "tests/check.h"
@@ -43,15 +49,22 @@ void code_is_chosen_by_device_and_driver() {
 }
 
 void cublas_goes_with_the_driver() {
-  CHECK(std::strcmp(cublas_file(12060), "libcublas.so.12") == 0);
-  CHECK(std::strcmp(cublas_file(12090), "libcublas.so.12") == 0);
-  CHECK(std::strcmp(cublas_file(13000), "libcublas.so.13") == 0);
+  using Names = std::vector<std::string>;
+  const std::string twelve = "libcublas.so.12", thirteen = "libcublas.so.13";
+  CHECK((cublas_names(11080) == Names{twelve}));
+  CHECK((cublas_names(12060) == Names{twelve}));  // JetPack 6
+  CHECK((cublas_names(12090) == Names{twelve}));
+  CHECK((cublas_names(13000) == Names{thirteen, twelve}));
+  CHECK((cublas_names(14020) == Names{"libcublas.so.14", thirteen, twelve}));
 }
 
-void layout(int64_t refs, int64_t dim, Operands type, int64_t rows, int64_t memory, bool gram) {
-  const TileLayout found({refs, dim, type}, rows, memory);
+void layout(int64_t refs, int64_t dim, Operands type, int64_t rows, int64_t memory, bool gram,
+            ProductPath path = ProductPath::cublas) {
+  const TileLayout found({refs, dim, type, path}, rows, memory);
   CHECK(found.gram == gram);
   CHECK(found.most_rows >= 1 && found.most_rows <= rows);
+  CHECK(found.dense_rows >= 1 && found.dense_rows <= found.most_rows);
+  if (keeps_products(path, type)) CHECK(found.dense_rows == found.most_rows);
   const bool least = found.most_rows == 1;
   CHECK(found.bytes <= memory || least);
   const int64_t height = found.height(rows), tiles = (rows + height - 1) / height;
@@ -59,18 +72,67 @@ void layout(int64_t refs, int64_t dim, Operands type, int64_t rows, int64_t memo
 }
 
 void memory_stays_in_its_budget() {
-  constexpr int64_t kMegabyte = 1'000'000;
-  layout(2304, 1024, Operands::float16, 2304, kDeviceMemory, true);
-  layout(9216, 1024, Operands::float16, 2304, kDeviceMemory, false);
-  layout(100000, 1024, Operands::float32, 2304, kDeviceMemory, false);
-  layout(10000000, 1024, Operands::float32, 2304, kDeviceMemory, false);
+  constexpr int64_t kMegabyte = 1'000'000, kSmall = 256 * kMegabyte, kLarge = 512 * kMegabyte;
+  layout(2304, 1024, Operands::float16, 2304, kSmall, true);
+  layout(9216, 1024, Operands::float16, 2304, kSmall, false);
+  layout(9216, 1024, Operands::float16, 2304, kLarge, true);
+  layout(100000, 1024, Operands::float32, 2304, kSmall, false);
+  layout(10000000, 1024, Operands::float32, 2304, kSmall, false);
   layout(1, 1, Operands::float32, 1, kMegabyte, true);
   for (int64_t refs = 1; refs < 300000; refs = refs * 3 / 2 + 1)
     for (int64_t rows : {1, 17, 576, 2304, 40000})
-      for (int64_t memory : {kMegabyte, 48 * kMegabyte, kDeviceMemory}) {
-        const TileLayout found({refs, 384, Operands::float16}, rows, memory);
-        layout(refs, 384, Operands::float16, rows, memory, found.gram);
-      }
+      for (int64_t memory : {kMegabyte, 48 * kMegabyte, kSmall, kLarge})
+        for (const ProductPath path : {ProductPath::cublas, ProductPath::own}) {
+          const TileLayout found({refs, 384, Operands::float16, path}, rows, memory);
+          layout(refs, 384, Operands::float16, rows, memory, found.gram, path);
+        }
+  // Where products are not kept, all rows are one tile, and memory limits the dense ones.
+  const TileLayout large({100000, 1024, Operands::float16, ProductPath::own}, 2304, kLarge);
+  CHECK(large.most_rows == 2304 && large.dense_rows > 1000 && large.dense_rows < 1300);
+  const TileLayout small({9216, 1024, Operands::float16, ProductPath::own}, 2304, kLarge);
+  CHECK(small.most_rows == 2304 && small.dense_rows == 2304);
+}
+
+void the_faster_path_is_recorded() {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::temp_directory_path() / ("products-" + std::to_string(getpid()));
+  const fs::path file = root / "anoco-edge" / "device.json";
+  const auto path = [&](Operands operands, int64_t dim, int64_t refs) {
+    return recorded_path(file, operands, dim, refs);
+  };
+  const auto half = Operands::float16;
+  CHECK(!path(half, 1024, 2304));
+  record_products(file, {half, 1024, 2304, 2304}, {2.0, 1.0});
+  record_products(file, {half, 1024, 9216, 2304}, {3.0, 4.0});
+  CHECK(path(half, 1024, 2304) == ProductPath::own && path(half, 1024, 1152) == ProductPath::own);
+  CHECK(path(half, 1024, 4000) == ProductPath::own);  // nearer than the other
+  CHECK(path(half, 1024, 5000) == ProductPath::cublas);
+  CHECK(!path(half, 1024, 1000) && !path(half, 1024, 20000));  // too far from both
+  CHECK(!path(half, 384, 2304) && !path(Operands::float32, 1024, 2304));
+  record_products(file, {half, 1024, 2304, 2304}, {1.0, 2.0});
+  CHECK(path(half, 1024, 2304) == ProductPath::cublas);
+  CHECK((ProductTimes{0, 5}.faster() == ProductPath::own));  // there was no cuBLAS
+  std::ofstream(file) << "{}";
+  CHECK(!path(half, 1024, 9216));
+  record_products(file, {half, 1024, 9216, 2304}, {4.0, 3.0});
+  CHECK(path(half, 1024, 9216) == ProductPath::own);
+  fs::remove_all(root);
+}
+
+void cublas_gets_the_workspace_that_it_recommends() {
+  constexpr int64_t kMegabyte = 1 << 20;
+  const auto workspace = [](int capability, int64_t memory) {
+    const BankShape bank{2304, 1024, Operands::float16, ProductPath::cublas, capability};
+    return TileLayout(bank, 2304, memory).workspace;
+  };
+  CHECK(workspace(87, 512 * kMegabyte) == 4 * kMegabyte);
+  CHECK(workspace(89, 512 * kMegabyte) == 4 * kMegabyte);
+  CHECK(workspace(90, 512 * kMegabyte) == 32 * kMegabyte);   // Hopper
+  CHECK(workspace(110, 512 * kMegabyte) == 32 * kMegabyte);  // Thor
+  CHECK(workspace(120, 512 * kMegabyte) == 12 * kMegabyte);
+  CHECK(workspace(90, 64 * kMegabyte) == 8 * kMegabyte);  // an eighth of the budget
+  const BankShape own{2304, 1024, Operands::float16, ProductPath::own, 90};
+  CHECK(TileLayout(own, 2304, 512 * kMegabyte).workspace == 0);
 }
 
 void no_energy_is_nan() {
@@ -106,6 +168,8 @@ int main() {
   code_is_chosen_by_device_and_driver();
   cublas_goes_with_the_driver();
   memory_stays_in_its_budget();
+  the_faster_path_is_recorded();
+  cublas_gets_the_workspace_that_it_recommends();
   no_energy_is_nan();
   kernels_take_what_they_are_given();
   return 0;
