@@ -4,9 +4,11 @@
 // linker might keep a copy of an inline function that was compiled for another processor.
 //
 // V provides: kLanes, kDots (rows of `dots`, each of which needs four registers), Reg, load, store,
-// load_half, zero, broadcast, fma(a, b, c) = a b + c, add, sub, mul, max, sum (of the lanes, in a
-// fixed order), largest (lane), at_least (one bit per lane) and transpose (kLanes registers).
+// load_half, zero, broadcast, fma(a, b, c) = a b + c, add, add_to (numbers in float64), sub, mul,
+// max, sum (of the lanes, in a fixed order), largest (lane), at_least (one bit per lane) and
+// transpose (kLanes registers).
 
+#include "kernels/dense.hpp"
 #include "kernels/kernels.hpp"
 
 namespace anoco {
@@ -42,10 +44,15 @@ inline typename V::Reg lanes(const uint16_t* from) {
   return V::load_half(from);
 }
 
+// Numbers in a line of the cache, and how many numbers ahead loops fetch from the larger caches,
+// where the processor alone would fetch too late.
+constexpr int kLine = 16, kAhead = 128;
+
 template <class V, int kRows, int kRegs>
-void multiply(int64_t depth, const float* a, const float* b, float* c, int64_t stride, bool add) {
+__attribute__((always_inline)) inline void multiply_add(int64_t depth, const float* a,
+                                                        const float* b,
+                                                        typename V::Reg (&sum)[kRows][kRegs]) {
   constexpr int kCols = kRegs * V::kLanes;
-  typename V::Reg sum[kRows][kRegs];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
@@ -54,6 +61,9 @@ void multiply(int64_t depth, const float* a, const float* b, float* c, int64_t s
     typename V::Reg right[kRegs];
 #pragma GCC unroll 8
     for (int j = 0; j < kRegs; ++j) right[j] = V::load(b + j * V::kLanes);
+    __builtin_prefetch(a + 4 * kAhead);
+#pragma GCC unroll 8
+    for (int j = 0; j < kCols; j += kLine) __builtin_prefetch(b + kAhead + j);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const typename V::Reg left = V::broadcast(a[i]);
@@ -61,6 +71,12 @@ void multiply(int64_t depth, const float* a, const float* b, float* c, int64_t s
       for (int j = 0; j < kRegs; ++j) sum[i][j] = V::fma(left, right[j], sum[i][j]);
     }
   }
+}
+
+template <class V, int kRows, int kRegs>
+void multiply(int64_t depth, const float* a, const float* b, float* c, int64_t stride, bool add) {
+  typename V::Reg sum[kRows][kRegs];
+  multiply_add<V, kRows, kRegs>(depth, a, b, sum);
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
@@ -68,6 +84,24 @@ void multiply(int64_t depth, const float* a, const float* b, float* c, int64_t s
       float* at = c + i * stride + j * V::kLanes;
       V::store(at, add ? V::add(V::load(at), sum[i][j]) : sum[i][j]);
     }
+}
+
+template <class V, int kRows, int kRegs>
+void multiply_sum(int64_t depth, const float* a, const float* b, double* sums, int64_t stride) {
+  typename V::Reg sum[kRows][kRegs];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < kRegs * V::kLanes; j += kLine / 2)
+      __builtin_prefetch(sums + i * stride + j, 1);
+  for (int64_t from = 0; from < depth; from += kSumDepth) {
+    const int64_t some = depth - from < kSumDepth ? depth - from : kSumDepth;
+    multiply_add<V, kRows, kRegs>(some, a + from * kRows, b + from * kRegs * V::kLanes, sum);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 8
+      for (int j = 0; j < kRegs; ++j) V::add_to(sums + i * stride + j * V::kLanes, sum[i][j]);
+  }
 }
 
 // Handles kLanes numbers of each row at a time. What a store writes beyond its kWidth numbers is
@@ -81,6 +115,9 @@ void pack_rows(const float* const* rows, int64_t count, int64_t depth, float* ou
     typename V::Reg square[kGroups][kLanes];
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i)
+        if (g * kLanes + i < kWidth) __builtin_prefetch(rows[g * kLanes + i] + k + kAhead);
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes; ++i)
         square[g][i] = g * kLanes + i < kWidth ? V::load(rows[g * kLanes + i] + k) : V::zero();
@@ -124,14 +161,18 @@ void pack(const T* rows, int64_t stride, int64_t count, int64_t depth, float* ou
 
 template <class V, int kWidth, class T>
 void slice(const T* rows, int64_t stride, int64_t count, int64_t depth, float* out) {
-  for (int64_t k = 0; k < depth; ++k, rows += stride, out += kWidth) {
-    if (count == kWidth) {
+  for (int64_t k = 0; k < depth; ++k, rows += stride)
+    for (int64_t c = 0; c < count; c += kWidth) {
+      float* to = out + c * depth + k * kWidth;
+      __builtin_prefetch(rows + 2 * stride + c);
+      __builtin_prefetch(rows + 2 * stride + c + kWidth / 2);
+      if (count - c >= kWidth) {
 #pragma GCC unroll 8
-      for (int j = 0; j < kWidth; j += V::kLanes) V::store(out + j, lanes<V>(rows + j));
-    } else {
-      for (int64_t j = 0; j < kWidth; ++j) out[j] = j < count ? one(rows + j) : 0.0f;
+        for (int j = 0; j < kWidth; j += V::kLanes) V::store(to + j, lanes<V>(rows + c + j));
+      } else {
+        for (int64_t j = 0; j < kWidth; ++j) to[j] = c + j < count ? one(rows + c + j) : 0.0f;
+      }
     }
-  }
 }
 
 template <class V>
@@ -313,6 +354,7 @@ constexpr Kernels make_kernels(const char* name) {
                  kRows,
                  kCols,
                  multiply<V, kRows, kRegs>,
+                 multiply_sum<V, kRows, kRegs>,
                  pack_rows<V, kRows>,
                  pack<V, kCols, float>,
                  pack<V, kCols, uint16_t>,
@@ -327,9 +369,12 @@ constexpr Kernels make_kernels(const char* name) {
                  dots<V, uint16_t>,
                  pull<V, float>,
                  pull<V, uint16_t>,
+                 weigh,
+                 solve_dense,
                  scale<V>,
                  argmax<V>,
-                 at_least<V>};
+                 at_least<V>,
+                 nullptr};
 }
 
 }  // namespace

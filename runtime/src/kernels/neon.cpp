@@ -19,6 +19,10 @@ struct V {
   static Reg broadcast(float v) { return vdupq_n_f32(v); }
   static Reg fma(Reg a, Reg b, Reg c) { return vfmaq_f32(c, a, b); }
   static Reg add(Reg a, Reg b) { return vaddq_f32(a, b); }
+  static void add_to(double* p, Reg v) {
+    vst1q_f64(p, vaddq_f64(vld1q_f64(p), vcvt_f64_f32(vget_low_f32(v))));
+    vst1q_f64(p + 2, vaddq_f64(vld1q_f64(p + 2), vcvt_high_f64_f32(v)));
+  }
   static Reg sub(Reg a, Reg b) { return vsubq_f32(a, b); }
   static Reg mul(Reg a, Reg b) { return vmulq_f32(a, b); }
   static Reg max(Reg a, Reg b) { return vmaxq_f32(a, b); }

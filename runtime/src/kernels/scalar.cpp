@@ -36,6 +36,9 @@ struct V {
   static Reg add(Reg a, Reg b) {
     return each([=](int i) { return a.lane[i] + b.lane[i]; });
   }
+  static void add_to(double* p, Reg v) {
+    for (int i = 0; i < kLanes; ++i) p[i] += double(v.lane[i]);
+  }
   static Reg sub(Reg a, Reg b) {
     return each([=](int i) { return a.lane[i] - b.lane[i]; });
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "failure.hpp"
 
@@ -44,6 +45,11 @@ const Projection& Bank::projection() const {
   return projection_;
 }
 
+const Cone& Bank::cone() const {
+  std::call_once(once_for_cone_, [&] { cone_ = Cone(*this); });
+  return cone_;
+}
+
 void Bank::check_rows() {
   Buffer<float> scratch{dim_};
   for (int64_t j = 0; j < rows_; ++j) {
@@ -73,13 +79,18 @@ void Bank::pack(int64_t row, int64_t count, float* out) const {
 }
 
 void Bank::slice(int64_t row, int64_t depth, int64_t column, int64_t count, float* out) const {
-  for (int64_t c = 0; c < count; c += k_.nr, out += k_.nr * depth) {
-    const int64_t width = std::min(k_.nr, count - c);
-    if (half_)
-      k_.slice_b_half(halves(row) + column + c, dim_, width, depth, out);
-    else
-      k_.slice_b(floats(row) + column + c, dim_, width, depth, out);
-  }
+  if (half_)
+    k_.slice_b_half(halves(row) + column, dim_, count, depth, out);
+  else
+    k_.slice_b(floats(row) + column, dim_, count, depth, out);
+}
+
+double Bank::median_norm() const {
+  std::vector<float> norms(norms_.data(), norms_.data() + rows_);
+  const auto middle = norms.begin() + std::ptrdiff_t(rows_ / 2);
+  std::nth_element(norms.begin(), middle, norms.end());
+  if (rows_ % 2 != 0) return *middle;
+  return (double(*std::max_element(norms.begin(), middle)) + double(*middle)) / 2;
 }
 
 }  // namespace anoco

@@ -8,6 +8,7 @@
 #include "anoco_edge.h"
 #include "buffer.hpp"
 #include "kernels/kernels.hpp"
+#include "scorer/cone.hpp"
 #include "scorer/projection.hpp"
 
 namespace anoco {
@@ -27,13 +28,18 @@ class Bank {
   int64_t dim() const { return dim_; }
   bool half() const { return half_; }  // the type of its numbers
   double norm(int64_t row) const { return norms_[row]; }
+  // Returns the norm in the middle; of an even number of rows, the mean of the middle two.
+  double median_norm() const;
   float inverse_norm(int64_t row) const { return inverses_[row]; }
+  const float* norms() const { return norms_.data(); }
   // The inverse norm of every row, followed by zeros up to a whole number of blocks.
   const float* inverse_norms() const { return inverses_.data(); }
 
   // Computed when it is first needed, which is when a scorer is made; a device does not need it.
   const Projection& projection() const;
   bool projected() const { return projected_; }
+  // Computed when a scorer is made, too.
+  const Cone& cone() const;
 
   float dot(const float* x, int64_t row) const {
     return half_ ? k_.dot_half(x, halves(row), dim_) : k_.dot(x, floats(row), dim_);
@@ -41,6 +47,14 @@ class Bank {
   // Computes the products with `count` rows, given by their addresses, with the same bits as `dot`.
   void dots(const float* x, const void* const* rows, int64_t count, float* out) const {
     (half_ ? k_.dots_half : k_.dots)(x, rows, count, dim_, out);
+  }
+  // Do the same for products with the bits of Q R^T, and for rows rounded to pairs.
+  void ordered_dots(const float* x, const void* const* rows, int64_t count, float* out) const {
+    (half_ ? k_.rounded->ordered_dots_half : k_.rounded->ordered_dots)(x, rows, count, dim_, out);
+  }
+  float round(int64_t row, float* out) const {
+    return half_ ? k_.rounded->round_half(halves(row), dim_, out)
+                 : k_.rounded->round(floats(row), dim_, out);
   }
   // See Kernels::pull; the rows are given by their addresses.
   void pull(const Pull& sum, float stay, const float* q, float* drift, float* moved) const {
@@ -73,9 +87,10 @@ class Bank {
   Buffer<unsigned char> copy_;
   Buffer<float> norms_, inverses_;
   int64_t directions_;
-  mutable std::once_flag once_;
+  mutable std::once_flag once_, once_for_cone_;
   mutable std::atomic<bool> projected_{false};
   mutable Projection projection_;
+  mutable Cone cone_;
 };
 
 }  // namespace anoco

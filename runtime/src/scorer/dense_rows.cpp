@@ -11,48 +11,67 @@
 namespace anoco {
 
 void Scorer::finish_dense_rows() {
-  pack_anchors();
-  for_each_piece(dense_count_, [&](int64_t column, int64_t first, int64_t end, Scratch& scratch) {
+  const int64_t unsettled = list_unsettled();
+  pack_anchors(unsettled);
+  for_each_piece(unsettled, [&](int64_t column, int64_t first, int64_t end, Scratch& scratch) {
+    if (!is_open(first, end, column)) return;
     bank_->pack(column, columns_from(column), scratch.right.data());
     for (int64_t top = first; top < end; top += kGroup)
       find_violators(top, std::min(top + kGroup, end), column, scratch);
   });
-  pool_.run(dense_count_, [&](int64_t c, int thread) {
-    const Stopwatch watch(scratch_[thread].solve_seconds);
-    weigh(dense_rows_[c]);
-  });
-  const int64_t widths = pieces(bank_->dim(), kColumns);
-  pool_.run(pieces(dense_count_, kDenseRows) * widths, [&](int64_t item, int thread) {
-    Scratch& scratch = scratch_[thread];
-    const Stopwatch watch(scratch.solve_seconds);
-    pull_dense_rows(item / widths * kDenseRows, item % widths * kColumns, scratch);
-  });
-  pool_.run(dense_count_, [&](int64_t c, int thread) {
-    const Stopwatch watch(scratch_[thread].solve_seconds);
-    Row& row = rows_[dense_rows_[c]];
-    row.energy = solve_dense_row(row, left_.data() + c * bank_->dim());
-  });
+  weigh_dense_rows();
+  pull_dense_rows();
+  solve_dense_rows();
 }
 
-// Packs the anchors of the dense rows in place of the queries, which are no longer needed.
-void Scorer::pack_anchors() {
+// Lists the dense rows that may have violators and returns how many there are.
+int64_t Scorer::list_unsettled() {
+  int64_t count = 0;
+  for (int64_t c = 0; c < dense_count_; ++c) {
+    const int64_t i = dense_rows_[c];
+    if (is_settled(rows_[i])) continue;
+    std::fill(maxima(i), maxima(i) + layout_.blocks, -std::numeric_limits<float>::infinity());
+    list_[count++] = i;
+  }
+  return count;
+}
+
+// Packs the anchors of the listed rows in place of the queries, which are no longer needed.
+void Scorer::pack_anchors(int64_t listed) {
   const int64_t mr = k_.mr, dim = bank_->dim();
-  pool_.run(pieces(dense_count_, mr), [&](int64_t panel, int thread) {
+  pool_.run(pieces(listed, mr), [&](int64_t panel, int thread) {
     Scratch& scratch = scratch_[thread];
     const float* rows[kMostPanelRows];
-    const int64_t first = panel * mr, count = std::min(mr, dense_count_ - first);
+    const int64_t first = panel * mr, count = std::min(mr, listed - first);
     for (int64_t i = 0; i < count; ++i)
-      rows[i] = bank_->row(rows_[dense_rows_[first + i]].anchor, scratch.panel.data() + i * dim);
+      rows[i] = bank_->row(rows_[list_[first + i]].anchor, scratch.panel.data() + i * dim);
     k_.pack_a(rows, count, dim, left_.data() + first * dim);
   });
 }
 
+// Tells whether one of these listed rows may have a violator within the columns.
+bool Scorer::is_open(int64_t first, int64_t end, int64_t column) const {
+  float widest = 0;
+  for (int64_t j = 0; j < columns_from(column); j += kBlock)
+    widest = std::max(widest, cone_.widest((column + j) / kBlock));
+  for (int64_t c = first; c < end; ++c)
+    if (!(widest < rows_[list_[c]].reach)) return true;
+  return false;
+}
+
 // Finds the largest s_ij of a reference with a_ij <= s* within these columns. It is stored in place
-// of the maximum of the first block of the columns.
+// of the maximum of the first block of the columns. Panels of rows without violators are left out.
 void Scorer::find_violators(int64_t first, int64_t end, int64_t column, Scratch& scratch) {
+  const int64_t mr = k_.mr, whole = end;
+  const auto open = [&](int64_t c) { return is_open(c, std::min(c + mr, whole), column); };
+  while (first < whole && !open(first)) first += mr;
+  if (first >= whole) return;
+  for (end = first + mr; end < whole && open(end);) end += mr;
+  end = std::min(end, whole);
+
   multiply(left_.data() + first * bank_->dim(), end - first, column, scratch);
   for (int64_t c = first; c < end; ++c) {
-    const int64_t i = dense_rows_[c];
+    const int64_t i = list_[c];
     const Row& row = rows_[i];
     const float* s = similarities(i) + column;
     const float* product = scratch.block.data() + (c - first) * kColumns;
@@ -65,78 +84,118 @@ void Scorer::find_violators(int64_t first, int64_t end, int64_t column, Scratch&
     }
     maxima(i)[column / kBlock] = t;
   }
+  find_violators(end, whole, column, scratch);
 }
 
-// Turns the similarities of row i into weights; they are not needed afterwards.
-void Scorer::weigh(int64_t i) {
-  Row& row = rows_[i];
-  float* s = similarities(i);
+// Turns the similarities of the dense rows into weights; they are not needed afterwards.
+void Scorer::weigh_dense_rows() {
+  pool_.run(pieces(dense_count_, kDenseTogether), [&](int64_t item, int thread) {
+    const Stopwatch watch(scratch_[thread].solve_seconds);
+    float* s[kDenseTogether];
+    WeightRule rules[kDenseTogether];
+    WeightSum totals[kDenseTogether];
+    const int64_t first = item * kDenseTogether;
+    const int64_t count = std::min(kDenseTogether, dense_count_ - first);
+    for (int64_t c = 0; c < count; ++c) {
+      const int64_t i = dense_rows_[first + c];
+      s[c] = similarities(i);
+      rules[c] = {rows_[i].norm, settings_.floor, find_violator(i), rows_[i].anchor};
+    }
+    k_.weigh(s, rules, count, bank_->norms(), bank_->rows(), totals);
+    for (int64_t c = 0; c < count; ++c) {
+      Row& row = rows_[dense_rows_[first + c]];
+      row.neighbors = totals[c].neighbors;
+      row.weights = totals[c].sum;
+    }
+  });
+}
+
+// Returns t_i, the similarity of the first violator; minus infinity if there is none.
+float Scorer::find_violator(int64_t i) {
   float t = -std::numeric_limits<float>::infinity();
-  for (int64_t column = 0; column < bank_->rows(); column += kColumns)
-    t = std::max(t, maxima(i)[column / kBlock]);
-  row.neighbors = 0;
-  row.weights = 0;
-  for (int64_t j = 0; j < bank_->rows(); ++j) {
-    if (!(s[j] > t) && j != row.anchor) {
-      s[j] = 0;
-      continue;
-    }
-    const double w = weight(row, j, s[j]);
-    row.weights += w;
-    ++row.neighbors;
-    s[j] = float(w);
-  }
+  if (!is_settled(rows_[i]))
+    for (int64_t column = 0; column < bank_->rows(); column += kColumns)
+      t = std::max(t, maxima(i)[column / kBlock]);
+  return t;
 }
 
-// Computes sum_j w_ij r_j for kDenseRows rows and kColumns of their numbers, in place of the
-// anchors.
-void Scorer::pull_dense_rows(int64_t first, int64_t column, Scratch& scratch) {
-  const int64_t mr = k_.mr, nr = k_.nr, dim = bank_->dim();
-  const int64_t height = std::min(kDenseRows, dense_count_ - first);
-  const int64_t width = std::min(kColumns, dim - column);
+// Computes sum_j w_ij r_j for all dense rows, in place of the anchors. Its pieces are as large as
+// leave each thread some of them.
+void Scorer::pull_dense_rows() {
+  constexpr int64_t kPiecesPerThread = 2, kLeastHeight = 96;
+  const int64_t mr = k_.mr, dim = bank_->dim();
+  const int64_t width = dim < kDenseColumns ? kColumns : kDenseColumns;
+  const int64_t widths = pieces(dim, width);
+  const int64_t parts = pieces(kPiecesPerThread * pool_.threads(), widths);
+  const int64_t wanted = std::max(pieces(pieces(dense_count_, parts), mr) * mr, kLeastHeight);
+  const int64_t height = std::min(wanted, kDenseRows);
+  pool_.run(pieces(dense_count_, height) * widths, [&](int64_t item, int thread) {
+    Scratch& scratch = scratch_[thread];
+    const Stopwatch watch(scratch.solve_seconds);
+    const int64_t first = item / widths * height, column = item % widths * width;
+    pull_piece(first, std::min(height, dense_count_ - first), column, std::min(width, dim - column),
+               scratch);
+  });
+}
+
+// Packs as much of the bank at once as fits in the scratch memory.
+void Scorer::pull_piece(int64_t first, int64_t height, int64_t column, int64_t width,
+                        Scratch& scratch) {
+  const int64_t mr = k_.mr, nr = k_.nr, dim = bank_->dim(), rows = bank_->rows();
   double* sums = scratch.sums.data();
-  std::fill(sums, sums + height * kColumns, 0.0);
-  for (int64_t from = 0; from < bank_->rows(); from += kDenseDepth) {
-    const int64_t depth = std::min(kDenseDepth, bank_->rows() - from);
+  std::fill(sums, sums + pieces(height, mr) * mr * kDenseColumns, 0.0);
+  const int64_t fit = scratch.right.size() / (pieces(width, nr) * nr) / kSumDepth * kSumDepth;
+  const int64_t most = std::min(fit, kMostDenseDepth);
+  for (int64_t from = 0; from < rows; from += most) {
+    const int64_t depth = std::min(most, rows - from);
     bank_->slice(from, depth, column, width, scratch.right.data());
-    for (int64_t c = 0; c < height; c += mr) {
-      const float* rows[kMostPanelRows];
-      const int64_t count = std::min(mr, height - c);
-      for (int64_t i = 0; i < count; ++i) rows[i] = similarities(dense_rows_[first + c + i]) + from;
-      k_.pack_a(rows, count, depth, scratch.left.data());
-      float* block = scratch.block.data();
-      for (int64_t j = 0; j < width; j += nr)
-        k_.multiply(depth, scratch.left.data(), scratch.right.data() + j * depth, block + j,
-                    kColumns, false);
-      for (int64_t i = 0; i < count; ++i)
-        for (int64_t j = 0; j < width; ++j)
-          sums[(c + i) * kColumns + j] += double(block[i * kColumns + j]);
-    }
+    pull_depth(first, height, from, depth, width, scratch);
   }
   for (int64_t c = 0; c < height; ++c)
     for (int64_t j = 0; j < width; ++j)
-      left_[(first + c) * dim + column + j] = float(sums[c * kColumns + j]);
+      left_[(first + c) * dim + column + j] = float(sums[c * kDenseColumns + j]);
 }
 
-float Scorer::solve_dense_row(const Row& row, const float* pull) const {
-  const double stiffness = settings_.lambda + row.weights;
-  double drift_squares = 0, moved_squares = 0;
+// Adds weights times the packed references, for as many rows at a time as fit in the block.
+void Scorer::pull_depth(int64_t first, int64_t height, int64_t from, int64_t depth, int64_t width,
+                        Scratch& scratch) {
+  const int64_t mr = k_.mr, nr = k_.nr;
+  const int64_t together = kGroup * kColumns / depth / mr * mr;
+  for (int64_t top = 0; top < height; top += together) {
+    const int64_t end = std::min(top + together, height);
+    for (int64_t c = top; c < end; c += mr) {
+      const float* rows[kMostPanelRows];
+      const int64_t count = std::min(mr, end - c);
+      for (int64_t i = 0; i < count; ++i) rows[i] = similarities(dense_rows_[first + c + i]) + from;
+      k_.pack_a(rows, count, depth, scratch.block.data() + (c - top) * depth);
+    }
+    for (int64_t j = 0; j < width; j += nr)
+      for (int64_t c = top; c < end; c += mr)
+        k_.multiply_sum(depth, scratch.block.data() + (c - top) * depth,
+                        scratch.right.data() + j * depth,
+                        scratch.sums.data() + c * kDenseColumns + j, kDenseColumns);
+  }
+}
+
+void Scorer::solve_dense_rows() {
   const int64_t dim = bank_->dim();
-  for (int64_t k = 0; k < dim; ++k) {
-    const double drift = (pull[k] - row.weights * row.query[k]) / stiffness;
-    const double moved = (settings_.lambda * row.query[k] + pull[k]) / stiffness;
-    drift_squares += drift * drift;
-    moved_squares += moved * moved;
-  }
-  if (moved_squares == 0) return energy(drift_squares, 1);
-  const double inverse = 1 / std::sqrt(moved_squares);
-  double chord = 0;
-  for (int64_t k = 0; k < dim; ++k) {
-    const double moved = (settings_.lambda * row.query[k] + pull[k]) / stiffness;
-    const double difference = moved * inverse - row.query[k] / row.norm;
-    chord += difference * difference;
-  }
-  return energy(drift_squares, chord / 2);
+  pool_.run(pieces(dense_count_, kDenseTogether), [&](int64_t item, int thread) {
+    const Stopwatch watch(scratch_[thread].solve_seconds);
+    DenseSum sums[kDenseTogether];
+    DenseChange changes[kDenseTogether];
+    const int64_t first = item * kDenseTogether;
+    const int64_t count = std::min(kDenseTogether, dense_count_ - first);
+    for (int64_t c = 0; c < count; ++c) {
+      const Row& row = rows_[dense_rows_[first + c]];
+      sums[c] = {row.query, left_.data() + (first + c) * dim, row.weights, settings_.lambda,
+                 row.norm};
+    }
+    k_.solve_dense(sums, count, dim, changes);
+    for (int64_t c = 0; c < count; ++c) {
+      const double turn = changes[c].has_direction ? changes[c].chord / 2 : 1;
+      rows_[dense_rows_[first + c]].energy = energy(changes[c].drift_squares, turn);
+    }
+  });
 }
 
 }  // namespace anoco

@@ -20,6 +20,10 @@ inline int64_t memory_of(uint32_t megabytes, int64_t otherwise) {
   return megabytes != 0 ? 1'000'000 * int64_t{megabytes} : otherwise;
 }
 
+// Whether products of rounded numbers come first, where the processor has them. The results have
+// the same bits either way; only tests choose.
+enum class Rounding { kWhereItPays, kNever, kAlways };
+
 struct Settings {
   uint32_t metric = ANOCO_METRIC_PRODUCT;
   double lambda = 1.0;
@@ -27,6 +31,7 @@ struct Settings {
   int threads = 1;
   int64_t memory = kDefaultMemory;  // bytes
   bool pin = false;
+  Rounding rounding = Rounding::kWhereItPays;
 };
 
 // References per piece of work. They are few enough that the packed piece stays in the second-level
@@ -38,12 +43,24 @@ constexpr int64_t kColumns = 128;
 // multiplications.
 constexpr int64_t kGroup = 384, kLeastRows = 192;
 
+// Pruning is worth it if a trial promises to leave less than this share of the work.
+constexpr double kWorth = 0.8;
+
 // Candidates whose products with the anchor are computed together.
 constexpr int64_t kTogether = 4;
 
-// Rows and depth of a piece of W R for dense rows. The sums are kept short, because they would
+// References whose ordered products are computed together. Sixteen take as long as one to compute,
+// but longer to find and to fetch.
+constexpr int64_t kRoundedTogether = 8;
+
+// Rows and columns of a piece of W R for dense rows. The sums are kept short, because they would
 // otherwise be as long as the bank; they are added up in float64.
-constexpr int64_t kDenseRows = 192, kDenseDepth = 128;
+constexpr int64_t kDenseRows = kGroup, kDenseColumns = 256;
+
+// The depth of such a piece that is packed at once. The more, the less often its float64 sums come
+// to the first-level cache; the fewer, the more rows of weights fit in a block.
+constexpr int64_t kMostDenseDepth = 512;
+static_assert(kMostDenseDepth * kMostPanelRows <= kGroup * kColumns, "a panel fits in a block");
 
 // Tiles of more rows are not faster.
 constexpr int64_t kMostTileRows = 3 * kGroup;

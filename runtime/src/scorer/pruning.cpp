@@ -13,6 +13,7 @@ namespace {
 
 // References that are looked at first, and how many of the most similar are wanted.
 constexpr int64_t kProbes = 8, kWanted = 4;
+static_assert(kRoundedTogether <= kProbes, "replace_bounds has room for them");
 
 // Rows that are tried before the whole tile is.
 constexpr int64_t kTrial = 12;
@@ -20,9 +21,6 @@ constexpr int64_t kTrial = 12;
 // A single product costs about as much as five within a large matrix product; together with the
 // search for it, and with a reference that is in no cache, as much as thirteen.
 constexpr int64_t kDear = 5, kDearer = 13;
-
-// Pruning is worth it if the trial promises to leave less than this share of the work.
-constexpr double kWorth = 0.8;
 
 // Picks one row from each of `count` equal parts, at a different place in each: patches come in
 // rows of a grid, and equal steps could hit nothing but its border.
@@ -50,8 +48,7 @@ bool Scorer::prune(int64_t rows) {
 // The work is estimated from some rows of the tile: for all levels by the number of bounds that
 // survive, for the best of them by finishing the rows.
 int64_t Scorer::choose_level(int64_t rows) {
-  const int64_t trial = std::min(kTrial, rows);
-  for (int64_t i = 0; i < trial; ++i) list_[i] = pick(i, trial, rows);
+  const int64_t trial = list_trial(rows);
   int64_t best = 0;
   double least = std::numeric_limits<double>::infinity();
   for (int64_t level = 0; level < bank_->projection().levels(); ++level) {
@@ -63,18 +60,33 @@ int64_t Scorer::choose_level(int64_t rows) {
   if (least < kWorth) {
     bound_listed(trial, best);
     multiply_survivors(trial);
-    pool_.run(trial, [&](int64_t item, int thread) {
-      const Stopwatch watch(scratch_[thread].retrieval_seconds);
-      find_neighbors(list_[item], scratch_[thread]);
-    });
+    try_listed(trial);
     least = work_of_level(best) + work_of_listed(trial);
   }
-  for (int64_t i = 0; i < trial; ++i) {
+  forget_trial(trial);
+  return least < kWorth ? best : -1;
+}
+
+// Lists some rows of the tile and returns how many.
+int64_t Scorer::list_trial(int64_t rows) {
+  const int64_t trial = std::min(kTrial, rows);
+  for (int64_t i = 0; i < trial; ++i) list_[i] = pick(i, trial, rows);
+  return trial;
+}
+
+void Scorer::try_listed(int64_t count) {
+  pool_.run(count, [&](int64_t item, int thread) {
+    const Stopwatch watch(scratch_[thread].retrieval_seconds);
+    find_neighbors(list_[item], scratch_[thread]);
+  });
+}
+
+void Scorer::forget_trial(int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
     Row& row = rows_[list_[i]];
-    row.unprunable = row.dense = row.bounded = false;
+    row.unprunable = row.dense = row.bounded = row.rounded = false;
     row.products = 0;
   }
-  return least < kWorth ? best : -1;
 }
 
 // Returns the cost of a row of bounds, where all products of a row cost 1.
@@ -208,7 +220,10 @@ int64_t Scorer::replace_bounds(int64_t i, int64_t most, float* found) {
 void Scorer::compute(const Row& row, const int64_t* references, int64_t count, float* out) const {
   const void* addresses[kBlock];
   for (int64_t k = 0; k < count; ++k) addresses[k] = bank_->address(references[k]);
-  bank_->dots(row.query, addresses, count, out);
+  if (row.rounded)
+    bank_->ordered_dots(row.query, addresses, count, out);
+  else
+    bank_->dots(row.query, addresses, count, out);
   for (int64_t k = 0; k < count; ++k)
     out[k] = out[k] * row.inverse * bank_->inverse_norm(references[k]);
 }

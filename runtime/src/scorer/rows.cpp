@@ -50,6 +50,13 @@ int64_t Scorer::find_neighbors(int64_t i, Scratch& scratch) {
   if (row.unprunable) return 0;
   row.anchor = found[0].reference;
   row.similarity = found[0].similarity;
+  row.reach = cone_.reach(row.anchor, row.similarity);
+  if (is_settled(row) && !row.bounded && bank_->rows() >= kMany) {
+    // The loop below would take kMany of them and come to the same conclusion.
+    row.dense = true;
+    put_back(i, row.anchor, row.similarity);
+    return 1;
+  }
   const float* anchor = bank_->row(row.anchor, scratch.anchor.data());
 
   int64_t count = 1;
@@ -76,6 +83,7 @@ int64_t Scorer::find_neighbors(int64_t i, Scratch& scratch) {
 // a_ij > s*.
 int64_t Scorer::count_consistent(const Row& row, const float* anchor, const Candidate* candidates,
                                  int64_t count) const {
+  if (is_within_reach(row, candidates, count)) return count;
   const void* addresses[kTogether];
   float products[kTogether];
   for (int64_t k = 0; k < count; ++k) addresses[k] = bank_->address(candidates[k].reference);
@@ -87,6 +95,12 @@ int64_t Scorer::count_consistent(const Row& row, const float* anchor, const Cand
              row.similarity)
     ++good;
   return good;
+}
+
+bool Scorer::is_within_reach(const Row& row, const Candidate* candidates, int64_t count) const {
+  for (int64_t k = 0; k < count; ++k)
+    if (!(cone_.angle(candidates[k].reference) < row.reach)) return false;
+  return true;
 }
 
 // Tells whether references from all parts of the bank are neighbors of the anchor too. Then the
@@ -115,8 +129,8 @@ int64_t Scorer::take_neighbors(int64_t i, int64_t count, Candidate* out) {
       continue;
     }
     put_back(i, found.reference, found.similarity);
-    float unused[kTogether];
-    row.products += replace_bounds(i, kTogether, unused);
+    float unused[kRoundedTogether];
+    row.products += replace_bounds(i, row.rounded ? kRoundedTogether : kTogether, unused);
     row.unprunable = row.products > layout_.products;
     if (row.unprunable) break;
   }

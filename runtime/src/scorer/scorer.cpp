@@ -16,13 +16,21 @@ constexpr int64_t kRowsToCheck = 64;
 // with the basis, whichever is largest.
 int64_t right_floats(const Bank& bank) {
   const int64_t products = bank.projection() ? bank.projection().products() : 0;
-  return std::max(kColumns * std::max(bank.dim(), kDenseDepth), kMostPanelRows * products);
+  return std::max(kColumns * std::max(bank.dim(), kSumDepth), kMostPanelRows * products);
 }
 
 // The size of the products of a group, or of the sketches of a panel.
 int64_t block_floats(const Bank& bank) {
   const int64_t sketch = bank.projection() ? bank.projection().width() : 0;
   return std::max(kGroup * kColumns, kMostPanelRows * sketch);
+}
+
+// The patch of the grid that was gathered as this row, see Scorer::score.
+int64_t patch_of(int64_t row, const uint8_t* scored) {
+  if (scored == nullptr) return row;
+  int64_t patch = 0;
+  while (scored[patch] == 0 || row-- > 0) ++patch;
+  return patch;
 }
 
 }  // namespace
@@ -41,8 +49,11 @@ Layout::Layout(const Bank& bank, const Settings& settings) {
   const int64_t mr = kernels().mr;
   // The scratch of this many threads is part of the budget, whatever the number of threads: what a
   // tile prunes depends on its rows, so they must not depend on the threads.
-  constexpr int64_t kThreads = 4;
-  const int64_t room = std::max(settings.memory - kThreads * scratch, settings.memory / 2);
+  // It is counted with smaller sums than there are, because other tiles would change the last bits
+  // of the scores of existing products.
+  constexpr int64_t kThreads = 4, kCountedSums = 192 * kColumns;
+  const int64_t counted = scratch - 8 * (kDenseRows * kDenseColumns - kCountedSums);
+  const int64_t room = std::max(settings.memory - kThreads * counted, settings.memory / 2);
   const int64_t fit = std::min(room / row, kMostTileRows);
   tile_rows = std::max(fit / mr, int64_t{1}) * mr;
   bytes = settings.threads * scratch + Scorer::tile_bytes(bank, *this, tile_rows);
@@ -52,9 +63,9 @@ template <class Each>
 void Scratch::each_buffer(const Bank& bank, int64_t candidates, Each&& each) {
   each(&Scratch::right, right_floats(bank));
   each(&Scratch::block, block_floats(bank));
-  each(&Scratch::left, kMostPanelRows * kDenseDepth);
+  each(&Scratch::left, kMostPanelRows * kColumns);
   each(&Scratch::panel, kMostPanelRows * bank.dim());
-  each(&Scratch::sums, kDenseRows * kColumns);
+  each(&Scratch::sums, kDenseRows * kDenseColumns);
   each(&Scratch::anchor, bank.dim());
   each(&Scratch::drift, bank.dim());
   each(&Scratch::moved, bank.dim());
@@ -94,6 +105,7 @@ int64_t Scorer::bytes(const std::shared_ptr<const Bank>& bank, const Settings& s
 
 Scorer::Scorer(std::shared_ptr<const Bank> bank, const Settings& settings)
     : bank_(std::move(bank)),
+      cone_(bank_->cone()),
       settings_(settings),
       layout_(*bank_, settings),
       pool_(settings.threads, settings.pin) {
@@ -103,20 +115,20 @@ Scorer::Scorer(std::shared_ptr<const Bank> bank, const Settings& settings)
   for (int k = 0; k < settings.threads; ++k) scratch_.emplace_back(*bank_, layout_.candidates);
 }
 
-void Scorer::score(const float* query, int64_t rows, const Outputs& out) {
+void Scorer::score(const float* query, int64_t rows, const Outputs& out, const uint8_t* scored) {
   const std::lock_guard<std::mutex> lock(one_at_a_time_);
-  check(query, rows);
+  check(query, rows, scored);
   for (int64_t first = 0; first < rows; first += layout_.tile_rows) {
     const int64_t count = std::min(layout_.tile_rows, rows - first);
     score_tile(query + first * bank_->dim(), count);
-    write(first, count, out);
+    write(first, count, out, scored);
   }
   sum_up_times();
 }
 
 // The check comes before anything is written, because a bad row in the last tile must leave the
 // outputs unchanged too.
-void Scorer::check(const float* query, int64_t rows) {
+void Scorer::check(const float* query, int64_t rows, const uint8_t* scored) {
   std::atomic<int64_t> first_bad{rows};
   pool_.run(pieces(rows, kRowsToCheck), [&](int64_t item, int) {
     const int64_t end = std::min((item + 1) * kRowsToCheck, rows);
@@ -131,7 +143,7 @@ void Scorer::check(const float* query, int64_t rows) {
   const int64_t bad = first_bad.load();
   if (bad < rows)
     fail(ANOCO_BAD_FEATURES,
-         "query patch " + std::to_string(bad) + " " +
+         "query patch " + std::to_string(patch_of(bad, scored)) + " " +
              norm_problem(k_.squares(query + bad * bank_->dim(), bank_->dim())));
 }
 
@@ -143,6 +155,7 @@ void Scorer::score_tile(const float* query, int64_t rows) {
   compute_similarities(rows);
   for (int64_t i = 0; i < rows; ++i) list_[i] = i;
   finish_listed(rows);
+  finish_listed(retry_rounded(rows));
   finish_listed(complete(rows));
   dense_count_ = 0;
   for (int64_t i = 0; i < rows; ++i)
@@ -150,12 +163,12 @@ void Scorer::score_tile(const float* query, int64_t rows) {
   if (dense_count_ > 0) finish_dense_rows();
 }
 
-void Scorer::write(int64_t first, int64_t rows, const Outputs& out) const {
+void Scorer::write(int64_t first, int64_t rows, const Outputs& out, const uint8_t* scored) const {
   for (int64_t i = 0; i < rows; ++i) {
     const Row& row = rows_[i];
     if (!std::isfinite(row.energy))
       fail(ANOCO_CORRUPT,
-           "the energy of query patch " + std::to_string(first + i) +
+           "the energy of query patch " + std::to_string(patch_of(first + i, scored)) +
                " is not a number: the bank's memory was changed",
            "keep the features as they are while a scorer uses them, or let the bank copy them");
     if (out.energy != nullptr) out.energy[first + i] = row.energy;

@@ -6,7 +6,8 @@
 // violator, which for most rows is a handful. Rows with very many neighbors are left to the end of
 // the tile and finished together by two more matrix products (dense_rows.cpp).
 //
-// If bounds rule most references out, a tile takes less than one matrix product (pruning.cpp).
+// If bounds rule most references out, a tile takes less than one matrix product: bounds from few
+// directions (pruning.cpp), or from products of rounded numbers (rounding.cpp).
 //
 // How a value is computed depends on the rows of a tile and on the bank, never on the threads or on
 // how work is cut into pieces, so the results have the same bits whatever the number of threads.
@@ -49,10 +50,10 @@ struct Scratch {
   static int64_t bytes(const Bank& bank, int64_t candidates);
 
   Buffer<float> right;   // packed references
-  Buffer<float> block;   // kGroup x kColumns products
-  Buffer<float> left;    // packed weights of a panel of dense rows
+  Buffer<float> block;   // kGroup x kColumns products, or packed weights of dense rows
+  Buffer<float> left;    // errors of rounded references
   Buffer<float> panel;   // anchors of the panel in float32
-  Buffer<double> sums;   // kDenseRows x kColumns sums
+  Buffer<double> sums;   // kDenseRows x kDenseColumns sums
   Buffer<float> anchor;  // one reference in float32
   Buffer<float> drift, moved;
   Buffer<Candidate> candidates;
@@ -71,11 +72,14 @@ struct Row {
   const float* query;
   double norm;
   float inverse;
+  float error;  // of rounding it
   int64_t anchor;
   float similarity;
+  float reach;  // references within it are neighbors for certain, see cone.hpp
   int64_t neighbors;
   float energy;
   bool dense;         // has too many neighbors to take them one by one
+  bool rounded;       // its bounds come from rounded numbers, its products from ordered_dots
   double weights;     // d_i of a dense row
   bool bounded;       // values that known_ does not name are bounds on similarities
   bool unprunable;    // bounds do not help, so it needs all similarities
@@ -91,17 +95,18 @@ class Scorer {
   // Returns the bytes that a tile of so many rows takes, without the scratch of the threads.
   static int64_t tile_bytes(const Bank& bank, const Layout& layout, int64_t rows);
 
-  // Throws a Failure; nothing is written then, unless its status is ANOCO_CORRUPT.
-  void score(const float* query, int64_t rows, const Outputs& out);
+  // Throws a Failure; nothing is written then, unless its status is ANOCO_CORRUPT. If the rows are
+  // those patches of a grid for which `scored` has a 1, the failure names the patch of the grid.
+  void score(const float* query, int64_t rows, const Outputs& out, const uint8_t* scored = nullptr);
   double retrieval_share() const { return retrieval_share_.load(); }
 
  private:
   // The one list of its memory, see buffer_list.hpp.
   template <class Each>
   static void each_buffer(const Bank& bank, const Layout& layout, int64_t rows, Each&& each);
-  void check(const float* query, int64_t rows);
+  void check(const float* query, int64_t rows, const uint8_t* scored);
   void score_tile(const float* query, int64_t rows);
-  void write(int64_t first, int64_t rows, const Outputs& out) const;
+  void write(int64_t first, int64_t rows, const Outputs& out, const uint8_t* scored) const;
   void sum_up_times();
 
   // Calls work(column, first, end, scratch) for pieces of `rows` rows and kColumns of the bank. A
@@ -128,10 +133,14 @@ class Scorer {
   void multiply_listed(int64_t count);
   void multiply(const float* left, int64_t rows, int64_t column, Scratch& scratch);
   void keep(int64_t i, int64_t column, const float* products, float scale, const float* scales);
+  void hide_padding(int64_t i, int64_t column);
 
   // pruning.cpp
   bool prune(int64_t rows);
   int64_t choose_level(int64_t rows);
+  int64_t list_trial(int64_t rows);
+  void try_listed(int64_t count);
+  void forget_trial(int64_t count);
   double work_of_level(int64_t level) const;
   double work_of_listed(int64_t count) const;
   void sketch_listed(int64_t count, int64_t level);
@@ -143,12 +152,26 @@ class Scorer {
   void multiply_block(int64_t i, int64_t block);
   int64_t complete(int64_t rows);
 
+  // rounding.cpp
+  bool prune_rounded(int64_t rows);
+  bool is_rounding_worth_it(int64_t rows);
+  bool may_round() const;
+  int64_t retry_rounded(int64_t rows);
+  void bound_rounded(int64_t count);
+  void round_listed(int64_t count);
+  void round_references(int64_t column, Scratch& scratch);
+  void multiply_rounded_survivors(int64_t count);
+  void replace_survivors(int64_t i);
+  void replace(int64_t i, const int64_t* references, int64_t count);
+
   // rows.cpp
   void finish_listed(int64_t count);
   void finish_row(int64_t i, Scratch& scratch);
   int64_t find_neighbors(int64_t i, Scratch& scratch);
   int64_t count_consistent(const Row& row, const float* anchor, const Candidate* candidates,
                            int64_t count) const;
+  bool is_within_reach(const Row& row, const Candidate* candidates, int64_t count) const;
+  bool is_settled(const Row& row) const { return cone_.widest() < row.reach; }
   bool looks_dense(const Row& row, const float* anchor) const;
   int64_t take_neighbors(int64_t i, int64_t count, Candidate* out);
   Candidate take_largest(int64_t i);
@@ -157,11 +180,17 @@ class Scorer {
 
   // dense_rows.cpp
   void finish_dense_rows();
-  void pack_anchors();
+  int64_t list_unsettled();
+  void pack_anchors(int64_t count);
+  bool is_open(int64_t first, int64_t end, int64_t column) const;
   void find_violators(int64_t first, int64_t end, int64_t column, Scratch& scratch);
-  void weigh(int64_t i);
-  void pull_dense_rows(int64_t first, int64_t column, Scratch& scratch);
-  float solve_dense_row(const Row& row, const float* pull) const;
+  void weigh_dense_rows();
+  float find_violator(int64_t i);
+  void pull_dense_rows();
+  void pull_piece(int64_t first, int64_t height, int64_t column, int64_t width, Scratch& scratch);
+  void pull_depth(int64_t first, int64_t height, int64_t from, int64_t depth, int64_t width,
+                  Scratch& scratch);
+  void solve_dense_rows();
 
   // Tells whether the value is the similarity itself and not a bound on it.
   bool is_exact(int64_t i, int64_t reference) {
@@ -176,6 +205,7 @@ class Scorer {
 
   const Kernels& k_ = kernels();
   std::shared_ptr<const Bank> bank_;
+  const Cone& cone_;
   Settings settings_;
   Layout layout_;
   Pool pool_;
