@@ -30,6 +30,8 @@ typedef struct anoco_model {
   uint32_t gpu;        /* number of the CUDA device, for backends that use one */
   uint32_t reserved;
   const char* identity; /* identifies the graph by the hashes of its files; plans are found by it */
+  /* "bf16": compute in BF16 on the processor. NULL: in the precision of the graph. */
+  const char* cpu_precision;
 } anoco_model;
 
 typedef struct anoco_backend {

@@ -34,17 +34,31 @@ typedef struct anoco_cuda_info {
   char name[128];         /* of the device */
   char code[64];          /* the device code that fits it, such as "sm_87 by CUDA 12.6" */
   char why_not[512];      /* what is missing, and what to do; "": nothing */
+  char cublas_file[256];  /* the cuBLAS that is used, as it was found */
 } anoco_cuda_info;
 
-#define ANOCO_CUDA_INFO_INIT                                         \
-  {                                                                  \
-    sizeof(anoco_cuda_info), 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, { 0 } \
+#define ANOCO_CUDA_INFO_INIT                                              \
+  {                                                                       \
+    sizeof(anoco_cuda_info), 0, 0, 0, 0, 0, 0, 0, 0, {0}, {0}, {0}, { 0 } \
   }
 
 /* Describes the device with this number, counted from 0. It fails only for bad arguments. */
 ANOCO_API anoco_status anoco_cuda_describe(uint32_t device, anoco_cuda_info* out);
 
+/* Adds folders in which cuBLAS is looked for, such as those of Python packages. It is looked for
+ * when it is first needed: that of the driver's version of CUDA first, then older ones down to 12,
+ * each by its name (libcublas.so.13), then in these folders, in Python packages beside this
+ * library, and in the folders of CUDA toolkits (CUDA_HOME, /usr/local/cuda*). The environment
+ * variable ANOCO_CUBLAS_LIBRARY replaces the search: files or folders, separated by colons. One
+ * that cannot make a handle on the device is passed over. */
+ANOCO_API anoco_status anoco_cuda_add_folders(const char* const* folders, int64_t count);
+
 typedef struct anoco_cuda_scorer anoco_cuda_scorer;
+
+/* cuBLAS, or the kernels of this library, which need none: with ANOCO_FLOAT16 operands they take
+ * tensor cores and never write the products to memory. AUTO: what anoco_cuda_measure_products found
+ * to be the faster for a bank of about this size; else cuBLAS where it can be loaded. */
+enum { ANOCO_PRODUCTS_AUTO = 0, ANOCO_PRODUCTS_CUBLAS = 1, ANOCO_PRODUCTS_OWN = 2 };
 
 typedef struct anoco_cuda_options {
   uint32_t struct_size;
@@ -52,7 +66,9 @@ typedef struct anoco_cuda_options {
   /* The type of the factors: ANOCO_FLOAT32, or ANOCO_FLOAT16, to which bank and query are
    * rounded if they are float32. Sums are float32 either way. 0: ANOCO_FLOAT32. */
   uint32_t operands;
-  uint32_t reserved; /* 0 */
+  /* What multiplies queries with references: one of ANOCO_PRODUCTS_... The results agree within
+   * rounding. */
+  uint32_t products;
   /* The number of query patches for which memory is allocated when the scorer is made. A call
    * with more patches allocates more; a number of patches that occurs for the first time makes a
    * new CUDA graph. */
@@ -64,12 +80,34 @@ typedef struct anoco_cuda_options {
 
 /* Copies the bank to the device; its own memory may be reused afterwards (`copy` and
  * `directions` have no effect here). The option `memory_mb` of the scorer limits the memory for
- * similarities on the device, 0: 256; the bank and max_rows query patches are not included.
+ * similarities on the device, 0: a sixteenth of the device's memory; the bank and max_rows query
+ * patches are not included. The products of the references with each other (4 bytes for each pair,
+ * once for all scorers of a bank) are kept if they fit into it with room for 128 query patches.
  * `threads` and `pin` have no effect. NULL options: the defaults. */
 ANOCO_API anoco_status anoco_cuda_scorer_create(const anoco_bank_options* bank,
                                                 const anoco_scorer_options* options,
                                                 const anoco_cuda_options* cuda,
                                                 anoco_cuda_scorer** out);
+
+/* The median time of scoring a picture, with what it takes to and from the device. */
+typedef struct anoco_product_times {
+  uint32_t struct_size;
+  uint32_t faster;  /* ANOCO_PRODUCTS_CUBLAS or ANOCO_PRODUCTS_OWN */
+  double cublas_ms; /* 0: there is no cuBLAS */
+  double own_ms;
+} anoco_product_times;
+
+#define ANOCO_PRODUCT_TIMES_INIT \
+  { sizeof(anoco_product_times), 0, 0, 0 }
+
+/* Scores pictures of cuda->max_rows patches, which are made of the bank's, with cuBLAS and without,
+ * and records in the user's cache ($XDG_CACHE_HOME/anoco-edge, or ~/.cache/anoco-edge) which was
+ * the faster, for this device, its driver and this version of the library. Scorers and detectors
+ * that are made from then on choose by it. */
+ANOCO_API anoco_status anoco_cuda_measure_products(const anoco_bank_options* bank,
+                                                   const anoco_scorer_options* options,
+                                                   const anoco_cuda_options* cuda,
+                                                   anoco_product_times* out);
 
 ANOCO_API void anoco_cuda_scorer_destroy(anoco_cuda_scorer* scorer);
 
@@ -120,6 +158,45 @@ typedef struct anoco_patch_scores {
 ANOCO_API anoco_status anoco_score_patches_device(anoco_cuda_scorer* scorer,
                                                   const anoco_device_patches* query,
                                                   const anoco_patch_scores* out);
+
+/* ---- CUDA graphs ---- */
+
+/* What became of CUDA graphs, which save the time of enqueueing kernels one by one. A graph that
+ * cannot be captured costs no picture: its kernels are enqueued, and capturing is tried again with
+ * the next pictures. */
+typedef struct anoco_graph_info {
+  uint32_t struct_size;
+  uint32_t given_up; /* 1: capturing failed so often that it is no longer tried */
+  int64_t made;
+  int64_t failed;
+  int64_t postponed; /* captures that gave way to changes of the device */
+  char reason[256];  /* why the last one failed; "": none did */
+} anoco_graph_info;
+
+#define ANOCO_GRAPH_INFO_INIT                   \
+  {                                             \
+    sizeof(anoco_graph_info), 0, 0, 0, 0, { 0 } \
+  }
+
+/* Describes the graphs of a context since it was made, and of a scorer; all zero for a context
+ * that scores on the CPU. */
+ANOCO_API anoco_status anoco_context_graphs(anoco_context* context, anoco_graph_info* out);
+ANOCO_API anoco_status anoco_cuda_scorer_graphs(anoco_cuda_scorer* scorer, anoco_graph_info* out);
+
+/* While a thread captures a graph, a call in any thread that synchronizes the device makes the
+ * capture invalid (CUDA_ERROR_STREAM_CAPTURE_INVALIDATED): cublasDestroy, cudaFree, a module that
+ * is loaded, a TensorRT context that is made or destroyed, and others. Inside this library one lock
+ * keeps the two apart. A program that uses CUDA beside it takes part with these functions:
+ * ANOCO_CUDA_CHANGE around calls that synchronize the device, which any number of threads may hold
+ * at once, and ANOCO_CUDA_CAPTURE from cudaStreamBeginCapture to cudaGraphInstantiate, which one
+ * thread holds alone. Both wait; the thread that locks also unlocks. They may not be nested, except
+ * that calls of this library are allowed within ANOCO_CUDA_CHANGE. Capture with
+ * cudaStreamCaptureModeThreadLocal: a capture in global mode lets calls of all other threads fail.
+ */
+enum { ANOCO_CUDA_CHANGE = 1, ANOCO_CUDA_CAPTURE = 2 };
+
+ANOCO_API anoco_status anoco_cuda_lock(uint32_t kind);
+ANOCO_API anoco_status anoco_cuda_unlock(uint32_t kind);
 
 #ifdef __cplusplus
 }

@@ -150,7 +150,8 @@ ANOCO_API anoco_status anoco_scorer_score(anoco_scorer* scorer, const float* que
 /* Returns the share of the last call's time that was spent on anchors and neighbours, 0 to 1. */
 ANOCO_API double anoco_scorer_retrieval_share(const anoco_scorer* scorer);
 
-/* Creates a bank and a scorer and scores in one call, for a single use. */
+/* Creates a bank and a scorer and scores in one call, for a single use: where `directions` is -1
+   the bank is not projected, because that pays only for many calls. */
 ANOCO_API anoco_status anoco_score_patches(const anoco_bank_options* bank,
                                            const anoco_scorer_options* options, const float* query,
                                            int64_t rows, float* energy, int64_t* anchor,
@@ -164,8 +165,13 @@ enum {
   ANOCO_RGBA = 3, /* alpha is ignored */
   ANOCO_BGRA = 4,
   ANOCO_GREY = 5,
-  ANOCO_NV12 = 6 /* BT.601, limited range, as cameras and video decoders give it; even sizes */
+  ANOCO_NV12 = 6 /* as cameras and video decoders give it; even sizes; see matrix and range */
 };
+
+/* How NV12 is turned into RGB: by the matrix of BT.601 (standard definition, most cameras) or
+ * BT.709 (high definition), and with luma from 16 to 235 or from 0 to 255. */
+enum { ANOCO_BT601 = 0, ANOCO_BT709 = 1 };
+enum { ANOCO_LIMITED_RANGE = 0, ANOCO_FULL_RANGE = 1 };
 
 enum { ANOCO_HOST = 0, ANOCO_DEVICE = 1 };
 
@@ -186,10 +192,12 @@ typedef struct anoco_image {
    * makes it. */
   uint32_t memory;
   uint32_t reserved; /* 0 */
+  uint32_t matrix;   /* NV12: ANOCO_BT601 or ANOCO_BT709; other formats: 0 */
+  uint32_t range;    /* NV12: ANOCO_LIMITED_RANGE or ANOCO_FULL_RANGE; other formats: 0 */
 } anoco_image;
 
 #define ANOCO_IMAGE_INIT \
-  { sizeof(anoco_image), ANOCO_RGB, 0, 0, 0, 0, 0, 0, ANOCO_HOST, 0 }
+  { sizeof(anoco_image), ANOCO_RGB, 0, 0, 0, 0, 0, 0, ANOCO_HOST, 0, 0, 0 }
 
 enum { ANOCO_STRETCH = 0, ANOCO_LETTERBOX = 1 };
 
@@ -230,6 +238,15 @@ ANOCO_API anoco_status anoco_preprocess(const anoco_image* image, const anoco_in
  * It allocates memory during the call. */
 ANOCO_API anoco_status anoco_energy_map(const float* energy, const uint8_t* counted, int64_t rows,
                                         int64_t cols, int64_t stride, float* out);
+
+/* For metrics over the pixels of many maps: adds to `between` (thresholds + 1 numbers) how many
+ * values lie below the first threshold, between two of them and above the last, and to `equal` how
+ * many are equal to each. The values are `maps` arrays of sizes[i] numbers. Thresholds are distinct
+ * and ascending, at least one and at most 2^29; all numbers are finite and at least 0. It allocates
+ * memory during the call. */
+ANOCO_API anoco_status anoco_count_values(const float* thresholds, int64_t threshold_count,
+                                          const float* const* values, const int64_t* sizes,
+                                          int64_t maps, int64_t* between, int64_t* equal);
 
 /* ---- Bundles ---- */
 
@@ -273,7 +290,10 @@ typedef struct anoco_detector_options {
   uint32_t struct_size;
   uint32_t threads;    /* of the engine; 0: all processors */
   const char* product; /* NULL: the only one, or none if the bundle has none yet */
-  const char* backend; /* NULL: "openvino"; or one registered, see anoco_backend.h */
+  /* NULL: "openvino"; "auto": "tensorrt" if it can be loaded and has a plan of the bundle for this
+   * device, otherwise "openvino", whose `device` and `library` these are then; or one registered,
+   * see anoco_backend.h */
+  const char* backend;
   const char* device;  /* in the backend's words; NULL: "CPU" */
   const char* library; /* a file or folder with the backend's library; NULL: searched for */
   double threshold;    /* above 0: replaces that of the product */
@@ -284,10 +304,20 @@ typedef struct anoco_detector_options {
   /* The placement of everything but the backbone: "cpu", or "cuda" (see anoco_cuda.h). NULL:
    * "cuda" if the backend keeps features on the device, otherwise "cpu". */
   const char* scorer;
+  /* How the backend "openvino" computes on the processor: "auto", "fp32", "bf16" or "int8". NULL:
+   * "auto", the precision that the product was taught in; without a product "bf16" if the
+   * processor has it and the self-test passes, otherwise "fp32". "int8" is for INT8 graphs alone.
+   * What is asked for by its name and is not there is an error. */
+  const char* cpu_precision;
+  /* 1: threads that wait for the CUDA device sleep (CU_CTX_SCHED_BLOCKING_SYNC), where the driver
+   * may let them spin otherwise: fewer cycles of the processor, some microseconds more a picture.
+   * It holds for the device in the whole process; set it before anything uses the device. */
+  uint32_t blocking_sync;
+  uint32_t reserved; /* 0 */
 } anoco_detector_options;
 
 #define ANOCO_DETECTOR_OPTIONS_INIT \
-  { sizeof(anoco_detector_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(anoco_detector_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* Loads the backbone, runs the bundle's self-test and loads the product. NULL options: the
  * defaults. The bundle may be destroyed afterwards. */
@@ -303,6 +333,24 @@ ANOCO_API void anoco_detector_destroy(anoco_detector* detector);
  * product; every result belongs to exactly one product and names it. On failure nothing changes. */
 ANOCO_API anoco_status anoco_detector_select(anoco_detector* detector, const char* product);
 
+/* What a detector runs. The texts live as long as the detector. */
+typedef struct anoco_detector_info {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* cpu_precision;        /* "fp32", "bf16" or "int8"; NULL: not on the processor */
+  const char* cpu_precision_reason; /* why, in a few words; NULL likewise */
+  const char* backend;              /* such as "tensorrt" */
+  const char* backend_reason;
+  const char* scorer; /* where all but the backbone runs: "cpu" or "cuda" */
+  const char* scorer_reason;
+} anoco_detector_info;
+
+#define ANOCO_DETECTOR_INFO_INIT \
+  { sizeof(anoco_detector_info), 0, 0, 0, 0, 0, 0, 0 }
+
+ANOCO_API anoco_status anoco_detector_describe(const anoco_detector* detector,
+                                               anoco_detector_info* out);
+
 /* ---- Inspecting ---- */
 
 typedef struct anoco_context anoco_context;
@@ -310,7 +358,7 @@ typedef struct anoco_context anoco_context;
 typedef struct anoco_context_options {
   uint32_t struct_size;
   uint32_t threads;   /* threads that score; 0: all processors */
-  uint32_t memory_mb; /* see anoco_scorer_options; on a CUDA device 0 is 256 */
+  uint32_t memory_mb; /* see anoco_scorer_options; 0 on a CUDA device: a sixteenth of its memory */
   uint32_t pin;       /* see anoco_scorer_options */
   /* The largest picture that will be inspected; 0: the size of the references. */
   int64_t max_width;
@@ -321,7 +369,8 @@ typedef struct anoco_context_options {
   { sizeof(anoco_context_options), 0, 0, 0, 0, 0 }
 
 /* Computes the bytes that anoco_context_create would allocate, without those of the engine and
- * the stacks of threads. While the product changes, twice as much may be in use. */
+ * the stacks of threads, and on a CUDA device without the bank and its products, which contexts
+ * share. While the product changes, twice as much may be in use. */
 ANOCO_API anoco_status anoco_query_memory(const anoco_detector* detector,
                                           const anoco_context_options* options, uint64_t* bytes);
 
@@ -390,8 +439,8 @@ typedef struct anoco_region {
   uint32_t reserved;
   double x0, y0, x1, y1;
   double area;
-  double peak; /* energy of its strongest patch, which is */
-  int64_t row;
+  double peak; /* largest value over the threshold: an energy, or a smoothed one */
+  int64_t row; /* its patch of the largest energy */
   int64_t col;
 } anoco_region;
 

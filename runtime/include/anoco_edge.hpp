@@ -100,6 +100,13 @@ class Detector {
   // Changes the product. It may be called in any thread, at any time.
   void select(const std::string& product) { check(anoco_detector_select(get(), product.c_str())); }
 
+  // Returns what runs; the texts live as long as the detector.
+  anoco_detector_info info() const {
+    anoco_detector_info found = ANOCO_DETECTOR_INFO_INIT;
+    check(anoco_detector_describe(get(), &found));
+    return found;
+  }
+
   // Returns the bytes that a context allocates.
   uint64_t context_memory(const anoco_context_options& options = ANOCO_CONTEXT_OPTIONS_INIT) const {
     uint64_t bytes = 0;

@@ -8,6 +8,7 @@
 #include "picture/augmentation.hpp"
 #include "picture/patch_mask.hpp"
 #include "picture/placement.hpp"
+#include "picture/pooling.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
 
@@ -119,13 +120,13 @@ ANOCO_API anoco_status parts_scored(const PartsContract* contract, const double*
 }
 
 ANOCO_API anoco_status parts_regions(const PartsContract* contract, int64_t width, int64_t height,
-                                     const float* energy, const float* map, double threshold,
-                                     double min_area, double* out, int64_t* count,
+                                     const float* energy, const float* compared, const float* map,
+                                     double threshold, double min_area, double* out, int64_t* count,
                                      uint8_t* outline) {
   return guarded([&] {
     const InputContract input = contract_of(*contract);
     RegionFinder finder(input);
-    finder.find(energy, map, threshold, place(input, width, height), min_area, outline);
+    finder.find({energy, compared, map}, threshold, place(input, width, height), min_area, outline);
     *count = finder.count();
     for (int64_t i = 0; i < finder.count(); ++i, out += 8) {
       const Region& region = finder[i];
@@ -134,6 +135,11 @@ ANOCO_API anoco_status parts_regions(const PartsContract* contract, int64_t widt
       std::memcpy(out + 4, rest, sizeof rest);
     }
   });
+}
+
+ANOCO_API void parts_smooth(const float* energy, const uint8_t* scored, int64_t rows, int64_t cols,
+                            float* out) {
+  smooth_grid(energy, scored, rows, cols, out);
 }
 
 ANOCO_API void parts_warp(const uint8_t* rgb, int64_t width, int64_t height, const double* view,

@@ -133,13 +133,13 @@ Json word(T which, std::initializer_list<const char*> words) {
 }
 
 Json show(const Product& product) {
-  return Object{
+  Object fields{
       {"name", product.name},
       {"generation", product.generation},
       {"lambda", product.lambda},
       {"floor", product.floor},
       {"metric", word(product.metric, {"product", "l2", "cosine"})},
-      {"pooling", word(product.pooling, {"max", "top5"})},
+      {"pooling", word(product.pooling, {"max", "top5", "smooth"})},
       {"tta", word(product.tta, {"none", "rotations", "references", "paper"})},
       {"views", show(product.views)},
       {"tiles", show(product.tiles)},
@@ -159,6 +159,9 @@ Json show(const Product& product) {
       {"bank_half", product.bank_half},
       {"dropped_patches", product.dropped_patches},
   };
+  if (product.bf16) fields.emplace_back("cpu_precision", "bf16");
+  if (product.lambda_relative) fields.emplace_back("lambda_kind", "relative");
+  return fields;
 }
 
 Json show(const Bundle& bundle) {

@@ -215,13 +215,16 @@ void a_name_is_taken_once_and_copied() {
 void it_is_told_what_to_run() {
   EngineChoice choice = choose("scripted", "LAMP", "/lib/lamp.so");
   choice.threads = 3;
+  choice.bf16 = true;
   const Engine engine(choice, "bundle/backbone.onnx", small_input());
   const anoco_model& model = scripted.model;
   CHECK(model.struct_size == sizeof(anoco_model) && model.threads == 3);
   CHECK(model.width == 8 && model.height == 4 && model.patches == 8 && model.dim == 1);
+  CHECK(std::strcmp(model.cpu_precision, "bf16") == 0 && engine.bf16());
   CHECK(scripted.path == "bundle/backbone.onnx");
   CHECK(scripted.device == "LAMP" && scripted.library == "/lib/lamp.so");
   open_scripted();
+  CHECK(model.cpu_precision == nullptr);
   CHECK(scripted.device == "NULL" && scripted.library == "NULL");
 }
 

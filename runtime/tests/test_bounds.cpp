@@ -2,6 +2,7 @@
 // within the basis, beside it, in clusters and on one line; in float32 and float16, with lengths at
 // the ends of what is allowed, and with numbers that vanish when they are multiplied. Rounding
 // leaves most of its allowance unused, so bases that are far from orthonormal are tried as well.
+// Searches for a reference within reach of an anchor (cone.hpp) that is not its neighbor, too.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -143,9 +144,42 @@ double attack_all(int64_t dim, int64_t directions, float noise) {
   return closest;
 }
 
+// For every anchor, the similarity of the query is that of the anchor and another reference, so one
+// of them is exactly at the limit. Returns how many references were within reach.
+int64_t attack_cone(int64_t dim, float noise, int wild) {
+  constexpr int64_t kRows = 130;
+  Rows rows = make(kRows, dim, 1, noise, wild);
+  for (int64_t c = 0; c < dim; ++c) rows[size_t(7 * dim + c)] = 2 * rows[size_t(11 * dim + c)];
+  const Bank bank = make_bank(rows.data(), ANOCO_FLOAT32, kRows, dim, 0);
+  const anoco::Cone& cone = bank.cone();
+  int64_t within = 0;
+  for (int64_t anchor = 0; anchor < kRows; ++anchor) {
+    std::vector<float> similar;
+    for (int64_t j = 0; j < kRows; ++j)
+      similar.push_back(bank.dot(rows.data() + anchor * dim, j) * bank.inverse_norm(anchor) *
+                        bank.inverse_norm(j));
+    for (const float limit : similar) {
+      const float reach = cone.reach(anchor, limit);
+      for (int64_t j = 0; j < kRows; ++j) {
+        CHECK(cone.angle(j) <= cone.widest(j / anoco::kBlock));
+        CHECK(cone.widest(j / anoco::kBlock) <= cone.widest());
+        if (!(cone.angle(j) < reach)) continue;
+        CHECK(j == anchor || similar[size_t(j)] > limit);
+        ++within;
+      }
+    }
+  }
+  return within;
+}
+
 }  // namespace
 
 int main() {
+  int64_t within = 0;
+  for (const int64_t dim : {4, 33, 1024})
+    for (const float noise : {0.0f, 1e-4f, 0.5f, 3.0f})
+      for (const int wild : {0, 6}) within += attack_cone(dim, noise, wild);
+  CHECK(within > 0);
   double closest = 1;
   for (const int64_t dim : {8, 33, 200, 1024})
     for (const int64_t directions :

@@ -22,7 +22,7 @@ void check_ptx(const anoco::DeviceCode& code) {
   CHECK(code.data[code.size] == 0);  // as cuModuleLoadData wants it
   const std::string text(reinterpret_cast<const char*>(code.data));
   CHECK(text.find(".target sm_" + std::to_string(code.capability)) != std::string::npos);
-  CHECK(text.find(".entry anoco_anchor") != std::string::npos);
+  CHECK(text.find(".entry anoco_candidates") != std::string::npos);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // Compares every table of kernels that this processor can run with plain loops in float64.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -90,12 +91,27 @@ void packing(const Kernels& k) {
           CHECK(out[at] == (i < count ? rows[from] : 0.0f));
           CHECK(double(out_half[at]) == (i < count ? half_value(half[from]) : 0));
         }
-      const int64_t wide = k.nr + 2;
-      const auto table = numbers(depth * wide);
-      k.slice_b(table.data(), wide, count, depth, out.data());
+    }
+}
+
+// Columns of a matrix whose rows run along the depth: fewer than nr, as many, and more.
+void slicing(const Kernels& k) {
+  for (int64_t depth : {1, 5, 37})
+    for (int64_t count : {int64_t{1}, k.nr - 1, k.nr, k.nr + 1, 3 * k.nr}) {
+      const int64_t stride = 3 * k.nr + 2, panels = (count + k.nr - 1) / k.nr;
+      const auto table = numbers(depth * stride);
+      std::vector<uint16_t> half(table.size());
+      for (size_t i = 0; i < half.size(); ++i) half[i] = uint16_t(i * 37 % 0x7c00);
+      std::vector<float> out(size_t(panels * k.nr * depth)), out_half(out);
+      k.slice_b(table.data(), stride, count, depth, out.data());
+      k.slice_b_half(half.data(), stride, count, depth, out_half.data());
       for (int64_t d = 0; d < depth; ++d)
-        for (int64_t i = 0; i < k.nr; ++i)
-          CHECK(out[size_t(d * k.nr + i)] == (i < count ? table[size_t(d * wide + i)] : 0.0f));
+        for (int64_t j = 0; j < panels * k.nr; ++j) {
+          const auto at = size_t((j / k.nr * depth + d) * k.nr + j % k.nr);
+          const auto from = size_t(d * stride + j);
+          CHECK(out[at] == (j < count ? table[from] : 0.0f));
+          CHECK(double(out_half[at]) == (j < count ? half_value(half[from]) : 0));
+        }
     }
 }
 
@@ -198,15 +214,108 @@ void searching(const Kernels& k) {
   CHECK(k.argmax(nothing.data(), 70) == 0);
 }
 
+// Sums in float64 of products that are added up in float32, kSumDepth at a time.
+void sums_of_products(const Kernels& k) {
+  for (int64_t depth : {1, 7, 128, 129, 300}) {
+    const int64_t stride = k.nr + 5;
+    const auto a = numbers(depth * k.mr), b = numbers(depth * k.nr);
+    std::vector<float> product(size_t(k.mr * stride));
+    std::vector<double> sums(product.size(), 0.25), expected(sums);
+    for (int64_t from = 0; from < depth; from += anoco::kSumDepth) {
+      const int64_t some = std::min(anoco::kSumDepth, depth - from);
+      k.multiply(some, a.data() + from * k.mr, b.data() + from * k.nr, product.data(), stride,
+                 false);
+      for (size_t at = 0; at < sums.size(); ++at) expected[at] += double(product[at]);
+    }
+    k.multiply_sum(depth, a.data(), b.data(), sums.data(), stride);
+    CHECK(sums == expected);
+  }
+}
+
+// The weights of several rows with many neighbors at once.
+void weights(const Kernels& k) {
+  constexpr float kViolators[] = {-INFINITY, 0.0f, INFINITY};
+  for (int64_t count : {1, 5, 64, 65, 300})
+    for (int64_t rows = 1; rows <= anoco::kDenseTogether; ++rows) {
+      auto norms = numbers(count);
+      for (float& norm : norms) norm = std::abs(norm) + 0.1f;
+      std::vector<std::vector<float>> s, before;
+      std::vector<float*> each;
+      std::vector<anoco::WeightRule> rules;
+      for (int64_t r = 0; r < rows; ++r) {
+        s.push_back(numbers(count));
+        rules.push_back({3.0 + double(r), 0.05, kViolators[r % 3], (count / 2 + r) % count});
+      }
+      before = s;
+      for (auto& row : s) each.push_back(row.data());
+      std::vector<anoco::WeightSum> got(size_t(rows), anoco::WeightSum{-1, -1});
+      k.weigh(each.data(), rules.data(), rows, norms.data(), count, got.data());
+      for (size_t r = 0; r < got.size(); ++r) {
+        double sum = 0;
+        int64_t neighbors = 0;
+        for (size_t j = 0; j < norms.size(); ++j) {
+          const double norm = double(norms[j]), own = rules[r].norm;
+          const bool counts = before[r][j] > rules[r].violator || int64_t(j) == rules[r].anchor;
+          const double weight =
+              std::max(double(before[r][j]), 0.05) * 2 * own * norm / (own + norm);
+          CHECK(s[r][j] == (counts ? float(weight) : 0.0f));
+          if (counts) sum += weight;
+          neighbors += counts ? 1 : 0;
+        }
+        CHECK(got[r].sum == sum && got[r].neighbors == neighbors);
+      }
+    }
+}
+
+// The energies of several such rows; the last has no direction.
+void changes(const Kernels& k) {
+  constexpr double kWeights = 3, kLambda = 0.5, kStiffness = kWeights + kLambda;
+  for (int64_t count : {1, 63, 64, 130})
+    for (int64_t rows = 1; rows <= anoco::kDenseTogether; ++rows) {
+      std::vector<std::vector<float>> q, pull;
+      std::vector<anoco::DenseSum> sums;
+      for (int64_t r = 0; r < rows; ++r) {
+        q.push_back(numbers(count));
+        pull.push_back(numbers(count));
+        if (r + 1 == rows)
+          for (size_t c = 0; c < pull.back().size(); ++c) pull.back()[c] = -q.back()[c] / 2;
+      }
+      for (size_t r = 0; r < q.size(); ++r)
+        sums.push_back({q[r].data(), pull[r].data(), kWeights, kLambda,
+                        std::sqrt(k.squares(q[r].data(), count))});
+      std::vector<anoco::DenseChange> got(size_t(rows), anoco::DenseChange{-1, -1, false});
+      k.solve_dense(sums.data(), rows, count, got.data());
+      CHECK(!got.back().has_direction);
+      for (size_t r = 0; r + 1 < q.size(); ++r) {
+        double drift = 0, moved = 0, chord = 0;
+        const auto f = [&](size_t c) {
+          return (kLambda * double(q[r][c]) + double(pull[r][c])) / kStiffness;
+        };
+        for (size_t c = 0; c < q[r].size(); ++c) {
+          drift += std::pow((double(pull[r][c]) - kWeights * double(q[r][c])) / kStiffness, 2);
+          moved += f(c) * f(c);
+        }
+        for (size_t c = 0; c < q[r].size(); ++c)
+          chord += std::pow(f(c) / std::sqrt(moved) - double(q[r][c]) / sums[r].norm, 2);
+        CHECK(got[r].has_direction && near(got[r].drift_squares, drift, 1e-6 * drift));
+        CHECK(near(got[r].chord, chord, 1e-6));
+      }
+    }
+}
+
 void all(const Kernels& k) {
   std::printf("%s\n", k.name);
   halves(k);
   multiplication(k);
   packing(k);
+  slicing(k);
   packing_rows(k);
   sums(k);
   dots(k);
   searching(k);
+  sums_of_products(k);
+  weights(k);
+  changes(k);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "picture/anomaly_map.hpp"
 #include "picture/augmentation.hpp"
 #include "picture/patch_mask.hpp"
+#include "picture/pooling.hpp"
 #include "picture/prepare.hpp"
 #include "picture/regions.hpp"
 #include "tests/check.h"
@@ -109,7 +110,7 @@ void inspect_all(const InputContract& contract) {
 
   const size_t patches = size_t(contract.patches());
   const size_t pixels = size_t(contract.width * contract.height);
-  std::vector<float> energy(patches), mean(patches), map(pixels);
+  std::vector<float> energy(patches), mean(patches), smoothed(patches), map(pixels);
   for (size_t i = 0; i < patches; i += 2) energy[i] = float(i % 7);
   std::vector<uint8_t> outline(pixels), rgb(3 * pixels, 9), warped(3 * pixels);
   const Placement placement = place(contract, 640, 480);
@@ -124,7 +125,8 @@ void inspect_all(const InputContract& contract) {
   const uint8_t* scored = patch_mask.scored(placement);
   average.finish(scored, mean.data());
   maker.make(mean.data(), scored, map.data());
-  finder.find(mean.data(), map.data(), 0.5, placement, 0, outline.data());
+  smooth_grid(mean.data(), scored, contract.rows, contract.cols, smoothed.data());
+  finder.find({mean.data(), smoothed.data(), map.data()}, 0.5, placement, 0, outline.data());
   CHECK(taken == before);
   CHECK(finder.count() > 0);
 }

@@ -2,11 +2,16 @@
 #include <climits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "anoco_cuda.h"
 #include "api/boundary.hpp"
 #include "api/scorer_options.hpp"
+#include "detector/handle.hpp"
+#include "gpu/capture_rule.hpp"
+#include "gpu/cublas.hpp"
 #include "gpu/patch_scorer.hpp"
+#include "gpu/product_trial.hpp"
 
 struct anoco_cuda_scorer {
   anoco::gpu::PatchScorer scorer;
@@ -27,9 +32,9 @@ std::string describe_code(const DeviceCode* code) {
          std::to_string(code->cuda_version % 1000 / 10);
 }
 
-int cublas_version() {
+int version_of(const gpu::Cublas& blas) {
   int parts[3] = {0, 0, 0};
-  for (int part = 0; part < 3; ++part) gpu::cublas().cublasGetProperty(part, &parts[part]);
+  for (int part = 0; part < 3; ++part) blas.cublasGetProperty(part, &parts[part]);
   return 10000 * parts[0] + 100 * parts[1] + parts[2];
 }
 
@@ -44,8 +49,11 @@ void find_out(uint32_t device, anoco_cuda_info& info) {
   info.memory = found.memory;
   copy_text(found.name, info.name);
   copy_text(describe_code(gpu::choose_code(found.capability)), info.code);
-  info.cublas_version = cublas_version();
   info.usable = 1;
+  if (!gpu::has_cublas()) return;
+  const gpu::Cublas& blas = gpu::cublas();
+  copy_text(blas.file, info.cublas_file);
+  info.cublas_version = version_of(blas);
 }
 
 void check_sizes(const anoco_bank_options& bank, int64_t rows) {
@@ -56,7 +64,6 @@ void check_sizes(const anoco_bank_options& bank, int64_t rows) {
 
 anoco_cuda_options read_cuda(const anoco_cuda_options* given) {
   const auto options = read_options(given, anoco_cuda_options ANOCO_CUDA_OPTIONS_INIT);
-  check_reserved(options.reserved, "the CUDA options'");
   if (options.device > INT_MAX)
     fail(ANOCO_INVALID_ARGUMENT, "device is " + std::to_string(options.device),
          "give the number of a CUDA device, counted from 0");
@@ -64,6 +71,10 @@ anoco_cuda_options read_cuda(const anoco_cuda_options* given) {
     fail(ANOCO_INVALID_ARGUMENT, "max_rows is " + std::to_string(options.max_rows),
          "give 0, or the most rows that you will score at once");
   return options;
+}
+
+gpu::Operands operands_of(const anoco_cuda_options& wanted) {
+  return gpu::operands_of(wanted.operands != 0 ? wanted.operands : uint32_t{ANOCO_FLOAT32});
 }
 
 anoco_patch_scores read_scores(const anoco_patch_scores* given) {
@@ -89,6 +100,25 @@ anoco_device_patches read_patches(const anoco_device_patches* given) {
   return query;
 }
 
+anoco_graph_info describe_graphs(const gpu::GraphCounts& counts) {
+  anoco_graph_info info = ANOCO_GRAPH_INFO_INIT;
+  info.given_up = counts.given_up ? 1 : 0;
+  info.made = counts.made;
+  info.failed = counts.failed;
+  info.postponed = counts.postponed;
+  copy_text(counts.reason, info.reason);
+  return info;
+}
+
+void check_kind(uint32_t kind) {
+  if (kind != ANOCO_CUDA_CHANGE && kind != ANOCO_CUDA_CAPTURE)
+    fail(ANOCO_INVALID_ARGUMENT,
+         "kind is " + std::to_string(kind) + ": use ANOCO_CUDA_CHANGE or ANOCO_CUDA_CAPTURE");
+}
+
+// The kinds that this thread holds through anoco_cuda_lock, as the sum of their numbers.
+thread_local uint32_t locked = 0;
+
 }  // namespace
 
 extern "C" {
@@ -106,6 +136,20 @@ anoco_status anoco_cuda_describe(uint32_t device, anoco_cuda_info* out) {
   });
 }
 
+anoco_status anoco_cuda_add_folders(const char* const* folders, int64_t count) {
+  return guarded([&] {
+    if (count < 0)
+      fail(ANOCO_INVALID_ARGUMENT, "count is " + std::to_string(count), "give 0 or more");
+    if (count > 0) need(folders, "folders");
+    std::vector<std::string> given;
+    for (int64_t k = 0; k < count; ++k) {
+      need(folders[k], "a folder");
+      given.emplace_back(folders[k]);
+    }
+    gpu::add_cublas_folders(given);
+  });
+}
+
 anoco_status anoco_cuda_scorer_create(const anoco_bank_options* bank,
                                       const anoco_scorer_options* options,
                                       const anoco_cuda_options* cuda, anoco_cuda_scorer** out) {
@@ -114,12 +158,40 @@ anoco_status anoco_cuda_scorer_create(const anoco_bank_options* bank,
     const anoco_bank_options features = read_bank(bank);
     const anoco_cuda_options wanted = read_cuda(cuda);
     check_sizes(features, wanted.max_rows);
-    const gpu::Operands operands =
-        gpu::operands_of(wanted.operands != 0 ? wanted.operands : uint32_t{ANOCO_FLOAT32});
-    const Settings settings = read_settings(options, gpu::kDeviceMemory);
-    auto loaded = std::make_shared<const gpu::DeviceBank>(gpu::Device::open(int(wanted.device)),
-                                                          features, operands);
+    const gpu::Operands operands = operands_of(wanted);
+    const auto device = gpu::Device::open(int(wanted.device));
+    const Settings settings = read_settings(options, gpu::default_memory(*device));
+    const gpu::ProductPath path =
+        gpu::choose_path(wanted.products, device->ordinal(), operands, features.dim, features.rows);
+    auto loaded = std::make_shared<const gpu::DeviceBank>(device, features, operands, path);
     *out = new anoco_cuda_scorer{{std::move(loaded), settings, wanted.max_rows}};
+  });
+}
+
+anoco_status anoco_cuda_measure_products(const anoco_bank_options* bank,
+                                         const anoco_scorer_options* options,
+                                         const anoco_cuda_options* cuda, anoco_product_times* out) {
+  return guarded([&] {
+    check_out(out);
+    const anoco_bank_options features = read_bank(bank);
+    const anoco_cuda_options wanted = read_cuda(cuda);
+    check_sizes(features, wanted.max_rows);
+    if (wanted.max_rows == 0)
+      fail(ANOCO_INVALID_ARGUMENT, "max_rows is 0", "give the number of patches of a picture");
+    const auto device = gpu::Device::open(int(wanted.device));
+    const gpu::Operands operands = operands_of(wanted);
+    const Settings settings = read_settings(options, gpu::default_memory(*device));
+    const gpu::CurrentDevice current(*device);
+    const gpu::ProductTimes times =
+        gpu::measure_products(device, features, settings, operands, wanted.max_rows);
+    gpu::record_products(gpu::product_record_file(device->ordinal()),
+                         {operands, features.dim, features.rows, wanted.max_rows}, times);
+    anoco_product_times found = ANOCO_PRODUCT_TIMES_INIT;
+    found.faster = times.faster() == gpu::ProductPath::cublas ? uint32_t{ANOCO_PRODUCTS_CUBLAS}
+                                                              : uint32_t{ANOCO_PRODUCTS_OWN};
+    found.cublas_ms = times.cublas;
+    found.own_ms = times.own;
+    write_out(out, found);
   });
 }
 
@@ -151,6 +223,51 @@ anoco_status anoco_score_patches_device(anoco_cuda_scorer* scorer,
   return guarded([&] {
     need(scorer, "scorer");
     scorer->scorer.score_device(read_patches(query), read_scores(out));
+  });
+}
+
+anoco_status anoco_context_graphs(anoco_context* context, anoco_graph_info* out) {
+  return guarded([&] {
+    need(context, "context");
+    check_out(out);
+    write_out(out, describe_graphs(context->context.graph_counts()));
+  });
+}
+
+anoco_status anoco_cuda_scorer_graphs(anoco_cuda_scorer* scorer, anoco_graph_info* out) {
+  return guarded([&] {
+    need(scorer, "scorer");
+    check_out(out);
+    write_out(out, describe_graphs(scorer->scorer.graphs()));
+  });
+}
+
+anoco_status anoco_cuda_lock(uint32_t kind) {
+  return guarded([&] {
+    check_kind(kind);
+    if (locked != 0)
+      fail(ANOCO_INVALID_ARGUMENT, "this thread holds a lock already",
+           "call anoco_cuda_unlock first: locks are not nested");
+    if (kind == ANOCO_CUDA_CHANGE)
+      gpu::begin_change();
+    else if (!gpu::begin_capture(std::chrono::milliseconds(0)))
+      fail(ANOCO_INVALID_ARGUMENT, "a call of this library is under way in this thread",
+           "capture outside of callbacks that make or destroy something");
+    locked = kind;
+  });
+}
+
+anoco_status anoco_cuda_unlock(uint32_t kind) {
+  return guarded([&] {
+    check_kind(kind);
+    if (locked != kind)
+      fail(ANOCO_INVALID_ARGUMENT, "this thread does not hold that lock",
+           "call anoco_cuda_lock in the same thread first");
+    locked = 0;
+    if (kind == ANOCO_CUDA_CHANGE)
+      gpu::end_change();
+    else
+      gpu::end_capture();
   });
 }
 

@@ -8,10 +8,6 @@
 #include "detector/handle.hpp"
 #include "threads/pool.hpp"
 
-struct anoco_context {
-  anoco::Context context;
-};
-
 namespace {
 
 using namespace anoco;
@@ -26,14 +22,22 @@ DetectorSettings read_detector(const anoco_detector_options* given) {
     fail(ANOCO_INVALID_ARGUMENT, "threshold is " + std::to_string(options.threshold) +
                                      ": it must be a number above 0, or 0 for the product's own");
   DetectorSettings settings;
-  settings.engine = {text_or(options.backend, "openvino"), text_or(options.device, ""),
-                     text_or(options.library, ""), options.threads, options.gpu};
+  settings.engine = {text_or(options.backend, ""),
+                     text_or(options.device, ""),
+                     text_or(options.library, ""),
+                     options.threads,
+                     options.gpu,
+                     false};
   settings.provider = text_or(options.scorer, "");
   settings.product = text_or(options.product, "");
   settings.threshold = options.threshold;
   settings.allow_random = options.allow_random != 0;
+  settings.cpu_precision = text_or(options.cpu_precision, "auto");
+  if (settings.cpu_precision == "auto") settings.cpu_precision.clear();
   settings.log = options.log;
   settings.log_user = options.log_user;
+  settings.blocking_sync = options.blocking_sync != 0;
+  check_reserved(options.reserved, "the detector options'");
   return settings;
 }
 
@@ -156,6 +160,24 @@ anoco_status anoco_detector_select(anoco_detector* detector, const char* product
     need(detector, "detector");
     need(product, "product");
     detector->detector->select(product);
+  });
+}
+
+anoco_status anoco_detector_describe(const anoco_detector* detector, anoco_detector_info* out) {
+  return guarded([&] {
+    need(detector, "detector");
+    check_out(out);
+    const PrecisionChoice& precision = detector->detector->precision();
+    anoco_detector_info info = ANOCO_DETECTOR_INFO_INIT;
+    if (!precision.name.empty()) {
+      info.cpu_precision = precision.name.c_str();
+      info.cpu_precision_reason = precision.reason.c_str();
+    }
+    info.backend = detector->detector->backend().name.c_str();
+    info.backend_reason = detector->detector->backend().reason.c_str();
+    info.scorer = detector->detector->provider().name.c_str();
+    info.scorer_reason = detector->detector->provider().reason.c_str();
+    write_out(out, info);
   });
 }
 

@@ -1,10 +1,13 @@
 // The C boundary of the parts that concern pictures: preprocessing and the energy map.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "api/boundary.hpp"
 #include "picture/anomaly_map.hpp"
 #include "picture/prepare.hpp"
+#include "picture/threshold_counts.hpp"
 
 namespace {
 
@@ -14,6 +17,7 @@ using anoco::need;
 
 constexpr int64_t kLongest = int64_t{1} << 15;  // pixels of a side of the input
 constexpr int64_t kMostPixels = int64_t{1} << 31;
+constexpr int64_t kMostThresholds = int64_t{1} << 29;
 
 anoco::InputContract read_input(const anoco_input* given) {
   need(given, "input");
@@ -59,6 +63,17 @@ void check_energy(const float* energy, const uint8_t* counted, int64_t patches) 
            "give finite energies, or set counted to 0 for that patch");
 }
 
+void check_numbers(const float* numbers, int64_t count, const char* name) {
+  const auto wrong = [](float x) { return !(x >= 0 && x <= std::numeric_limits<float>::max()); };
+  int any = 0;  // without an exit from the loop, so that it is vectorized
+  for (int64_t i = 0; i < count; ++i) any |= static_cast<int>(wrong(numbers[i]));
+  if (any == 0) return;
+  const float* first = std::find_if(numbers, numbers + count, wrong);
+  fail(ANOCO_INVALID_ARGUMENT,
+       std::string(name) + " " + std::to_string(first - numbers) + " is " + std::to_string(*first),
+       "give finite numbers of at least 0");
+}
+
 }  // namespace
 
 extern "C" {
@@ -86,6 +101,37 @@ anoco_status anoco_energy_map(const float* energy, const uint8_t* counted, int64
     check_grid(rows, cols, stride);
     check_energy(energy, counted, rows * cols);
     anoco::AnomalyMapBuilder(rows, cols, stride).make(energy, counted, out);
+  });
+}
+
+anoco_status anoco_count_values(const float* thresholds, int64_t threshold_count,
+                                const float* const* values, const int64_t* sizes, int64_t maps,
+                                int64_t* between, int64_t* equal) {
+  return guarded([&] {
+    need(thresholds, "thresholds");
+    if (maps != 0) need(values, "values");
+    if (maps != 0) need(sizes, "sizes");
+    need(between, "between");
+    need(equal, "equal");
+    if (threshold_count < 1 || threshold_count > kMostThresholds || maps < 0)
+      fail(ANOCO_INVALID_ARGUMENT, std::to_string(threshold_count) + " thresholds and " +
+                                       std::to_string(maps) +
+                                       " maps: give 1 to 2^29 thresholds, and 0 or more maps");
+    check_numbers(thresholds, threshold_count, "threshold");
+    for (int64_t i = 0; i < maps; ++i) {
+      if (sizes[i] < 0)
+        fail(ANOCO_INVALID_ARGUMENT, "the size of map " + std::to_string(i) + " is negative");
+      if (sizes[i] != 0) need(values[i], "a map");
+      check_numbers(values[i], sizes[i], "value");
+    }
+    for (int64_t i = 1; i < threshold_count; ++i)
+      if (thresholds[i] <= thresholds[i - 1])
+        fail(ANOCO_INVALID_ARGUMENT,
+             "threshold " + std::to_string(i) + " is not above the one before it",
+             "give distinct thresholds in ascending order");
+    anoco::ThresholdCounts counts(thresholds, threshold_count);
+    for (int64_t i = 0; i < maps; ++i) counts.add(values[i], sizes[i]);
+    counts.read(between, equal);
   });
 }
 

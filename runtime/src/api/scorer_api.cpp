@@ -72,7 +72,10 @@ anoco_status anoco_score_patches(const anoco_bank_options* bank,
     if (rows < 0) fail(ANOCO_INVALID_ARGUMENT, "rows is " + std::to_string(rows), "give 0 or more");
     if (rows > 0) need(query, "query");
     const Settings settings = read_settings(options, kDefaultMemory);
-    Scorer scorer(std::make_shared<const Bank>(read_bank(bank)), settings);
+    anoco_bank_options once = read_bank(bank);
+    // Finding directions takes as long as scoring three to five pictures against 2304 references.
+    if (once.directions < 0) once.directions = 0;
+    Scorer scorer(std::make_shared<const Bank>(once), settings);
     scorer.score(query, rows, {energy, anchor, similarity, neighbors});
   });
 }

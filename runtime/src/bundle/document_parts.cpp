@@ -28,6 +28,10 @@ FileRecord file_record(const Field& field) {
 
 Fit fit(const Field& field) { return static_cast<Fit>(field.choice({"stretch", "letterbox"})); }
 
+Pooling image_pooling(const Field& field) {
+  return static_cast<Pooling>(field.choice({kPoolings[0], kPoolings[1], kPoolings[2]}));
+}
+
 int64_t length(const Field& field) { return field.integer(1, int64_t{1} << 20); }
 
 void need_object(const Field& field) { Members{field}; }

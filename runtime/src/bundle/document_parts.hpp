@@ -14,6 +14,7 @@ namespace anoco {
 std::string path_inside_bundle(const Field& field);
 FileRecord file_record(const Field& field);
 Fit fit(const Field& field);
+Pooling image_pooling(const Field& field);
 // Reads a number of pixels, patches or features along one axis. It must lie between 1 and 2^20, so
 // that the product of three of them does not overflow.
 int64_t length(const Field& field);

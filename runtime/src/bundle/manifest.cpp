@@ -27,9 +27,11 @@ void read_backbone(const Field& field, Manifest& manifest) {
   members.need("pooling").choice({"none", "avg3x3"});
   manifest.precision = "fp32";
   if (const auto precision = members.maybe("precision")) {
-    precision->choice({"fp32", "fp16", "int8"});
+    precision->choice({"fp32", "fp16", "bf16", "int8"});
     manifest.precision = precision->text();
   }
+  if (const auto pooling = members.maybe("image_pooling"))
+    manifest.image_pooling = image_pooling(*pooling);
   manifest.random_weights = weights_are_random(members.need("weights"));
   members.finish();
 }

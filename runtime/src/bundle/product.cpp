@@ -90,7 +90,7 @@ void check_calibration_picture(const Field& field) {
   Members members(field);
   members.need("name").text();
   members.need("group").text();
-  if (const auto role = members.maybe("role")) role->choice({"threshold", "baseline"});
+  if (const auto role = members.maybe("role")) role->choice({"threshold", "baseline", "choice"});
   if (const auto score = members.unless_null("score")) score->at_least(0);
   members.need("pixels").sha256();
   length(members.need("width"));
@@ -108,6 +108,35 @@ void check_calibration(const Field& field) {
   members.need("source").choice({"pictures", "references"});
   if (const auto pictures = members.maybe("pictures"))
     for (const Field& picture : pictures->items()) check_calibration_picture(picture);
+  members.finish();
+}
+
+// Checks which pictures chose the settings. Only calibration in Python needs them.
+void check_tuning(const Field& field) {
+  Members members(field);
+  members.need("seed").integer(0);
+  members.need("words").text();
+  const Field pictures = members.need("pictures");
+  const std::vector<Field> hashes = pictures.items();
+  for (const Field& hash : hashes) hash.sha256();
+  if (hashes.empty()) pictures.refuse("at least one is expected");
+  members.finish();
+}
+
+void check_within(const Field& field, double least, double most) {
+  const double found = field.at_least(least);
+  if (found > most) field.refuse(repr(found) + " is more than " + repr(most));
+}
+
+// Checks the limits of picture quality. Only a line, which is in Python, compares pictures with
+// them.
+void check_picture_limits(const Field& field) {
+  Members members(field);
+  check_within(members.need("min_brightness"), 0, 255);
+  check_within(members.need("max_saturated"), 0, 1);
+  members.need("min_sharpness").at_least(0);
+  if (const auto likeness = members.unless_null("min_likeness")) check_within(*likeness, -1, 1);
+  members.need("pictures").integer(1);
   members.finish();
 }
 
@@ -145,26 +174,54 @@ std::string product_name(const Field& field) {
   return name;
 }
 
-// Checks the number of angles that references were turned to. The views themselves are recorded, so
-// only teaching needs it.
-void check_rotations(const Field& document, Members& members, Tta tta) {
+size_t check_energies(const std::optional<Field>& field) {
+  if (!field) return 0;
+  const std::vector<Field> energies = field->items();
+  for (const Field& energy : energies) energy.at_least(0);
+  return energies.size();
+}
+
+void check_augmentation_choice(const Field& field) {
+  Members members(field);
+  if (const auto method = members.maybe("method"))
+    method->choice(
+        {"none yet", "one reference", "references against each other", "held-out pictures"});
+  const size_t plain = check_energies(members.maybe("plain"));
+  const size_t turned = check_energies(members.maybe("turned"));
+  if (const auto ratio = members.unless_null("ratio")) ratio->at_least(0);
+  if (const auto limit = members.unless_null("limit")) limit->at_least(0);
+  if (const auto words = members.maybe("words")) words->text();
+  members.finish();
+  if (plain != turned) field.refuse("every pair has an energy as it lies and one turned");
+}
+
+// Reads how references were turned and mirrored. The views themselves are recorded, so only
+// teaching needs it.
+void read_rotations(const Field& document, Members& members, Product& product) {
   const auto rotations = members.unless_null("rotations");
   if (rotations) rotations->integer(kLeastRotations, kMostRotations);
-  if (rotations.has_value() != (tta == Tta::rotations))
+  if (const auto flips = members.maybe("flips")) product.flips = flips->flag();
+  const auto choice = members.unless_null("augmentation_choice");
+  if (choice) check_augmentation_choice(*choice);
+  if (rotations.has_value() != (product.tta == Tta::rotations))
     document.refuse("`rotations` is a number exactly when `tta` is 'rotations'");
+  const bool drawn = product.tta == Tta::references || product.tta == Tta::paper;
+  if (drawn && (product.flips || choice))
+    document.refuse("flips and a choice by auto are for 'none' and 'rotations'");
 }
 
 // Reads how patches are scored.
 void read_method(Members& members, Product& product) {
   if (const auto lambda = members.maybe("lambda")) product.lambda = lambda->above(0);
+  if (const auto kind = members.maybe("lambda_kind"))
+    product.lambda_relative = kind->choice({"absolute", "relative"}) == 1;
   if (const auto floor = members.maybe("floor")) {
     product.floor = floor->at_least(0);
     if (product.floor >= 1) floor->refuse(repr(product.floor) + " is not less than 1");
   }
   if (const auto metric = members.maybe("metric"))  // in the order of ANOCO_METRIC_...
     product.metric = static_cast<uint32_t>(metric->choice({"product", "l2", "cosine"}));
-  if (const auto pooling = members.maybe("pooling"))
-    product.pooling = static_cast<Pooling>(pooling->choice({"max", "top5"}));
+  if (const auto pooling = members.maybe("pooling")) product.pooling = image_pooling(*pooling);
   if (const auto tta = members.maybe("tta"))
     product.tta = static_cast<Tta>(tta->choice({"none", "rotations", "references", "paper"}));
   if (const auto seed = members.maybe("tta_seed")) seed->integer(0);
@@ -192,6 +249,7 @@ void read_evidence(Members& members, Product& product) {
     check_coreset(*found);
     product.thinned = true;
   }
+  if (const auto found = members.unless_null("tuning")) check_tuning(*found);
   if (const auto found = members.maybe("references"))
     for (const Field& item : found->items()) product.references.push_back(reference(item));
   if (const auto found = members.unless_null("bank")) product.bank = file_record(*found);
@@ -199,6 +257,15 @@ void read_evidence(Members& members, Product& product) {
     product.bank_half = found->choice({"float16", "float32"}) == 0;
   if (const auto found = members.maybe("dropped_patches"))
     product.dropped_patches = found->integer(0);
+  if (const auto found = members.unless_null("cpu_precision")) {
+    found->choice({"bf16"});
+    product.bf16 = true;
+  }
+  if (const auto found = members.maybe("merged_patches")) found->integer(0);
+  if (const auto found = members.maybe("merge_distance"))
+    if (const double distance = found->at_least(0); distance >= 1)
+      found->refuse(repr(distance) + " is not less than 1");
+  if (const auto found = members.unless_null("picture_limits")) check_picture_limits(*found);
 }
 
 Product product(const Field& document) {
@@ -211,9 +278,9 @@ Product product(const Field& document) {
   members.need("changed").text();
   members.need("change").text();
   read_method(members, found);
-  check_rotations(document, members, found.tta);
   read_places(members, found);
   read_evidence(members, found);
+  read_rotations(document, members, found);
   members.finish();
   return found;
 }

@@ -40,9 +40,13 @@ struct InputContract {
   InputContract tiled(const std::optional<Tiles>& tiles) const;
 };
 
+enum class Pooling { max, top5, smooth };
+constexpr const char* kPoolings[] = {"max", "top5", "smooth"};
+
 struct Manifest {
-  std::string backbone;   // its id
-  std::string precision;  // "fp32", "fp16" or "int8"
+  std::string backbone;                  // its id
+  std::string precision;                 // "fp32", "fp16", "bf16" or "int8"
+  Pooling image_pooling = Pooling::max;  // of new products
   bool random_weights = false;
   InputContract input;
   std::vector<FileRecord> files;
@@ -58,7 +62,6 @@ struct Reference {
   std::vector<Affine> views;
 };
 
-enum class Pooling { max, top5 };
 enum class Tta { none, rotations, references, paper };
 enum class ThresholdKind { none, provisional, conformal, manual };
 
@@ -71,9 +74,11 @@ struct Product {
   std::string name;
   int64_t generation = 0;
   double lambda = 1, floor = 0.05;
-  uint32_t metric = 0;  // ANOCO_METRIC_...
+  bool lambda_relative = false;  // `lambda` counts median norms of the bank
+  uint32_t metric = 0;           // ANOCO_METRIC_...
   Pooling pooling = Pooling::max;
   Tta tta = Tta::none;
+  bool flips = false;  // references are mirrored too
   std::vector<Affine> views;
   std::optional<Tiles> tiles;
   bool any_size = false;
@@ -90,6 +95,7 @@ struct Product {
   std::optional<FileRecord> bank;
   bool bank_half = true;  // float16
   int64_t dropped_patches = 0;
+  bool bf16 = false;  // the scores that the threshold rests on were computed in BF16
 };
 
 }  // namespace anoco

@@ -8,7 +8,9 @@
 
 #include "anoco_edge.h"
 #include "bundle/bundle.hpp"
+#include "detector/cpu_precision.hpp"
 #include "detector/execution_provider.hpp"
+#include "detector/retirement.hpp"
 #include "engine/engine.hpp"
 
 namespace anoco {
@@ -17,10 +19,12 @@ class Context;
 
 struct DetectorSettings {
   EngineChoice engine;
-  std::string provider;  // see ExecutionOptions
+  std::string provider;  // "cpu" or "cuda"; "": where the engine leaves the features
   std::string product;   // "": the only one
   double threshold = 0;  // above 0: in place of the product's
   bool allow_random = false;
+  std::string cpu_precision;   // "": auto
+  bool blocking_sync = false;  // threads that wait for the CUDA device sleep
   anoco_log log = nullptr;
   void* log_user = nullptr;
 };
@@ -37,6 +41,9 @@ class Detector {
   std::shared_ptr<const Engine> engine() const { return engine_; }
   std::shared_ptr<const LoadedProduct> product() const;  // a Failure if none is selected
   const ExecutionProvider& execution_provider() const { return *execution_provider_; }
+  const PrecisionChoice& precision() const { return precision_; }
+  const Choice& backend() const { return backend_; }
+  const Choice& provider() const { return provider_; }
   void log(int32_t level, const std::string& text) const;
 
  private:
@@ -45,10 +52,16 @@ class Detector {
   std::unique_ptr<Workspace> add(Context& context);
   void remove(Context& context);
   std::shared_ptr<const LoadedProduct> load(const std::string& name) const;
+  void choose_backend();
+  std::shared_ptr<const Engine> make_engine(const EngineChoice& choice) const;
+  void open_engine(bool bf16);  // a Failure if the engine does not pass the self-test
+  void warn_of_mismatch(const LoadedProduct& product) const;
   const std::shared_ptr<const LoadedProduct>& selected() const;  // with the lock held
 
   std::shared_ptr<const Bundle> bundle_;
   DetectorSettings settings_;
+  PrecisionChoice precision_;
+  Choice backend_, provider_;
   std::shared_ptr<const Engine> engine_;
   std::unique_ptr<const ExecutionProvider> execution_provider_;
   mutable std::mutex changing_;
@@ -84,10 +97,14 @@ class Context {
     work(*current_);
   }
 
+  gpu::GraphCounts graph_counts() {
+    const std::lock_guard<std::mutex> lock(working_);
+    return session_->graph_counts();
+  }
+
  private:
   friend class Detector;
-  // Called when the product has changed: the next inspection uses this workspace. Frees the one
-  // that an earlier change left.
+  // Called when the product has changed: the next inspection uses this workspace.
   void prepare(std::unique_ptr<Workspace> workspace) noexcept;
   void take_next();
   void check_result() const;
@@ -99,9 +116,8 @@ class Context {
   std::unique_ptr<Workspace> current_;  // guarded by working_
   bool has_result_ = false;             // likewise
   std::mutex swapping_;
-  // Guarded by swapping_: the workspace that waits for the next inspection, and the previous one,
-  // which the inspecting thread does not free itself.
-  std::unique_ptr<Workspace> next_, retired_;
+  std::unique_ptr<Workspace> next_;  // guarded by swapping_: waits for the next inspection
+  Retirement retirement_;            // of the one before
 };
 
 }  // namespace anoco

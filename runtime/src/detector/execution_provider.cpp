@@ -38,13 +38,21 @@ class HostExecutionProvider : public ExecutionProvider {
 
 }  // namespace
 
+Choice choose_provider(const Engine& engine, const std::string& asked) {
+  const int device = engine.cuda_device();
+  const std::string there = device < 0 ? "" : "CUDA device " + std::to_string(device);
+  if (asked == "cuda") return {asked, "asked for"};
+  if (asked == "cpu" && device < 0) return {asked, "asked for"};
+  if (asked == "cpu") return {asked, "asked for, so features are copied from " + there};
+  if (!asked.empty())
+    fail(ANOCO_INVALID_ARGUMENT, "scorer is '" + asked + "': use \"cpu\" or \"cuda\"");
+  if (device < 0) return {"cpu", "the engine leaves the features on the host"};
+  return {"cuda", "the engine leaves the features on " + there};
+}
+
 std::unique_ptr<const ExecutionProvider> open_execution_provider(
     std::shared_ptr<const Engine> engine, const ExecutionOptions& choice) {
-  if (choice.provider != "" && choice.provider != "cpu" && choice.provider != "cuda")
-    fail(ANOCO_INVALID_ARGUMENT, "scorer is '" + choice.provider + "': use \"cpu\" or \"cuda\"");
-  const bool device =
-      choice.provider.empty() ? engine->cuda_device() >= 0 : choice.provider == "cuda";
-  if (device) return gpu::open_execution_provider(std::move(engine), choice);
+  if (choice.provider == "cuda") return gpu::open_execution_provider(std::move(engine), choice);
   return std::make_unique<HostExecutionProvider>(std::move(engine));
 }
 

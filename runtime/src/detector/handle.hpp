@@ -8,3 +8,7 @@
 struct anoco_detector {
   std::shared_ptr<anoco::Detector> detector;
 };
+
+struct anoco_context {
+  anoco::Context context;
+};

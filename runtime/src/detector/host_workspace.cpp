@@ -1,8 +1,9 @@
 #include "detector/host_workspace.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+
+#include "picture/pooling.hpp"
 
 namespace anoco {
 namespace {
@@ -30,6 +31,7 @@ void HostWorkspace::each_buffer(const LoadedProduct& product, const ContextSetti
   each(&Self::gathered_, gathers(product) ? patches * input.dim : 0);
   each(&Self::energy_, patches);
   each(&Self::similarity_, patches);
+  each(&Self::smoothed_, product.product().pooling == Pooling::smooth ? patches : 0);
   each(&Self::map_, pixels);
   each(&Self::anchor_, patches);
   each(&Self::scored_, patches);
@@ -91,7 +93,7 @@ void HostWorkspace::score_patches(const float* features, const uint8_t* scored,
       if (scored[p]) next = std::copy_n(features + p * dim, dim, next);
     features = gathered_.data();
   }
-  scorer_->score(features, count, out);
+  scorer_->score(features, count, out, scored);
   if (count == patches()) return;
   scatter(scored, count, patches(), 0.0f, out.energy);
   if (out.anchor != nullptr) scatter(scored, count, patches(), int64_t{-1}, out.anchor);
@@ -129,28 +131,16 @@ void HostWorkspace::subtract_baseline() {
     energy_[p] = scored_[p] ? std::max(energy_[p] - baseline[size_t(p)], 0.0f) : 0.0f;
 }
 
-void HostWorkspace::pool_energy(Findings& found) const {
-  std::array<float, 5> largest{};  // descending; energies are never negative
-  int64_t count = 0;
-  float peak = -1;
-  for (int64_t p = 0; p < patches(); ++p) {
-    if (!scored_[p]) continue;
-    if (energy_[p] > peak) {
-      peak = energy_[p];
-      found.peak = p;
-    }
-    ++count;
-    float value = energy_[p];
-    for (float& place : largest)
-      if (value > place) std::swap(value, place);
-  }
-  if (product_->product().pooling == Pooling::max) {
-    found.score = peak;
-    return;
-  }
-  double sum = 0;
-  for (const float value : largest) sum += value;
-  found.score = sum / double(std::min<int64_t>(count, int64_t(largest.size())));
+void HostWorkspace::pool_energy(Findings& found) {
+  const Pooling pooling = product_->product().pooling;
+  const Pooled pooled = pool(energy_.data(), scored_.data(), patches(), pooling);
+  found.score = pooled.score;
+  found.peak = pooled.peak;
+  found.compared = energy_.data();
+  if (pooling != Pooling::smooth) return;
+  smooth_grid(energy_.data(), scored_.data(), input().rows, input().cols, smoothed_.data());
+  found.score = pool(smoothed_.data(), scored_.data(), patches(), pooling).score;
+  found.compared = smoothed_.data();
 }
 
 }  // namespace anoco

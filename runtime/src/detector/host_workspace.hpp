@@ -30,7 +30,7 @@ class HostWorkspace : public Workspace {
   void score_patches(const float* features, const uint8_t* scored, const Outputs& out);
   void average_views(const Placement& placement, StageTimes& times);
   void subtract_baseline();
-  void pool_energy(Findings& found) const;
+  void pool_energy(Findings& found);
 
   Request& request_;
   PatchMask patch_mask_;
@@ -40,6 +40,7 @@ class HostWorkspace : public Workspace {
   Buffer<uint8_t> pixels_;  // of the tiled input
   Buffer<float> gathered_;  // features of the scored patches, where not all are
   Buffer<float> energy_, similarity_, map_;
+  Buffer<float> smoothed_;  // energies, with pooling `smooth` only
   Buffer<int64_t> anchor_;
   Buffer<uint8_t> scored_;
   // With views of the query only:

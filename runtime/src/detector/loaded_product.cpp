@@ -38,14 +38,15 @@ LoadedProduct::LoadedProduct(const Bundle& bundle, const std::string& name, doub
       input_(window_.tiled(product_.tiles)),
       file_(bundle.bank(product_)),
       bank_(make_bank(file_, product_.bank->path)),
+      method_(method_settings(product_, *bank_)),
       ignore_(bundle.mask(product_)),
       baseline_energy_(make_baseline_energy(bundle.baseline(product_))),
       threshold_(threshold > 0 ? threshold : product_.threshold),
       threshold_kind_(threshold > 0 ? ThresholdKind::manual : product_.threshold_kind) {
   bundle.check_references(product_);
-  if (!is_valid_lambda(product_.lambda))
+  if (!is_valid_lambda(method_.lambda))
     fail(ANOCO_BAD_BUNDLE,
-         "product " + product_.name + ": lambda is " + std::to_string(product_.lambda) + ", " +
+         "product " + product_.name + ": lambda is " + std::to_string(method_.lambda) + ", " +
              kLambdaRule,
          "set it again");
   for (const Reference& reference : product_.references)

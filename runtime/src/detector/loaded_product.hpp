@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bundle/bundle.hpp"
+#include "detector/method.hpp"
 #include "picture/placement.hpp"
 #include "scorer/bank.hpp"
 
@@ -29,6 +30,7 @@ class LoadedProduct {
   const InputContract& window() const { return window_; }
   const InputContract& input() const { return input_; }
   std::shared_ptr<const Bank> bank() const { return bank_; }
+  const Settings& method() const { return method_; }  // metric, lambda and floor
   const std::optional<Mask>& ignore() const { return ignore_; }
   // The energy that good parts have at each patch, which is subtracted; empty without a baseline.
   const std::vector<float>& baseline_energy() const { return baseline_energy_; }
@@ -48,6 +50,7 @@ class LoadedProduct {
   InputContract window_, input_;
   BankFile file_;
   std::shared_ptr<const Bank> bank_;
+  Settings method_;
   std::optional<Mask> ignore_;
   std::vector<float> baseline_energy_;
   double threshold_;

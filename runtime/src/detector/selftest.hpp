@@ -12,7 +12,8 @@ struct SelfTestResult {
   double min_cosine, norm_error, energy_error;
 };
 
-// Fails with ANOCO_PARITY and the measured differences.
+// Fails with ANOCO_PARITY and the measured differences. An engine that computes in BF16 has limits
+// of its own.
 SelfTestResult run_selftest(const Bundle& bundle, Request& request);
 
 }  // namespace anoco

@@ -26,10 +26,7 @@ bool gathers(const LoadedProduct& product) {
 
 Settings scorer_settings(const LoadedProduct& product, const ContextSettings& context,
                          int64_t memory) {
-  Settings settings;
-  settings.metric = product.product().metric;
-  settings.lambda = product.product().lambda;
-  settings.floor = product.product().floor;
+  Settings settings = product.method();
   settings.threads = context.threads;
   settings.memory = memory_of(context.memory_mb, memory);
   settings.pin = context.pin;
@@ -73,7 +70,7 @@ void Workspace::find_regions() {
   region_count_ = 0;
   const double threshold = product_->threshold();
   if (threshold <= 0 || found_.score <= threshold) return;
-  regions_.find(found_.energy, found_.map, threshold, found_.placement,
+  regions_.find({found_.energy, found_.compared, found_.map}, threshold, found_.placement,
                 product_->product().min_area, outline_.data());
   region_count_ = regions_.count();
 }

@@ -83,6 +83,7 @@ class Workspace {
     double score = 0;
     int64_t peak = 0;
     const float *energy = nullptr, *similarity = nullptr, *map = nullptr;
+    const float* compared = nullptr;  // with the threshold: the energies, or the smoothed ones
     const int64_t* anchor = nullptr;
     const uint8_t* scored = nullptr;
   };

@@ -1,8 +1,10 @@
 #include "engine/engine.hpp"
 
+#include <optional>
 #include <utility>
 
 #include "failure.hpp"
+#include "gpu/capture_rule.hpp"
 #include "status_guard.hpp"
 
 namespace anoco {
@@ -33,6 +35,18 @@ class BackendError {
   char text_[512] = "";
 };
 
+// Making, destroying and the first run of an engine on a CUDA device synchronize that device, see
+// gpu/capture_rule.hpp.
+class EngineChange {
+ public:
+  explicit EngineChange(const anoco_backend& backend, bool first = true) {
+    if (first && backend.cuda_device != nullptr) change_.emplace();
+  }
+
+ private:
+  std::optional<gpu::DeviceChange> change_;
+};
+
 // A callback that frees something has no status to return, so what it throws is dropped: passing it
 // on would end the program.
 template <class Work>
@@ -47,7 +61,8 @@ const char* or_null(const std::string& text) { return text.empty() ? nullptr : t
 Engine::Engine(const EngineChoice& choice, const std::string& graph, const InputContract& input,
                const std::string& identity)
     : backend_(find_backend(choice.backend)),
-      label_(choice.device.empty() ? choice.backend : choice.backend + " on " + choice.device) {
+      label_(choice.device.empty() ? choice.backend : choice.backend + " on " + choice.device),
+      bf16_(choice.bf16) {
   anoco_model model{};
   model.struct_size = sizeof model;
   model.threads = choice.threads;
@@ -60,14 +75,17 @@ Engine::Engine(const EngineChoice& choice, const std::string& graph, const Input
   model.library = or_null(choice.library);
   model.gpu = choice.gpu;
   model.identity = identity.c_str();
+  model.cpu_precision = choice.bf16 ? "bf16" : nullptr;
 
   BackendError error;
+  const EngineChange change(backend_);
   const anoco_status status =
       backend_.open(backend_.user, &model, &handle_, error.text(), error.size());
   error.check(status, handle_, label_, "engine");
 }
 
 Engine::~Engine() {
+  const EngineChange change(backend_);
   release([&] { backend_.close(handle_); });
 }
 
@@ -77,20 +95,24 @@ int Engine::cuda_device() const {
 
 Request::Request(std::shared_ptr<const Engine> engine) : engine_(std::move(engine)) {
   BackendError error;
+  const EngineChange change(engine_->backend());
   const anoco_status status =
       engine_->backend().create_request(engine_->handle(), &handle_, error.text(), error.size());
   error.check(status, handle_, engine_->label(), "request");
 }
 
 Request::~Request() {
+  const EngineChange change(engine_->backend());
   release([&] { engine_->backend().destroy_request(handle_); });
 }
 
 const float* Request::run(const uint8_t* pixels) {
   BackendError error;
   const float* features = nullptr;
+  const EngineChange change(engine_->backend(), !ran_);
   const anoco_status status =
       engine_->backend().run(handle_, pixels, &features, error.text(), error.size());
+  ran_ = ran_ || status == ANOCO_OK;
   error.check(status, features, engine_->label(), "features");
   return features;
 }
@@ -98,8 +120,10 @@ const float* Request::run(const uint8_t* pixels) {
 DeviceFeatures Request::run_device(const void* pixels, void* stream) {
   BackendError error;
   DeviceFeatures found;
+  const EngineChange change(engine_->backend(), !ran_);
   const anoco_status status = engine_->backend().run_device(
       handle_, pixels, stream, &found.address, &found.type, error.text(), error.size());
+  ran_ = ran_ || status == ANOCO_OK;
   error.check(status, found.address, engine_->label(), "features");
   if (found.type != ANOCO_FLOAT32 && found.type != ANOCO_FLOAT16)
     fail(ANOCO_ENGINE, engine_->label() + ": features of type " + std::to_string(found.type),

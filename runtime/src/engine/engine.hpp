@@ -14,6 +14,7 @@ struct EngineChoice {
   std::string device, library;  // empty: the backend's choice
   uint32_t threads = 0;
   uint32_t gpu = 0;
+  bool bf16 = false;  // compute in BF16 on the processor
 };
 
 // Features that an engine left on its CUDA device.
@@ -36,12 +37,14 @@ class Engine {
   const anoco_backend& backend() const { return backend_; }
   void* handle() const { return handle_; }
   const std::string& label() const { return label_; }  // as in "openvino on CPU", for messages
+  bool bf16() const { return bf16_; }
   // Returns the CUDA device that pixels and features can stay on, or -1.
   int cuda_device() const;
 
  private:
   anoco_backend backend_;
   std::string label_;
+  bool bf16_ = false;
   void* handle_ = nullptr;
 };
 
@@ -65,6 +68,7 @@ class Request {
  private:
   std::shared_ptr<const Engine> engine_;
   void* handle_ = nullptr;
+  bool ran_ = false;  // its first run loads kernels
 };
 
 // The registry holds the built-in backends and those that callers registered.

@@ -31,20 +31,44 @@ void check_stride(int64_t stride, int64_t least, const char* name) {
                                      "; give 0 where rows have no gaps");
 }
 
+void check_colors(const anoco_image& image) {
+  if (image.matrix > ANOCO_BT709 || image.range > ANOCO_FULL_RANGE)
+    fail(ANOCO_INVALID_ARGUMENT,
+         "the picture's matrix is " + std::to_string(image.matrix) + " and its range " +
+             std::to_string(image.range),
+         "use ANOCO_BT601 or ANOCO_BT709, and ANOCO_LIMITED_RANGE or ANOCO_FULL_RANGE");
+  if (image.format != ANOCO_NV12 && (image.matrix != 0 || image.range != 0))
+    fail(ANOCO_INVALID_ARGUMENT, "matrix and range are set for a picture that is not NV12",
+         "leave them 0, or set the format to ANOCO_NV12");
+}
+
 uint8_t clip8(int32_t value) { return uint8_t(std::min(std::max(value, 0), 255)); }
 
-// Converts NV12 by BT.601 with limited range, in 20 bits of fixed point. The numbers and the
-// rounding are those of OpenCV's COLOR_YUV2RGB_NV12, so that a program that switches to NV12 gets
-// the same pixels.
-void nv12_row(const uint8_t* luma, const uint8_t* chroma, int64_t width, uint8_t* out) {
-  constexpr int32_t kLuma = 1220542, kRedV = 1673527, kGreenV = -852492, kGreenU = -409993,
-                    kBlueU = 2116026, kHalf = 1 << 19, kBits = 20;
+// The factors of NV12's colors in 20 bits of fixed point. With kr and kb of the matrix and c = 255
+// / 224, or 1 in full range: red_v = 2 (1 - kr) c, blue_u = 2 (1 - kb) c, green_v = -kr red_v / (1
+// - kr - kb), green_u = -kb blue_u / (1 - kr - kb); luma = 255 / 219, or 1.
+struct Nv12Colors {
+  int32_t black, luma, red_v, green_v, green_u, blue_u;
+};
+
+// By matrix and range. The first has the numbers and the rounding of OpenCV's COLOR_YUV2RGB_NV12,
+// so that a program that switches to NV12 gets the same pixels.
+constexpr Nv12Colors kNv12Colors[2][2] = {
+    {{16, 1220542, 1673527, -852492, -409993, 2116026},
+     {0, 1048576, 1470104, -748826, -360853, 1858077}},
+    {{16, 1220945, 1879825, -558796, -223607, 2215014},
+     {0, 1048576, 1651297, -490864, -196424, 1945738}},
+};
+
+void nv12_row(const Nv12Colors& colors, const uint8_t* luma, const uint8_t* chroma, int64_t width,
+              uint8_t* out) {
+  constexpr int32_t kHalf = 1 << 19, kBits = 20;
   for (int64_t x = 0; x < width; x += 2, luma += 2, chroma += 2) {
     const int32_t u = chroma[0] - 128, v = chroma[1] - 128;
-    const int32_t red = kRedV * v + kHalf, blue = kBlueU * u + kHalf;
-    const int32_t green = kGreenV * v + kGreenU * u + kHalf;
+    const int32_t red = colors.red_v * v + kHalf, blue = colors.blue_u * u + kHalf;
+    const int32_t green = colors.green_v * v + colors.green_u * u + kHalf;
     for (int i = 0; i < 2; ++i, out += 3) {
-      const int32_t y = std::max(luma[i] - 16, 0) * kLuma;
+      const int32_t y = std::max(luma[i] - colors.black, 0) * colors.luma;
       out[0] = clip8((y + red) >> kBits);
       out[1] = clip8((y + green) >> kBits);
       out[2] = clip8((y + blue) >> kBits);
@@ -68,7 +92,7 @@ const uint8_t* picture_row(const anoco_image& image, int64_t y, uint8_t* scratch
   const uint8_t* row = static_cast<const uint8_t*>(image.data) + y * image.stride;
   if (image.format != ANOCO_NV12) return row;
   const uint8_t* chroma = static_cast<const uint8_t*>(image.chroma) + y / 2 * image.chroma_stride;
-  nv12_row(row, chroma, image.width, scratch);
+  nv12_row(kNv12Colors[image.matrix][image.range], row, chroma, image.width, scratch);
   return scratch;
 }
 
@@ -98,6 +122,7 @@ anoco_image checked_image(const anoco_image* given) {
     fail(ANOCO_INVALID_ARGUMENT, "the picture's memory is " + std::to_string(image.memory) +
                                      ": use ANOCO_HOST or ANOCO_DEVICE");
   check_reserved(image.reserved, "the picture's");
+  check_colors(image);
   need(image.data, "the picture's data");
   check_size(image.width, image.height);
   const int64_t least = image.width * bytes_of_pixel(image.format);

@@ -33,19 +33,19 @@ int64_t RegionFinder::bytes(const InputContract& contract) {
   return count_bytes([&](auto& each) { each_buffer(contract, each); });
 }
 
-void RegionFinder::find(const float* energy, const float* map, double threshold,
-                        const Placement& placement, double min_area, uint8_t* outline) {
+void RegionFinder::find(const RegionGrids& grids, double threshold, const Placement& placement,
+                        double min_area, uint8_t* outline) {
   // Seeds are compared in float64 as the score is, everything else in float32 as NumPy does.
   const float level = float(kGrow * threshold);
   for (int64_t i = 0; i < contract_.patches(); ++i) {
-    seed_[i] = double(energy[i]) > threshold ? 1 : 0;
-    open_[i] = seed_[i] != 0 || energy[i] > level ? 1 : 0;
+    seed_[i] = double(grids.compared[i]) > threshold ? 1 : 0;
+    open_[i] = seed_[i] != 0 || grids.compared[i] > level ? 1 : 0;
   }
   std::memset(outline, 0, size_t(contract_.width * contract_.height));
   count_ = 0;
   for (int64_t i = 0; i < contract_.patches(); ++i) {
     if (seed_[i] == 0 || open_[i] == 0) continue;
-    Pixels pixels{map, level, flood(i)};
+    Pixels pixels{grids.map, level, flood(i)};
     Extent extent = extent_of(pixels);
     if (extent.count == 0) {
       pixels.map = nullptr;
@@ -53,11 +53,12 @@ void RegionFinder::find(const float* energy, const float* map, double threshold,
     }
     const double area = double(extent.count) * placement.area_scale();
     if (area < min_area) continue;
-    const int64_t peak = strongest(energy, pixels.patches);
+    const int64_t strong = strongest(grids.energy, pixels.patches);
+    const double peak = grids.compared[strongest(grids.compared, pixels.patches)];
     const Box box{double(extent.left), double(extent.top), double(extent.right),
                   double(extent.bottom)};
-    found_[count_] = {placement.to_picture(box), area, double(energy[peak]), peak / contract_.cols,
-                      peak % contract_.cols};
+    found_[count_] = {placement.to_picture(box), area, peak, strong / contract_.cols,
+                      strong % contract_.cols};
     order_[count_] = int32_t(count_);
     ++count_;
     each(pixels, [&](int64_t x, int64_t y) { outline[y * contract_.width + x] = 1; });
@@ -86,9 +87,9 @@ int64_t RegionFinder::flood(int64_t seed) {
 }
 
 // Returns the strongest patch, the first in the grid if several are equal.
-int64_t RegionFinder::strongest(const float* energy, int64_t patches) const {
+int64_t RegionFinder::strongest(const float* values, int64_t patches) const {
   return *std::max_element(members_.data(), members_.data() + patches, [&](int32_t a, int32_t b) {
-    return energy[a] != energy[b] ? energy[a] < energy[b] : a > b;
+    return values[a] != values[b] ? values[a] < values[b] : a > b;
   });
 }
 

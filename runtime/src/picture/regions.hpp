@@ -10,8 +10,16 @@ namespace anoco {
 
 struct Region {
   Box box;  // in pixels of the picture
-  double area = 0, peak = 0;
-  int64_t row = 0, col = 0;
+  double area = 0;
+  double peak = 0;           // the largest value that was compared with the threshold
+  int64_t row = 0, col = 0;  // the patch of the largest energy
+};
+
+// What regions are found in, as grids. `compared` decides which patches are over the threshold: it
+// is `energy`, or the smoothed energies.
+struct RegionGrids {
+  const float *energy, *compared;
+  const float* map;  // at the model's input size
 };
 
 class RegionFinder {
@@ -22,8 +30,8 @@ class RegionFinder {
 
   // Finds the regions of at least min_area picture pixels, strongest first, and fills in `outline`,
   // which has one byte per pixel of the map.
-  void find(const float* energy, const float* map, double threshold, const Placement& placement,
-            double min_area, uint8_t* outline);
+  void find(const RegionGrids& grids, double threshold, const Placement& placement, double min_area,
+            uint8_t* outline);
   int64_t count() const { return count_; }
   const Region& operator[](int64_t number) const { return found_[order_[number]]; }
 
@@ -43,7 +51,7 @@ class RegionFinder {
   template <class Each>
   static void each_buffer(const InputContract& contract, Each&& each);
   int64_t flood(int64_t seed);
-  int64_t strongest(const float* energy, int64_t patches) const;
+  int64_t strongest(const float* values, int64_t patches) const;
   Extent extent_of(const Pixels& pixels) const;
   template <class Work>
   void each(const Pixels& pixels, Work&& work) const;

@@ -92,6 +92,14 @@ std::vector<float> BankBuilder::features_of(int32_t reference) const {
   return out;
 }
 
+std::vector<int64_t> BankBuilder::places_of(int32_t reference, int64_t cols) const {
+  const auto [first, end] = span_of(reference);
+  std::vector<int64_t> places;
+  for (int64_t row = first; row < end; ++row)
+    places.push_back(row_[size_t(row)] * cols + col_[size_t(row)]);
+  return places;
+}
+
 std::shared_ptr<const Bank> BankBuilder::bank() const {
   anoco_bank_options options = ANOCO_BANK_OPTIONS_INIT;
   options.type = half_ ? ANOCO_FLOAT16 : ANOCO_FLOAT32;

@@ -31,6 +31,8 @@ class BankBuilder {
 
   BankBuilder without(int32_t reference) const;
   std::vector<float> features_of(int32_t reference) const;
+  // Returns where these patches lie in a grid of so many columns.
+  std::vector<int64_t> places_of(int32_t reference, int64_t cols) const;
 
   // The bank reads the features in place, so this object must stay as it is.
   std::shared_ptr<const Bank> bank() const;

@@ -7,7 +7,7 @@ namespace anoco {
 using Object = Json::Object;
 using Array = Json::Array;
 
-Json new_document(const std::string& product) {
+Json new_document(const std::string& product, Pooling pooling) {
   const Json none{nullptr};
   return Object{
       {"schema_version", 1},
@@ -20,7 +20,7 @@ Json new_document(const std::string& product) {
       {"lambda", 1.0},
       {"floor", 0.05},
       {"metric", "product"},
-      {"pooling", "max"},
+      {"pooling", kPoolings[size_t(pooling)]},
       {"tta", "none"},
       {"tta_seed", 0},
       {"views", Array{}},

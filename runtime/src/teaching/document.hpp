@@ -10,8 +10,8 @@
 namespace anoco {
 
 // Returns the document of a product without references, with the defaults of
-// anoco_edge/bundle/schema.py.
-Json new_document(const std::string& product);
+// anoco_edge/bundle/schema.py and the pooling of the bundle.
+Json new_document(const std::string& product, Pooling pooling);
 
 // Returns an object with path, sha256 and size.
 Json as_json(const FileRecord& record);

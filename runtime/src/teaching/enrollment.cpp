@@ -82,6 +82,7 @@ Generation Enrollment::finish(int64_t number) {
   document_.set("bank", as_json(keep(bank, patches_.file())));
   document_.set("dropped_patches", product_.dropped_patches);
   set_threshold();
+  set_precision();
 
   generation.document = write_with_checksum(std::move(document_));
   generation.files = std::move(files_);
@@ -104,16 +105,29 @@ FileRecord Enrollment::keep(std::string path, Bytes content) {
   return record;
 }
 
+// Records the precision that the threshold's scores were computed in. The member is left out where
+// that is the graph's own, so that older versions read the product.
+void Enrollment::set_precision() {
+  if (extractor_.engine().bf16()) {
+    document_.set("cpu_precision", "bf16");
+    return;
+  }
+  auto& members = *document_.as<Json::Object>();
+  members.erase(std::remove_if(members.begin(), members.end(),
+                               [](const auto& member) { return member.first == "cpu_precision"; }),
+                members.end());
+}
+
 void Enrollment::set_threshold() {
   summary_.threshold = product_.threshold;
   if (product_.threshold_kind == ThresholdKind::manual) return;  // a person has set it, so it stays
   // If there is only one reference, all pictures were alike, so the last is as good as the first.
   const Reference& first = product_.references.front();
   const auto references = int64_t(product_.references.size());
-  ProvisionalThreshold found = references > 1
-                                   ? threshold_from_references(product_, patches_, references)
-                                   : threshold_from_views(product_, patches_, extractor_,
-                                                          {first.width, first.height, rgb_.data()});
+  ProvisionalThreshold found =
+      references > 1 ? threshold_from_references(product_, patches_, extractor_.input(), references)
+                     : threshold_from_views(product_, patches_, extractor_,
+                                            {first.width, first.height, rgb_.data()});
   summary_.threshold = found.value;
   document_.set("threshold", std::move(found.document));
 }

@@ -31,6 +31,7 @@ class Enrollment {
   const Reference* known(const std::string& pixels) const;
   FileRecord keep(std::string path, Bytes content);
   void set_threshold();
+  void set_precision();
 
   Product product_;
   Json document_;

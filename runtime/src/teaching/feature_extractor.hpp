@@ -25,6 +25,7 @@ class FeatureExtractor {
                    std::shared_ptr<const Engine> engine, int64_t max_width, int64_t max_height);
 
   const InputContract& input() const { return tiling_.input(); }
+  const Engine& engine() const { return request_.engine(); }
 
   struct PatchFeatures {
     const float* features;  // for every patch

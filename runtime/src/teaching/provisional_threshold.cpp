@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <memory>
 
+#include "detector/method.hpp"
 #include "failure.hpp"
+#include "picture/pooling.hpp"
 #include "scorer/scorer.hpp"
 #include "teaching/jitter.hpp"
 #include "threads/pool.hpp"
@@ -18,32 +19,36 @@ constexpr double kRounding = 1e-12;  // energies are squares, so rounding leaves
 constexpr int64_t kMostCalibrationReferences =
     32;  // the cost is their number times the size of the bank
 
-Scorer make_scorer(const Product& product, const BankBuilder& patches) {
-  if (!is_valid_lambda(product.lambda))
-    fail(ANOCO_INVALID_ARGUMENT, "lambda is " + repr(product.lambda), kLambdaRule);
-  Settings settings;
-  settings.metric = product.metric;
-  settings.lambda = product.lambda;
-  settings.floor = product.floor;
+Settings scorer_settings(const Product& product, const Bank& bank) {
+  Settings settings = method_settings(product, bank);
+  if (!is_valid_lambda(settings.lambda))
+    fail(ANOCO_INVALID_ARGUMENT, "lambda is " + repr(settings.lambda), kLambdaRule);
   settings.threads = available_processors();
-  return Scorer(patches.bank(), settings);
+  return settings;
 }
 
-// Returns the paper's maximum, or the mean of the five largest energies.
-double pool(std::vector<float> energy, Pooling pooling) {
-  const size_t count = std::min<size_t>(pooling == Pooling::max ? 1 : 5, energy.size());
-  const auto end = energy.begin() + std::ptrdiff_t(count);
-  std::partial_sort(energy.begin(), end, energy.end(), std::greater<>());
-  double sum = 0;
-  for (auto value = energy.begin(); value != end; ++value) sum += *value;
-  return sum / double(count);
-}
+// Patches of a picture: their features, and their places in the grid.
+struct Query {
+  std::vector<float> features;
+  std::vector<int64_t> places;
+};
 
-double score(Scorer& scorer, const std::vector<float>& query, int64_t dim, Pooling pooling) {
-  const int64_t rows = int64_t(query.size()) / dim;
-  std::vector<float> energy(static_cast<size_t>(rows));
-  scorer.score(query.data(), rows, {energy.data(), nullptr, nullptr, nullptr});
-  return pool(std::move(energy), pooling);
+double score(Scorer& scorer, const Query& query, const InputContract& input, Pooling pooling) {
+  const auto rows = int64_t(query.places.size());
+  std::vector<float> energy(query.places.size());
+  scorer.score(query.features.data(), rows, {energy.data(), nullptr, nullptr, nullptr});
+  const auto patches = static_cast<size_t>(input.patches());
+  std::vector<float> grid(patches), smoothed(patches);
+  std::vector<uint8_t> scored(patches);
+  for (size_t k = 0; k < energy.size(); ++k) {
+    grid[size_t(query.places[k])] = energy[k];
+    scored[size_t(query.places[k])] = 1;
+  }
+  if (pooling == Pooling::smooth) {
+    smooth_grid(grid.data(), scored.data(), input.rows, input.cols, smoothed.data());
+    grid.swap(smoothed);
+  }
+  return pool(grid.data(), scored.data(), input.patches(), pooling).score;
 }
 
 // Returns the score up to which a difference is only rounding.
@@ -68,15 +73,17 @@ ProvisionalThreshold conclude(const char* method, const std::vector<double>& sco
 }
 
 // Leaves out patches of zeros, as the bank does.
-std::vector<float> patches_with_signal(const FeatureExtractor::PatchFeatures& grid,
-                                       const InputContract& input, const char* name) {
-  std::vector<float> kept;
+Query patches_with_signal(const FeatureExtractor::PatchFeatures& grid, const InputContract& input,
+                          const char* name) {
+  Query kept;
   for (int64_t p = 0; p < input.patches(); ++p) {
     const float* patch = grid.features + p * input.dim;
     const bool signal = std::any_of(patch, patch + input.dim, [](float v) { return v != 0; });
-    if (grid.scored[p] && signal) kept.insert(kept.end(), patch, patch + input.dim);
+    if (!grid.scored[p] || !signal) continue;
+    kept.features.insert(kept.features.end(), patch, patch + input.dim);
+    kept.places.push_back(p);
   }
-  if (kept.empty())
+  if (kept.places.empty())
     fail(ANOCO_BAD_FEATURES, std::string(name) + " has no patch to score; widen the region");
   return kept;
 }
@@ -93,26 +100,30 @@ std::vector<int32_t> calibration_set(int64_t references) {
 }
 
 ProvisionalThreshold threshold_from_references(const Product& product, const BankBuilder& patches,
-                                               int64_t references) {
+                                               const InputContract& input, int64_t references) {
+  // A relative lambda is that of the whole bank, also where a reference is left out.
+  const Settings settings = scorer_settings(product, *patches.bank());
   std::vector<double> scores;
   for (const int32_t number : calibration_set(references)) {
     const BankBuilder rest = patches.without(number);
-    Scorer scorer = make_scorer(product, rest);
-    scores.push_back(score(scorer, patches.features_of(number), patches.dim(), product.pooling));
+    Scorer scorer(rest.bank(), settings);
+    const Query query{patches.features_of(number), patches.places_of(number, input.cols)};
+    scores.push_back(score(scorer, query, input, product.pooling));
   }
   return conclude("leave-one-picture-out", scores, rounding(product, patches));
 }
 
 ProvisionalThreshold threshold_from_views(const Product& product, const BankBuilder& patches,
                                           FeatureExtractor& extractor, const Rgb& reference) {
-  Scorer scorer = make_scorer(product, patches);
+  const std::shared_ptr<const Bank> bank = patches.bank();
+  Scorer scorer(bank, scorer_settings(product, *bank));
   std::vector<double> scores;
   for (int number = 0; number < kJitterCount; ++number) {
     const std::vector<uint8_t> view =
         jittered(reference.pixels, reference.width, reference.height, number);
     const auto grid = extractor.extract({reference.width, reference.height, view.data()});
-    const auto query = patches_with_signal(grid, extractor.input(), "a view of the reference");
-    scores.push_back(score(scorer, query, patches.dim(), product.pooling));
+    const Query query = patches_with_signal(grid, extractor.input(), "a view of the reference");
+    scores.push_back(score(scorer, query, extractor.input(), product.pooling));
   }
   return conclude("gentle augmentations of the only reference", scores, rounding(product, patches));
 }

@@ -20,7 +20,7 @@ struct ProvisionalThreshold {
 // Scores each reference (or some, if there are many) against all others, of which there must be at
 // least one.
 ProvisionalThreshold threshold_from_references(const Product& product, const BankBuilder& patches,
-                                               int64_t references);
+                                               const InputContract& input, int64_t references);
 
 // Scores small variations of the only reference against it.
 ProvisionalThreshold threshold_from_views(const Product& product, const BankBuilder& patches,

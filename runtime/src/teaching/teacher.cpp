@@ -28,7 +28,8 @@ StoredProduct read_stored_product(const Bundle& bundle, const std::string& name)
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     Product fresh;
     fresh.name = name;
-    return {fresh, new_document(name)};
+    fresh.pooling = bundle.manifest().image_pooling;
+    return {fresh, new_document(name, fresh.pooling)};
   }
   Product product = bundle.product(name);
   const std::filesystem::path path = bundle.product_folder(name) / kProductFile;
@@ -56,7 +57,8 @@ void check_picture_name(const std::string& name) {
 // Refuses what only the Python package can do.
 void refuse_unsupported(const Product& product) {
   const char* why = nullptr;
-  if (product.tta != Tta::none) why = "has views (test-time augmentation)";
+  if (product.tta != Tta::none || product.flips)
+    why = "has views of its references (rotations, flips, test-time augmentation)";
   if (product.thinned) why = "has a bank that was thinned (--max-patches)";
   if (product.calibrated || product.baseline) why = "is calibrated (its pictures are scored again)";
   if (product.calibration_lost) why = "has lost its calibration";

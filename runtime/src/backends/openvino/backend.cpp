@@ -117,7 +117,9 @@ Owned<ov_compiled_model_t> compile(const OpenVino& ov, const ov_core_t* core,
   };
   // Without this hint OpenVINO rounds to bf16 or f16 wherever the device supports it, which gives
   // other features than the exported ones.
-  if (device.compare(0, 3, "NPU") != 0) set("INFERENCE_PRECISION_HINT", "f32");
+  const bool half = device == "CPU" && model.cpu_precision != nullptr &&
+                    std::strcmp(model.cpu_precision, "bf16") == 0;
+  if (device.compare(0, 3, "NPU") != 0) set("INFERENCE_PRECISION_HINT", half ? "bf16" : "f32");
   if (device == "CPU" && model.threads != 0) set("INFERENCE_NUM_THREADS", threads.c_str());
 
   ov_compiled_model_t* raw = nullptr;

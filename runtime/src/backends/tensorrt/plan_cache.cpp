@@ -1,18 +1,17 @@
 #include "backends/tensorrt/plan_cache.hpp"
 
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <regex>
 #include <system_error>
 #include <tuple>
 #include <vector>
 
+#include "bundle/cache_folder.hpp"
 #include "bundle/fields.hpp"
 #include "bundle/files.hpp"
 #include "failure.hpp"
@@ -123,14 +122,7 @@ std::vector<fs::path> records_in(const fs::path& folder) {
 
 }  // namespace
 
-fs::path plans_folder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && cache[0] != 0) return fs::path(cache) / "anoco-edge" / "plans";
-  const char* home = std::getenv("HOME");
-  if (home == nullptr)
-    if (const passwd* user = ::getpwuid(::getuid())) home = user->pw_dir;
-  return fs::path(home != nullptr ? home : "") / ".cache" / "anoco-edge" / "plans";
-}
+fs::path plans_folder() { return cache_folder() / "plans"; }
 
 std::string kernel_driver_version() {
   std::ifstream file("/proc/driver/nvidia/version");
