@@ -1,0 +1,1 @@
+"""One trigger, one picture, one verdict, one output, before the deadline."""

@@ -1,0 +1,1 @@
+"""`anoco-edge bench --line`: the time from trigger to output, measured by clients."""

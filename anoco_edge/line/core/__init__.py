@@ -1,0 +1,1 @@
+"""The rules of a part as plain code on a given clock: no I/O, no threads."""

@@ -1,0 +1,1 @@
+"""The judge, a process of its own: pictures in shared memory in, opinions out."""

@@ -1,0 +1,1 @@
+"""The socket between the line and the station's web process."""

@@ -1,0 +1,97 @@
+"""The outbox: results for other systems, sent at least once and in order.
+
+A result is put into the outbox in the transaction that records its part, once for each sink and
+uid. It is marked as sent after the sink has taken it, so a kill between the two sends it twice; the
+uid lets the receiver drop the second.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from email.message import Message
+from typing import IO, Any
+
+from anoco_edge.errors import AnocoError, SourceError
+
+LONGEST_PAUSE = 60.0
+Send = Callable[[str, str], None]
+"""Sends a message with its uid; whatever it raises as an AnocoError means: try again later."""
+
+
+class Outbox:
+    """The messages for one sink. Times are seconds of any clock that runs forward."""
+
+    def __init__(self, data: sqlite3.Connection, sink: str, send: Send) -> None:
+        self._data, self._sink, self._send = data, sink, send
+        self._failures = 0
+        self._not_before = 0.0
+        self.last_error = ""
+
+    def waiting(self) -> int:
+        """Return how many messages are not sent yet."""
+        query = "SELECT count(*) FROM outbox WHERE sink = ? AND sent = 0"
+        return int(self._data.execute(query, (self._sink,)).fetchone()[0])
+
+    def drain(self, now: float, most: int = 100) -> int:
+        """Send what waits, the oldest first, until one fails; return how many were sent.
+
+        After a failure nothing is sent for a second, then for two, four, up to a minute.
+        """
+        if now < self._not_before:
+            return 0
+        rows = self._data.execute(
+            "SELECT id, uid, body FROM outbox WHERE sink = ? AND sent = 0 ORDER BY id LIMIT ?",
+            (self._sink, most),
+        ).fetchall()
+        sent = 0
+        for row, uid, body in rows:
+            try:
+                self._send(uid, body)
+            except AnocoError as error:
+                self.last_error = str(error)
+                self._not_before = now + min(2.0**self._failures, LONGEST_PAUSE)
+                self._failures += 1
+                self._data.execute("UPDATE outbox SET attempts = attempts + 1 WHERE id = ?", (row,))
+                return sent
+            self._data.execute("UPDATE outbox SET sent = 1 WHERE id = ?", (row,))
+            self._failures, self.last_error = 0, ""
+            sent += 1
+        return sent
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses to go elsewhere: a redirected POST would arrive as a GET without its body."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: Message,
+        newurl: str,
+    ) -> None:
+        return None
+
+
+def webhook(url: str, token: str = "", timeout: float = 5.0) -> Send:
+    """Return a sender that posts JSON to an address, with the uid as Idempotency-Key."""
+    opener = urllib.request.build_opener(_NoRedirect)
+
+    def send(uid: str, body: str) -> None:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": uid}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        request = urllib.request.Request(url, body.encode(), headers, method="POST")
+        try:
+            with opener.open(request, timeout=timeout) as answer:
+                _: Any = answer.read(1)
+        except (OSError, urllib.error.HTTPError, ValueError) as error:
+            raise SourceError(
+                f"{url} did not take {uid}: {error}", hint="it is tried again"
+            ) from None
+
+    return send

@@ -1,0 +1,1 @@
+"""A whole station under random faults for many parts: `python -m tests.soak --help`."""
