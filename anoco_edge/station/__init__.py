@@ -1,0 +1,1 @@
+"""The page of a station: a web process beside the line, which it cannot disturb."""

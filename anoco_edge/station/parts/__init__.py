@@ -1,0 +1,1 @@
+"""The parts that a station has seen: searched, counted, exported, reviewed."""

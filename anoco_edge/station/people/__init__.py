@@ -1,0 +1,1 @@
+"""Who may do what at a station, and the record of who did it."""
