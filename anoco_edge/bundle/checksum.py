@@ -36,3 +36,13 @@ def is_sealed(raw: bytes) -> bool:
         return False
     zeroed = raw[: match.start(1)] + _ZEROS + raw[match.end(1) :]
     return sha256_bytes(zeroed).encode() == match.group(1)
+
+
+def carried_checksum(raw: bytes) -> str:
+    """Return the checksum that a document carries, unchecked; empty if it carries none.
+
+    >>> len(carried_checksum(seal({"checksum": "", "a": 1})))
+    64
+    """
+    match = _FIELD.search(raw)
+    return match.group(1).decode() if match else ""

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path, PurePosixPath
 
 from anoco_edge.bundle.checksum import is_sealed
 from anoco_edge.bundle.documents import MOST_BYTES, sealed_document
 from anoco_edge.bundle.schema import Product
+from anoco_edge.bundle.signatures.commits import BundleChange
 from anoco_edge.bundle.store import (
     Bundle,
+    ProductPlace,
     generation_of,
     history_path,
     product_files,
     read_sealed,
 )
-from anoco_edge.errors import UsageError
+from anoco_edge.errors import BundleError, ConflictError, UsageError
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.storage.beneath import TEMPORARY, Directory
 from anoco_edge.storage.durability import NotDurableError, committed
@@ -46,6 +49,30 @@ def next_generation(bundle: Bundle, name: str) -> int:
     return max(numbers, default=0) + 1
 
 
+def read_generation(bundle: Bundle, name: str, generation: int) -> Product:
+    """Read one generation of a product, the current one or one that was not pruned."""
+    current = bundle.product(name)
+    if current.generation == generation:
+        return current
+    for product in bundle.generations(name):
+        if product.generation == generation:
+            return product
+    raise BundleError(
+        f"generation {generation} of product {name!r} is not in {bundle.path} any more",
+        hint="it was pruned, or the bundle was made again: bring back a copy that has it",
+    )
+
+
+def check_generation(name: str, current: Product | None, expected: int | None) -> None:
+    """Refuse a change that was planned for another generation than the current one."""
+    generation = current.generation if current else 0
+    if expected is not None and generation != expected:
+        raise ConflictError(
+            f"product {name!r} is at generation {generation}, the change was made for {expected}",
+            hint="look at what changed meanwhile, and make the change again if it still holds",
+        )
+
+
 def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None:
     """Commit a generation: write its new files, then history, then product.json by one rename.
 
@@ -56,32 +83,51 @@ def commit(bundle: Bundle, product: Product, files: Mapping[str, bytes]) -> None
     document = sealed_document(product)
     with writing(str(bundle.product_folder(product.name))), bundle.changing(product.name) as place:
         folder = place.folder
-        history = {}
+        history, copied = {}, {}
         if product.parent is not None:
             before = history_path(product.parent)
             if not folder.exists(before):  # killed right after the first commit
                 history[before] = folder.read(_CURRENT, MOST_BYTES)
+                copied[before] = _CURRENT
             history[history_path(product.generation)] = document
         _sweep(folder)
-        fresh = [name for name in (*history, *files) if not folder.exists(name)]
-        try:
-            _put(folder, files)
-            if product.parent is None:  # the folder itself may be new
-                place.products.sync()
-                place.bundle.sync()
-            _put(folder, history)
-            folder.put(_CURRENT, document)
-        except BaseException as error:
-            # Where the rename had happened before the error, the generation is committed.
-            if not _is_current(folder, document):
-                _remove(folder, fresh)
-            elif isinstance(error, OSError):
-                raise NotDurableError(error.errno, error.strerror) from None
-            raise
-        with committed():
-            folder.sync()
-            if product.parent is None:
-                _put(folder, {history_path(product.generation): document})
+        written = {**files, history_path(product.generation): document, _CURRENT: document}
+        with _signing(bundle, BundleChange(product.name, product.generation, written, copied)):
+            _commit(place, product, document, files, history)
+
+
+def _signing(bundle: Bundle, change: BundleChange) -> AbstractContextManager[None]:
+    """Sign the change that the block makes, where the bundle has a signer."""
+    return nullcontext() if bundle.signer is None else bundle.signer.signing(bundle.path, change)
+
+
+def _commit(
+    place: ProductPlace,
+    product: Product,
+    document: bytes,
+    files: Mapping[str, bytes],
+    history: Mapping[str, bytes],
+) -> None:
+    folder = place.folder
+    fresh = [name for name in (*history, *files) if not folder.exists(name)]
+    try:
+        _put(folder, files)
+        if product.parent is None:  # the folder itself may be new
+            place.products.sync()
+            place.bundle.sync()
+        _put(folder, history)
+        folder.put(_CURRENT, document)
+    except BaseException as error:
+        # Where the rename had happened before the error, the generation is committed.
+        if not _is_current(folder, document):
+            _remove(folder, fresh)
+        elif isinstance(error, OSError):
+            raise NotDurableError(error.errno, error.strerror) from None
+        raise
+    with committed():
+        folder.sync()
+        if product.parent is None:
+            _put(folder, {history_path(product.generation): document})
 
 
 def _put(folder: Directory, contents: Mapping[str, bytes]) -> None:
@@ -156,9 +202,11 @@ def undo(bundle: Bundle, name: str) -> Product:
         for record in product_files(previous):
             bundle.locate(record, folder)
         _sweep(place.folder)
-        place.folder.put(_CURRENT, place.folder.read(before, MOST_BYTES))
-        with committed():
-            place.folder.sync()
+        change = BundleChange(name, previous.generation, {}, {_CURRENT: before})
+        with _signing(bundle, change):
+            place.folder.put(_CURRENT, place.folder.read(before, MOST_BYTES))
+            with committed():
+                place.folder.sync()
     return previous
 
 
@@ -178,8 +226,10 @@ def prune(bundle: Bundle, name: str) -> list[Path]:
             for file in place.folder.files()
             if file not in keep and _is_written_by_commits(file)
         ]
-        _remove(place.folder, obsolete)
-        place.folder.sync()
+        change = BundleChange(name, current.generation, {}, {}, tuple(obsolete))
+        with _signing(bundle, change):
+            _remove(place.folder, obsolete)
+            place.folder.sync()
     return [folder / file for file in sorted(obsolete, key=_history_first)]
 
 

@@ -209,7 +209,8 @@ class _Walk:
             elif number == 15:
                 self._sparse(start_, end_)
         it = self._contract
-        self._value(inputs, "pixels", "takes", _UINT8, (it.height, it.width, 3))
+        taken = _UINT8 if it.pixels == "uint8" else _FLOAT
+        self._value(inputs, "pixels", "takes", taken, it.picture_shape)
         self._value(outputs, "features", "gives", _FLOAT, (it.rows * it.cols, it.dim))
 
     def _node(self, start: int, end: int) -> None:

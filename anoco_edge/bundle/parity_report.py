@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from anoco_edge.errors import BundleError
 
@@ -120,6 +119,48 @@ class Int8Report:
 
 
 @dataclass(frozen=True)
+class KernelCounts:
+    """What a builder of plans made of a graph.
+
+    `fused` counts the attention blocks that became one kernel, `copies` the kernels that only move
+    or cast numbers, and `activation_bytes` is the memory that a plan for one picture needs.
+    """
+
+    fused: int
+    kernels: int
+    copies: int
+    activation_bytes: int
+
+
+@dataclass(frozen=True)
+class FusionReport:
+    """Whether TensorRT-RTX fuses the attention of the graph; `counts` is None if it did not build.
+
+    `blocks` is the number of attention blocks, `casts` that of the Casts in the graph. `unfused`
+    says that the graph was exported although not all blocks are fused.
+
+    >>> FusionReport("TensorRT-RTX 1.7.1, sm86", 9, 20, KernelCounts(9, 75, 1, 1 << 25)).summary
+    '9 of 9 attention blocks fused, 75 kernels (1 only copy), 34 MB (TensorRT-RTX 1.7.1, sm86)'
+    """
+
+    checked: str
+    blocks: int
+    casts: int
+    counts: KernelCounts | None = None
+    unfused: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The report in one line."""
+        if self.counts is None:
+            return self.checked
+        of, megabytes = self.counts, self.counts.activation_bytes / 1e6
+        fused = f"{of.fused} of {self.blocks} attention blocks fused, " if self.blocks else ""
+        copies = f" ({of.copies} only copy)" if of.copies else ""
+        return f"{fused}{of.kernels} kernels{copies}, {megabytes:.0f} MB ({self.checked})"
+
+
+@dataclass(frozen=True)
 class ParityReport:
     """What the manifest says about the comparison of the exported graph with torch."""
 
@@ -133,12 +174,13 @@ class ParityReport:
     device: str
     half: Fp16Report | None = None
     int8: Int8Report | None = None
+    fusion: FusionReport | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the report as the manifest holds it; parts that do not apply are left out."""
         document = asdict(self)
-        for name in ("half", "int8"):
+        for name in ("half", "int8", "fusion"):
             if document[name] is None:
                 del document[name]
         for check in document["checks"]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -17,12 +18,27 @@ from pydantic import (
     model_validator,
 )
 
+from anoco_edge.bundle.augmentation_choice import AugmentationChoice
 from anoco_edge.bundle.evidence import Evidence, NoEvidence
+from anoco_edge.bundle.picture_limits import PictureLimits
 from anoco_edge.images.contract import InputContract, Length, Tiles
+from anoco_edge.scoring.lambdas import Lambda, LambdaKind
 from anoco_edge.scoring.pooling import Pooling
-from anoco_edge.scoring.types import Metric
+from anoco_edge.scoring.types import Metric, Parameters, References
 
 SCHEMA_VERSION = 1
+# Fields of a product that the first version did not have; written where they say something.
+LATER_FIELDS = (
+    "rotations",
+    "flips",
+    "augmentation_choice",
+    "merged_patches",
+    "merge_distance",
+    "lambda_kind",
+    "tuning",
+    "cpu_precision",
+    "picture_limits",
+)
 
 
 def _inside(path: str) -> str:
@@ -72,6 +88,14 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _without_defaults(
+    model: BaseModel, fields: dict[str, object], later: Sequence[str]
+) -> dict[str, object]:
+    """Leave out later fields that say nothing, so that older versions read the document."""
+    defaults = type(model).model_fields
+    return {k: v for k, v in fields.items() if k not in later or v != defaults[k].default}
+
+
 class FileRecord(_Model):
     """An immutable file: its path, the hash of its content, and its size."""
 
@@ -98,8 +122,13 @@ class Backbone(_Model):
     tap_scales: tuple[float, ...] = ()  # the factor of each tap, where there are several
     feature_norm: Literal["none", "layernorm", "model"]
     pooling: Literal["none", "avg3x3"]
-    precision: Literal["fp32", "fp16", "int8"] = "fp32"
+    precision: Literal["fp32", "fp16", "bf16", "int8"] = "fp32"
+    image_pooling: Pooling = "max"  # what new products take unless asked otherwise
     weights: Weights
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return _without_defaults(self, dump(self), ("image_pooling",))
 
 
 class Plan(_Model):
@@ -159,7 +188,8 @@ class CalibrationPicture(_Model):
 
     name: str
     group: str  # pictures of one group show one part, of which the highest score counts
-    role: Literal["threshold", "baseline"] = "threshold"
+    # Pictures that chose the augmentation (`choice`) never set the threshold too.
+    role: Literal["threshold", "baseline", "choice"] = "threshold"
     score: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     pixels: Sha256
     width: Length
@@ -199,6 +229,15 @@ class Threshold(_Model):
         return self
 
 
+class Tuning(_Model):
+    """How the settings were chosen by good pictures. A threshold that rests on pictures that chose
+    the settings promises too much, so these pictures do not calibrate."""
+
+    seed: int = Field(ge=0)
+    words: str
+    pictures: tuple[Sha256, ...] = Field(min_length=1)  # hashes of their decoded pixels
+
+
 class Product(_Model):
     """product.json: one generation of one product. Its replacement by a rename is the commit."""
 
@@ -211,6 +250,7 @@ class Product(_Model):
     change: str
     # Scorers accept a smaller range of lambda (scoring.types.LAMBDA_RANGE) than a file may hold.
     lam: float = Field(default=1.0, gt=0, allow_inf_nan=False, alias="lambda")
+    lambda_kind: LambdaKind = "absolute"  # `relative` counts median norms of the bank
     floor: float = Field(default=0.05, ge=0, lt=1)
     metric: Metric = "product"
     pooling: Pooling = "max"
@@ -218,6 +258,9 @@ class Product(_Model):
     tta_seed: int = Field(default=0, ge=0)
     # The angles of each reference, its own included; only a product with `rotations` has them.
     rotations: Annotated[int, Field(ge=2, le=64)] | None = None
+    flips: bool = False  # whether each reference is also mirrored, at each of its angles
+    # What `auto` compared; None where a person chose the level.
+    augmentation_choice: AugmentationChoice | None = None
     views: tuple[Affine, ...] = ()  # views of every reference, and with `paper` of the query too
     tiles: Tiles | None = None
     any_size: bool = False
@@ -228,21 +271,40 @@ class Product(_Model):
     calibration: Calibration | None = None
     baseline: Baseline | None = None
     coreset: Coreset | None = None
+    tuning: Tuning | None = None
     references: tuple[Reference, ...] = ()
     bank: FileRecord | None = None
     bank_dtype: BankDtype = "float16"
     dropped_patches: int = Field(default=0, ge=0)
+    # Set where the scores that the threshold rests on were computed in BF16 on a processor; else
+    # they were computed in the precision of the graph.
+    cpu_precision: Literal["bf16"] | None = None
+    # Patches of turned or mirrored views that are not in the bank: another one is like them.
+    merged_patches: int = Field(default=0, ge=0)
+    # How near that is, as a share of their norm; 0 where they repeat it bit for bit.
+    merge_distance: float = Field(default=0.0, ge=0, lt=1)
+    # What a picture must be like to be judged on a line; None judges every picture.
+    picture_limits: PictureLimits | None = None
+
+    @property
+    def has_turned_views(self) -> bool:
+        """Whether references have views that are turned or mirrored whole pictures."""
+        return self.tta == "rotations" or self.flips
 
     @model_validator(mode="after")
     def _rotations_fit_level(self) -> Product:
         if (self.tta == "rotations") != (self.rotations is not None):
             raise ValueError("`rotations` is a number exactly when `tta` is 'rotations'")
+        drawn = self.tta in ("references", "paper")
+        if drawn and (self.flips or self.augmentation_choice is not None):
+            raise ValueError("flips and a choice by auto are for 'none' and 'rotations'")
         return self
 
     @model_serializer(mode="wrap")
-    def _without_absent_rotations(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the field out where it says nothing, so that older versions read the product."""
-        fields: dict[str, Any] = dump(self)
-        if fields.get("rotations", 0) is None:
-            del fields["rotations"]
-        return fields
+    def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return _without_defaults(self, dump(self), LATER_FIELDS)
+
+    def parameters(self, bank: References) -> Parameters:
+        """Return the settings of a scorer for this bank, on which a relative lambda depends."""
+        lam = Lambda(self.lam, self.lambda_kind).of(bank)
+        return Parameters(lam, self.metric, self.floor)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from anoco_edge.bundle.bank import Bank, BankIndex
 from anoco_edge.bundle.baseline import BaselineGrid
@@ -20,14 +20,20 @@ from anoco_edge.bundle.schema import (
     Manifest,
     Product,
 )
+from anoco_edge.bundle.signatures.names import is_signature_file
 from anoco_edge.errors import BundleError, StorageError, UsageError
 from anoco_edge.storage.beneath import Directory, read_below
 from anoco_edge.storage.hashes import sha256_bytes, sha256_stream
 from anoco_edge.storage.locks import LOCK
 from anoco_edge.storage.staging import complete_replacement, sweep_stagings
 
+if TYPE_CHECKING:
+    from anoco_edge.bundle.signatures.commits import CommitSigner
+
 SUFFIX = ".anoco"
 GRAPH = "backbone.onnx"
+PROMPTS = "prompts.safetensors"
+"""The features of texts about named objects, which a bundle may have; no detector reads them."""
 LARGE_GRAPH = 256 * 2**20  # bytes; a larger graph is not held in memory beside the engine's copy
 DEFAULT_PRODUCT = "default"
 _NUMBERED = re.compile(r"(?:product|bank)-([0-9]+)\.(?:json|safetensors)")
@@ -45,6 +51,8 @@ class Bundle:
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
+        self.signer: CommitSigner | None = None
+        """What signs every change that is committed through this object."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Bundle:
@@ -143,11 +151,15 @@ class Bundle:
         The hashes are checked, and that the graph names no other file.
         """
         record, *data = self.graph_files()
-        graph: bytes | Path
-        if not data and record.size <= LARGE_GRAPH:
-            graph = self.read(record)
-        else:
-            graph, *_ = (self._verified(part, self.path) for part in (record, *data))
+        if data or record.size > LARGE_GRAPH:
+            return self.graph_file()
+        graph = self.read(record)
+        self._check_graph(graph)
+        return graph
+
+    def graph_file(self) -> Path:
+        """The path of the graph, checked in the same way, for what should not hold it in memory."""
+        graph, *_ = (self._verified(part, self.path) for part in self.graph_files())
         self._check_graph(graph)
         return graph
 
@@ -327,6 +339,7 @@ class Bundle:
             for product in (self.product(name), *self.generations(name)):
                 known.add(folder / history_path(product.generation))
                 known |= {folder / record.path for record in product_files(product)}
+        known |= {path for path in self._files() if is_signature_file(self._below(path))}
         return sorted(p for p in self._files() if p.name != LOCK and p not in known)
 
     def _verified(self, record: FileRecord, folder: Path) -> Path:

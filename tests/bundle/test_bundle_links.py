@@ -268,7 +268,6 @@ def test_a_bundle_that_was_replaced_meanwhile_is_not_taught(enrolled: Path) -> N
 
 
 @pytest.mark.usefixtures("use_native")
-@pytest.mark.xdist_group("native")
 @pytest.mark.parametrize("name", ["manifest.json", *(n for n in LINKS if "products" in n)])
 def test_the_native_library_teaches_through_no_link_and_waits_for_no_fifo(
     enrolled: Path, controller: Open, name: str
@@ -290,7 +289,6 @@ def test_the_native_library_teaches_through_no_link_and_waits_for_no_fifo(
 
 
 @pytest.mark.usefixtures("use_native")
-@pytest.mark.xdist_group("native")
 def test_the_native_library_does_not_teach_a_bundle_that_was_replaced(
     enrolled: Path, controller: Open
 ) -> None:

@@ -317,13 +317,25 @@ PARITY = {
         "most_left_out": 3,
         "arithmetic": "exact",
     },
+    "fusion": {
+        "checked": "here",
+        "blocks": 2,
+        "casts": 3,
+        "counts": {"fused": 2, "kernels": 20, "copies": 1, "activation_bytes": 512},
+        "unfused": True,
+    },
 }
 
 
 def test_whatever_stands_under_parity_is_survived(bundle: Path) -> None:
     from rich.console import Console
 
-    from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table
+    from anoco_edge.cli.views.parity import (
+        few_pictures,
+        parity_remarks,
+        parity_table,
+        unfused_warning,
+    )
     from tests.attack.odd_json import places
 
     console = Console(quiet=True)
@@ -338,6 +350,7 @@ def test_whatever_stands_under_parity_is_survived(bundle: Path) -> None:
             console.print(parity_table(report))
             assert all(isinstance(line, str) for line in parity_remarks(report))
             assert isinstance(few_pictures(report), str)
+            assert isinstance(unfused_warning(report), str)
     for odd in ({}, {"checks": 3}, {"checks": [3]}, {"checks": {"a": 1}}, {"checks": "x"}):
         say(bundle, lambda d, odd=odd: d.update(parity=odd))
         assert "backbone" in ok("info", bundle).out

@@ -1,0 +1,1 @@
+"""Signed bundles: keys and signatures in the format of minisign, and the statement they sign."""
