@@ -15,7 +15,10 @@ from anoco_edge.teaching.dry_run import (
 )
 from anoco_edge.teaching.from_frames import pictures_from_frames
 from anoco_edge.teaching.new_pictures import NewPicture, unused_name
-from anoco_edge.teaching.teacher import ProductChange, Teacher
+from anoco_edge.teaching.product_change import ProductChange
+from anoco_edge.teaching.teacher import Teacher
+from anoco_edge.teaching.tuning import TuningOutcome, tune
+from anoco_edge.teaching.tuning_trial import TriedSetting
 
 __all__ = [
     "NO_CHANGE",
@@ -30,10 +33,13 @@ __all__ = [
     "Settings",
     "Teacher",
     "TileSettings",
+    "TriedSetting",
+    "TuningOutcome",
     "calibration_effects",
     "measure_augmentation_cost",
     "past_effects",
     "pictures_from_frames",
     "read_calibration_scores",
+    "tune",
     "unused_name",
 ]

@@ -90,17 +90,20 @@ def measure_augmentation_cost(
         print(cost.in_words())
     """
     level = augmentation_level(settings, product)
-    if level == "none":
+    flips = settings.fields.get("flips", product.flips if product else False)
+    if level == "none" and not flips:
         return None
     references = new + (len(product.references) if product else 0)
     bank = _BankSize.planned(window, settings, product, references, size)
-    views, whole = rotations_of(settings, product) or 1 + PAIRED + OWN, bank.tiling.contract
+    drawn = 1 + PAIRED + OWN if level in ("references", "paper") else 1
+    views = (rotations_of(settings, product) or drawn) * (2 if flips else 1)
+    whole = bank.tiling.contract
     inspected_views = 1 + PAIRED if level == "paper" else 1
     run = _seconds_of_a_run(engine, window) * bank.tiling.windows
     score = _seconds_of_a_pair(window) * whole.rows * whole.cols
     patches, patches_without = bank.patches(views), bank.patches(1)
     return AugmentationCost(
-        level=level,
+        level=_in_words(level, flips),
         references=references,
         views=views,
         patches=patches,
@@ -116,11 +119,19 @@ def measure_augmentation_cost(
 def augmentation_level(settings: Settings, product: Product | None) -> str:
     """Return the level that a product will have once the settings are applied.
 
+    What `auto` chooses is not known before the pictures are compared: its cost is that of `none`.
+
     >>> augmentation_level(Settings({"tta": "paper"}), None), augmentation_level(Settings({}), None)
     ('paper', 'none')
     """
     level: str = settings.fields.get("tta", product.tta if product else "none")
-    return level
+    return "none" if level == "auto" else level
+
+
+def _in_words(level: str, flips: bool) -> str:
+    if not flips:
+        return level
+    return "flips" if level == "none" else f"{level} and flips"
 
 
 @dataclass(frozen=True)

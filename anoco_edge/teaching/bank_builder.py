@@ -1,15 +1,15 @@
 """Building a bank from reference pictures: every view of every reference, thinned on request.
 
-Turned views of one picture often repeat a patch bit for bit: a symmetric part, an even background.
-Such copies are left out where a bank has rotations. The picture's own patches all stay, as in a
-bank without rotations, and so do patches that another picture repeats: removing one reference then
-leaves the rows of the others as they are.
+Turned views of one picture repeat many of its patches, or nearly so: an even background, a part
+that is round. Such duplicates are left out where a bank has rotations. The picture's own patches
+all stay, as in a bank without rotations, and so do patches that another picture repeats: removing
+one reference then leaves the rows of the others as they are.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
@@ -30,11 +30,23 @@ from anoco_edge.pipeline.tiling import Tiling
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.teaching.coreset import thin, unique_rows
+from anoco_edge.teaching.near_duplicates import without_near_duplicates
 
 Pixels = NDArray[np.uint8]
 Load = Callable[[Reference], Pixels]
 
-BANK_FIELDS = ("region", "mask", "bank_dtype", "tiles", "tta", "tta_seed", "rotations", "coreset")
+BANK_FIELDS = (
+    "region",
+    "mask",
+    "bank_dtype",
+    "tiles",
+    "tta",
+    "tta_seed",
+    "rotations",
+    "flips",
+    "merge_distance",
+    "coreset",
+)
 """The settings of a product that a bank depends on, beside the pictures. Where one of them changes,
 no patch of the old bank can be used again."""
 
@@ -48,13 +60,20 @@ class BankBuild:
     bank: Bank
     dropped_patches: int
     """How many patches were left out because their norm is zero. With rotations these are counted
-    on the pictures themselves, because of a turned view copies are left out too."""
+    on the pictures themselves, because of a turned view duplicates are left out too."""
     coreset: Coreset | None
     """How the bank was thinned; None where it was not."""
+    merged_patches: int = 0
+    """How many patches of turned and mirrored views were left out because another patch of their
+    picture is as near as the product's `merge_distance`. A thinned bank has no such limit."""
 
     def recorded_in(self, product: Product) -> Product:
         """The product with these records."""
-        update = {"dropped_patches": self.dropped_patches, "coreset": self.coreset}
+        update = {
+            "dropped_patches": self.dropped_patches,
+            "coreset": self.coreset,
+            "merged_patches": self.merged_patches,
+        }
         return product.model_copy(update=update)
 
 
@@ -74,7 +93,7 @@ class BankBuilder:
         self._engine = engine
         self._tiling = Tiling(window, draft.tiles)
         self._draft = draft
-        self._turned = draft.tta == "rotations"
+        self._turned = draft.has_turned_views
         self._patch_mask = patch_mask
         self._load = load
         self._progress = progress
@@ -95,7 +114,11 @@ class BankBuilder:
                 for reference in self._draft.references
             ],
         )
-        return BankBuild(bank, scored - self._count_kept(bank.view), None)
+        merged = 0
+        if self._turned:
+            turned = sum(self._count_turned(reference) for reference in self._draft.references)
+            merged = turned - int(np.count_nonzero(bank.view))
+        return BankBuild(bank, scored - self._count_kept(bank.view), None, merged)
 
     def _views(self, reference: Reference) -> tuple[Affine, ...]:
         return (IDENTITY, *self._draft.views, *reference.views)
@@ -107,23 +130,21 @@ class BankBuilder:
         views = self._views(reference)[: 1 if self._turned else None]
         return sum(int(self._patch_mask.scored(placement, view).sum()) for view in views)
 
+    def _count_turned(self, reference: Reference) -> int:
+        """Count the patches that the region, the mask and the border leave of turned views."""
+        placement = place(self._tiling.contract, reference.width, reference.height)
+        return sum(int(self._patch_mask.scored(placement, view).sum()) for view in reference.views)
+
     def _count_kept(self, views: NDArray[np.int16]) -> int:
         """Count the patches of a bank in the same way; `views` says of which view each of them
         is."""
         return int(np.count_nonzero(views == 0)) if self._turned else len(views)
 
     def _whole(self, reference: Reference) -> Bank:
-        parts = list(self._view_banks(reference))
-        whole = Bank(
-            References(
-                np.concatenate([p.references.features for p in parts]),
-                np.concatenate([p.references.norms for p in parts]),
-            ),
-            *(np.concatenate([getattr(p, k) for p in parts]) for k in _COLUMNS),
-        )
-        return _without_copies(whole) if self._turned else whole
+        merge = self._draft.merge_distance if self._turned else None
+        return join_views(list(self.view_banks(reference)), merge)
 
-    def _view_banks(self, reference: Reference) -> Iterator[Bank]:
+    def view_banks(self, reference: Reference) -> Iterator[Bank]:
         """Yield one bank for each view. A view without any usable patch yields none, but the
         picture itself must have at least one."""
         self._progress(reference.name)
@@ -178,7 +199,7 @@ class BankBuilder:
         columns: dict[str, list[NDArray[Any]]] = {name: [] for name in (*_COLUMNS, "norms")}
         with _temporary_file() as file:
             for number, reference in enumerate(self._draft.references):
-                for part in self._view_banks(reference):
+                for part in self.view_banks(reference):
                     with writing(f"features into {tempfile.gettempdir()}"):
                         file.write(np.ascontiguousarray(part.references.features).data)
                     columns["norms"].append(part.references.norms)
@@ -207,10 +228,27 @@ class BankBuilder:
         return BankBuild(bank, scored - self._count_kept(joined["view"]), coreset)
 
 
-def _without_copies(bank: Bank) -> Bank:
-    """Leave out the patches of turned views that repeat an earlier patch of their picture."""
-    keep = bank.view == 0
-    keep[unique_rows(bank.references.features)] = True
+def join_views(parts: Sequence[Bank], merge: float | None) -> Bank:
+    """Join the banks of all views of one picture. With `merge`, patches of turned and mirrored
+    views that are as near to another one are left out, with 0 those that repeat it alone."""
+    whole = Bank(
+        References(
+            np.concatenate([p.references.features for p in parts]),
+            np.concatenate([p.references.norms for p in parts]),
+        ),
+        *(np.concatenate([getattr(p, k) for p in parts]) for k in _COLUMNS),
+    )
+    return whole if merge is None else _without_duplicates(whole, merge)
+
+
+def _without_duplicates(bank: Bank, distance: float) -> Bank:
+    """Leave out the patches of turned views that are near another patch of their picture."""
+    features, own = bank.references.features, bank.view == 0
+    if distance:
+        keep = without_near_duplicates(features, own, distance)
+    else:
+        keep = own
+        keep[unique_rows(features)] = True
     return Bank(
         References(bank.references.features[keep], bank.references.norms[keep]),
         *(getattr(bank, k)[keep] for k in _COLUMNS),

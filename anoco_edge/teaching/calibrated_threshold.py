@@ -23,6 +23,7 @@ from anoco_edge.bundle.evidence import (
 from anoco_edge.bundle.schema import Baseline, Calibration, CalibrationPicture, FileRecord
 from anoco_edge.errors import PictureError, ScoringError, UsageError
 from anoco_edge.pipeline.energy import PictureEnergy
+from anoco_edge.pipeline.picture_quality import likeness
 from anoco_edge.scoring.conformal import Conformal, conformal_threshold, describe, group_maxima
 from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching.bank_builder import Load, Pixels
@@ -62,6 +63,8 @@ class ThresholdUpdate:
     grid: BaselineGrid | None = None
     files: dict[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    likeness: tuple[float, ...] = ()
+    """How like the references the pictures were that set the threshold."""
 
     def recorded_in(self, product: Product) -> Product:
         """The product with this threshold, its calibration and its baseline."""
@@ -151,8 +154,9 @@ def calibrate_threshold(
         record = FileRecord(path=path, sha256=sha256_bytes(data), size=len(data))
         baseline = Baseline(file=record, sigmas=asked.sigmas, pictures=len(fitted))
     scored = plan.pictures("threshold")
-    energies = _energies(draft_scorer, scored, load, grid)
-    scores = {p.pixels: e.score for p, e in zip(scored, energies, strict=True)}
+    read = list(_energies(draft_scorer, scored, load, grid))
+    scores = {p.pixels: e.score for p, e in zip(scored, read, strict=True)}
+    alike = tuple(likeness(e.similarity, e.scored) for e in read)
     pictures = tuple(p.model_copy(update={"score": scores.get(p.pixels)}) for p in asked.pictures)
     calibration = asked.model_copy(update={"pictures": pictures})
     # Scores over a baseline cannot be compared with those of the references.
@@ -161,7 +165,7 @@ def calibrate_threshold(
         findings = replace(findings, doubts=(*findings.doubts, *low))
     threshold = threshold_from_pictures(draft_scorer, calibration, findings)
     notes = (*findings.notes, *_doubt_notes(findings), *_set_aside_notes(plan.set_aside))
-    return ThresholdUpdate(threshold, calibration, baseline, grid, files, notes)
+    return ThresholdUpdate(threshold, calibration, baseline, grid, files, notes, alike)
 
 
 def threshold_from_pictures(

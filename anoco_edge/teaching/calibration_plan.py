@@ -48,10 +48,12 @@ def plan_calibration(
         _check_enough(len(draft.references), asked, "reference")
         return ThresholdPlan(asked)
     set_aside = groups_among_references(draft, asked, copies)
-    pictures = [p for p in asked.pictures if p.group not in set_aside]
+    pictures = [p for p in asked.pictures if p.group not in set_aside and p.role != "choice"]
     if not pictures:
         raise UsageError("no calibration picture is left", hint="calibrate with other pictures")
-    for picture in pictures:
+    for picture in asked.pictures:
+        if picture.group in set_aside:
+            continue
         patch_mask.check_size(picture.width, picture.height, picture.name)
     roles = dict.fromkeys((p.group for p in pictures), "threshold")
     if asked.sigmas is not None:

@@ -71,28 +71,14 @@ class CalibrationFindings:
 def new_calibration(
     product: Product, matcher: PartMatcher, request: CalibrationRequest
 ) -> Calibration:
-    """Check a request and turn it into the record that the product keeps.
+    """Turn a request that was checked into the record that the product keeps.
 
     Pictures that are references, or look like one, are refused. Where the request names no groups,
     pictures that look like one part become one group.
     """
-    _check_request(request)
     pictures, groups = request.pictures, request.groups
-    fresh, copies = separate_duplicates(pictures, ())  # gives each picture a name of its own
-    known = {r.pixels: r.name for r in product.references}
-    references = [f"{p.name} (same as {known[p.pixels]})" for p in pictures if p.pixels in known]
-    if references:
-        raise PictureError(
-            f"{len(references)} of {len(pictures)} calibration pictures are references: "
-            + _few(references),
-            hint="calibrate with other good parts: a part that is known scores too low",
-        )
-    if copies:
-        raise PictureError(
-            f"{len(copies)} of {len(pictures)} calibration pictures are copies: {_few(copies)}",
-            hint="give every picture once: a copy is not one more good part",
-        )
-    _refuse_near_copies(product, matcher, fresh)
+    refuse_references(product, matcher, pictures, "calibration pictures")
+    fresh, _ = separate_duplicates(pictures, ())  # gives each picture a name of its own
     if groups is None:
         parts = matcher.parts([p.thumbnail for p in fresh])
         groups = [fresh[first].name for first in parts]
@@ -105,7 +91,8 @@ def new_calibration(
     )
 
 
-def _check_request(request: CalibrationRequest) -> None:
+def check_request(request: CalibrationRequest) -> None:
+    """Refuse a request that no pictures could meet."""
     parts_needed(request.false_reject)  # refuses a value that is not a rate
     sigmas, pictures, groups = request.sigmas, request.pictures, request.groups
     if sigmas is not None and not 0 <= sigmas < math.inf:
@@ -163,18 +150,34 @@ def kept_files(calibration: Calibration | None, pictures: Sequence[NewPicture]) 
     return {p.file.path: data[p.pixels] for p in listed if p.file is not None}
 
 
-def _refuse_near_copies(
-    product: Product, matcher: PartMatcher, pictures: Sequence[NewPicture]
+def refuse_references(
+    product: Product, matcher: PartMatcher, pictures: Sequence[NewPicture], what: str
 ) -> None:
-    copies = matcher.copies([p.thumbnail for p in pictures])
-    if not copies:
-        return
-    named = [f"{pictures[k].name} (like {product.references[r].name})" for k, r in copies.items()]
-    raise PictureError(
-        f"{len(copies)} of {len(pictures)} calibration pictures look like copies of references: "
-        + _few(named),
-        hint="calibrate with other good parts: a part that is known scores too low",
-    )
+    """Refuse pictures that are references or look like one, and pictures that are given twice.
+
+    `what` says what the pictures are for.
+    """
+    known = {r.pixels: r.name for r in product.references}
+    references = [f"{p.name} (same as {known[p.pixels]})" for p in pictures if p.pixels in known]
+    hint = "take other good parts: a part that is known scores too low"
+    if references:
+        raise PictureError(
+            f"{len(references)} of {len(pictures)} {what} are references: {_few(references)}",
+            hint=hint,
+        )
+    fresh, twice = separate_duplicates(pictures, ())
+    if twice:
+        raise PictureError(
+            f"{len(twice)} of {len(pictures)} {what} are copies: {_few(twice)}",
+            hint="give every picture once: a copy is not one more good part",
+        )
+    copies = matcher.copies([p.thumbnail for p in fresh])
+    if copies:
+        named = [f"{fresh[k].name} (like {product.references[r].name})" for k, r in copies.items()]
+        raise PictureError(
+            f"{len(copies)} of {len(fresh)} {what} look like copies of references: {_few(named)}",
+            hint=hint,
+        )
 
 
 def _merged_group_doubts(

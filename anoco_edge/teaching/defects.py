@@ -13,7 +13,8 @@ from anoco_edge.errors import PictureError, ScoringError
 from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.teaching.calibration_scores import PartScore
 from anoco_edge.teaching.new_pictures import NewPicture
-from anoco_edge.teaching.teacher import ProductChange, Teacher
+from anoco_edge.teaching.product_change import ProductChange
+from anoco_edge.teaching.teacher import Teacher
 from anoco_edge.text.plain_text import utf8_text
 
 Step = Callable[[str], None]

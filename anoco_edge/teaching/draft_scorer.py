@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,12 @@ from anoco_edge.pipeline.inspection import Verdict, verdict
 from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.pipeline.postprocess import PostProcessor
 from anoco_edge.pipeline.tiling import Tiling
-from anoco_edge.scoring import Parameters, Scorer, open_scorer, pool
+from anoco_edge.scoring import Scorer, open_scorer, pool
 from anoco_edge.scoring.types import Floats, References
 from anoco_edge.teaching.bank_builder import Load
 
 Pixels = NDArray[np.uint8]
+Places = NDArray[np.integer[Any]]  # of patches, along one axis of the grid
 Judge = Callable[[Pixels, str], tuple[float, Verdict]]
 """A function that gives the score and the verdict of a picture; it also takes the picture's name,
 for errors."""
@@ -75,8 +77,9 @@ class DraftScorer:
             rest = References(self.bank.references.features[~own], self.bank.references.norms[~own])
             if self.draft.coreset is None and self.draft.tta != "paper":
                 # The bank already holds every patch that is scored.
-                query = self.bank.references.features[own & (self.bank.view == 0)]
-                yield pool(self._open(rest).score(query).energy, self.draft.pooling)
+                itself = own & (self.bank.view == 0)
+                energy = self._open(rest).score(self.bank.references.features[itself]).energy
+                yield self._pooled(energy, self.bank.row[itself], self.bank.col[itself])
             else:
                 yield from self._scores(rest, [self._load(self.draft.references[number])])
 
@@ -92,17 +95,24 @@ class DraftScorer:
             return
         scorer, tiling = self._open(bank), Tiling(self._window, self.draft.tiles)
         for rgb in pictures:
-            pixels, placement = prepare(rgb, tiling.contract)
-            scored = self.patch_mask.scored(placement)
-            found: Floats = tiling.features(self._engine, pixels[None])[0]
-            found = found[scored.reshape(-1)]
-            yield pool(scorer.score(found[found.any(axis=1)]).energy, self.draft.pooling)
+            found, rows, cols = picture_features(self._engine, tiling, self.patch_mask, rgb)
+            yield self._pooled(scorer.score(found).energy, rows, cols)
+
+    def _pooled(self, energy: Floats, rows: Places, cols: Places) -> float:
+        """Return the score of a picture whose scored patches lie at these rows and columns."""
+        contract = self._window.tiled(self.draft.tiles)
+        scored = np.zeros((contract.rows, contract.cols), np.bool_)
+        grid = np.zeros(scored.shape, energy.dtype)
+        scored[rows, cols], grid[rows, cols] = True, energy
+        return pool(grid, self.draft.pooling, scored)
 
     def judge(self, baseline: BaselineGrid | None) -> Judge:
         """Make a function that decides on pictures as the detector will: a picture of another shape
         is refused, and a picture whose regions are all too small is good."""
         reader, threshold = self.reader(baseline), self.draft.threshold.value
-        postprocessor = PostProcessor(reader.tiling.contract, threshold, self.draft.min_area)
+        postprocessor = PostProcessor(
+            reader.tiling.contract, threshold, self.draft.min_area, self.draft.pooling
+        )
 
         def judge_picture(rgb: Pixels, name: str) -> tuple[float, Verdict]:
             self.patch_mask.check_size(rgb.shape[1], rgb.shape[0], name)
@@ -118,8 +128,21 @@ class DraftScorer:
         )
 
     def _open(self, bank: References) -> Scorer:
-        draft = self.draft
-        return open_scorer(self._scorer, bank, Parameters(draft.lam, draft.metric, draft.floor))
+        # A relative lambda is that of the whole bank, also where a reference is left out.
+        return open_scorer(self._scorer, bank, self.draft.parameters(self.bank.references))
+
+
+def picture_features(
+    engine: Engine, tiling: Tiling, patch_mask: PatchMask, rgb: Pixels
+) -> tuple[Floats, Places, Places]:
+    """Return the features of the patches of a picture that are scored and have a signal, and the
+    rows and the columns of these patches."""
+    pixels, placement = prepare(rgb, tiling.contract)
+    scored = patch_mask.scored(placement)
+    found: Floats = tiling.features(engine, pixels[None])[0]
+    patches = scored.reshape(-1) & found.any(axis=1)
+    rows, cols = np.nonzero(patches.reshape(scored.shape))
+    return found[patches], rows, cols
 
 
 def _read(reader: EnergyReader, pictures: Iterable[Pixels]) -> Iterator[PictureEnergy]:

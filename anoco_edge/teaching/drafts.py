@@ -5,46 +5,68 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 from PIL import Image
 from pydantic import ValidationError
 
 from anoco_edge.bundle import Bank, Bundle, Product, Reference
+from anoco_edge.bundle.augmentation_choice import AugmentationChoice
 from anoco_edge.bundle.baseline import BaselineGrid
 from anoco_edge.bundle.masks import decode_mask
-from anoco_edge.bundle.schema import BankDtype, Coreset, FileRecord, Region, Threshold, Tta
+from anoco_edge.bundle.schema import (
+    Affine,
+    BankDtype,
+    Coreset,
+    FileRecord,
+    Manifest,
+    Region,
+    Threshold,
+    Tuning,
+)
 from anoco_edge.bundle.store import now
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.contract import InputContract, Tiles
-from anoco_edge.images.preprocess import place
+from anoco_edge.images.preprocess import Placement, place
 from anoco_edge.pipeline.augmentation import own_views, paired_views
 from anoco_edge.pipeline.patch_mask import PatchMask, read_mask, region_from_pixels
-from anoco_edge.pipeline.rotations import ROTATIONS, rotation_views
+from anoco_edge.pipeline.rotations import ROTATIONS, mirrored_views, rotation_views
 from anoco_edge.pipeline.tiling import plan_tiles
+from anoco_edge.scoring.lambdas import LambdaKind
 from anoco_edge.scoring.pooling import Pooling
 from anoco_edge.scoring.types import Metric
 from anoco_edge.storage.hashes import sha256_bytes
+from anoco_edge.teaching.near_duplicates import MERGE_DISTANCE
 
 Points = Sequence[tuple[float, float]]
 
 _ENROL_FIRST = "enrol a picture of a good part first: anoco-edge enroll BUNDLE PICTURES"
+
+AskedLevel = Literal["auto", "none", "rotations", "references", "paper"]
+"""The augmentation that a person asks for; `auto` chooses `none` or `rotations`."""
+
+AskedLimits = Literal["learn", "none"]
+"""What a person asks for about the limits of picture quality."""
 
 # The syntax of a call, because `lambda` cannot be the name of a class attribute.
 ProductFields = TypedDict(
     "ProductFields",
     {
         "lambda": float,
+        "lambda_kind": LambdaKind,
         "floor": float,
         "metric": Metric,
         "pooling": Pooling,
         "min_area": float,
         "any_size": bool,
         "bank_dtype": BankDtype,
-        "tta": Tta,
+        "tta": AskedLevel,
         "tta_seed": int,
         "rotations": int,
+        "tuning": Tuning,
+        "flips": bool,
+        "merge_distance": float,
     },
     total=False,
 )
@@ -75,6 +97,8 @@ class Settings:
     tiles: TileSettings | None = None
     max_patches: int | None = None
     """The largest number of patches in the bank; 0 removes the limit."""
+    picture_limits: AskedLimits | None = None
+    """`learn` takes limits of picture quality from good pictures, `none` removes them."""
 
 
 NO_CHANGE = Settings({})
@@ -94,7 +118,7 @@ class Draft:
 
 
 def draft_product(
-    window: InputContract,
+    manifest: Manifest,
     name: str,
     old: Product | None,
     references: Sequence[Reference],
@@ -112,9 +136,33 @@ def draft_product(
             raise UsageError(f"threshold is {threshold}", hint="give 0 or more; 0 computes it")
         if not references:
             raise UsageError("a threshold needs a reference picture", hint=_ENROL_FIRST)
-    fields: dict[str, object] = old.model_dump(by_alias=True) if old else {"name": name}
+    window = manifest.input
+    fields: dict[str, object] = {"name": name, "pooling": manifest.backbone.image_pooling}
+    if old is not None:
+        fields = old.model_dump(by_alias=True)
+    if "lambda" in settings.fields:
+        fields["lambda_kind"] = "absolute"  # what a lambda alone means, also after a relative one
     fields.update(settings.fields)
     fields["rotations"] = rotations_of(settings, old)
+    if fields.get("flips") and fields.get("tta") in ("references", "paper"):
+        raise UsageError(
+            f"the views of {fields['tta']!r} are mirrored already",
+            hint="`flips=True` is for 'none', 'rotations' and 'auto'",
+        )
+    turned = bool(fields["rotations"] or fields.get("flips"))
+    if "merge_distance" in settings.fields and not turned:
+        raise UsageError(
+            f"merge_distance is {fields['merge_distance']} and references are not turned",
+            hint="give `tta='rotations'` or `flips=True` too",
+        )
+    if "merge_distance" not in settings.fields and not (old and old.has_turned_views):
+        fields["merge_distance"] = MERGE_DISTANCE if turned else 0.0
+    if "tta" in settings.fields:
+        fields["augmentation_choice"] = None
+    if asked_level(settings, old) == "auto":  # `augmentation_choice` holds what decides
+        known = old.augmentation_choice if old else None
+        fields["augmentation_choice"] = known or AugmentationChoice()
+        fields["tta"] = "rotations" if fields["rotations"] else "none"
     fields.update(
         generation=generation,
         parent=old.generation if old else None,
@@ -165,39 +213,58 @@ def rotations_of(settings: Settings, old: Product | None) -> int | None:
     (8, None)
     """
     given = settings.fields.get("rotations")
-    level = settings.fields.get("tta", old.tta if old else "none")
+    level = asked_level(settings, old)
+    known = old.rotations if old else None
     if level == "rotations":
-        known = old.rotations if old else None
         return given if given is not None else known or ROTATIONS
     if given is not None:
         raise UsageError(
             f"{given} rotations of references that are not turned",
             hint="give `tta='rotations'` too",
         )
-    return None
+    return known if level == "auto" else None
+
+
+def asked_level(settings: Settings, old: Product | None) -> AskedLevel:
+    """Return the augmentation that is asked for: by the settings, or else by the product before.
+
+    >>> asked_level(Settings({"tta": "auto"}), None), asked_level(Settings({}), None)
+    ('auto', 'none')
+    """
+    if "tta" in settings.fields:
+        return settings.fields["tta"]
+    if old is None:
+        return "none"
+    return old.tta if old.augmentation_choice is None else "auto"
 
 
 def with_views(product: Product, window: InputContract) -> Product:
     """The product with the views of its augmentation."""
     contract, seed = window.tiled(product.tiles), product.tta_seed
     size = (contract.width, contract.height)
-    if product.rotations is not None:
+    if product.has_turned_views:
         turned = tuple(
-            r.model_copy(
-                update={
-                    "views": rotation_views(product.rotations, place(contract, r.width, r.height))
-                }
-            )
+            r.model_copy(update={"views": _turned_views(product, place(contract, *_size(r)))})
             for r in product.references
         )
         return product.model_copy(update={"views": (), "references": turned})
     augmented = product.tta != "none"
+    product = product.model_copy(update={"merge_distance": 0.0})
     references = tuple(
         r.model_copy(update={"views": own_views(seed, r.pixels, *size) if augmented else ()})
         for r in product.references
     )
     shared = paired_views(seed, *size) if augmented else ()
     return product.model_copy(update={"views": shared, "references": references})
+
+
+def _turned_views(product: Product, placement: Placement) -> tuple[Affine, ...]:
+    turned = rotation_views(product.rotations or 1, placement)
+    return turned + (mirrored_views(turned, placement) if product.flips else ())
+
+
+def _size(reference: Reference) -> tuple[int, int]:
+    return reference.width, reference.height
 
 
 def picture_size(references: Sequence[Reference]) -> tuple[int, int] | None:

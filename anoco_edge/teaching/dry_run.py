@@ -13,7 +13,8 @@ from pathlib import Path
 from anoco_edge.bundle import Product
 from anoco_edge.errors import AnocoError
 from anoco_edge.images.decode import read_picture
-from anoco_edge.teaching.teacher import ProductChange, Teacher
+from anoco_edge.teaching.product_change import ProductChange
+from anoco_edge.teaching.teacher import Teacher
 
 NOT_SCORED = "not scored"
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from anoco_edge.bundle import Reference
+from anoco_edge.bundle import Bundle, Product, Reference
 from anoco_edge.bundle.schema import FileRecord
 from anoco_edge.images.decode import PICTURE_SUFFIXES, decode_picture, read_picture
 from anoco_edge.storage.hashes import sha256_bytes
@@ -51,6 +51,18 @@ class NewPicture:
         # The pixels come from the bytes that are kept: a camera may be writing the next picture.
         rgb = decode_picture(data, str(path))
         return NewPicture._of(path.name, data, path.suffix.lower(), rgb)
+
+    @staticmethod
+    def from_bytes(name: str, data: bytes) -> NewPicture:
+        """Take the bytes of a picture file. They go into the bundle as they are."""
+        return NewPicture._of(name, data, Path(name).suffix.lower(), decode_picture(data, name))
+
+    @staticmethod
+    def from_reference(bundle: Bundle, product: Product, reference: Reference) -> NewPicture:
+        """Read a reference of a product, to build another bank from it."""
+        data = bundle.read(reference.file, bundle.product_folder(product.name))
+        suffix = Path(reference.file.path).suffix
+        return NewPicture._of(reference.name, data, suffix, decode_picture(data, reference.name))
 
     @staticmethod
     def from_array(name: str, rgb: Pixels) -> NewPicture:

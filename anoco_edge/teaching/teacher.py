@@ -4,64 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from anoco_edge.bundle import Bundle, Product, Reference, Threshold
-from anoco_edge.bundle.generations import commit, next_generation
+from anoco_edge.bundle.generations import check_generation, commit, next_generation
 from anoco_edge.bundle.schema import is_product_name
 from anoco_edge.bundle.store import DEFAULT_PRODUCT
-from anoco_edge.engines import Engine, EngineSettings, open_engine
-from anoco_edge.engines.selftest import check_engine
+from anoco_edge.engines import Engine, EngineSettings
+from anoco_edge.engines.base import computed_in
+from anoco_edge.engines.cpu_precision import taught_in
+from anoco_edge.engines.opening import EngineOpener
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge.images.decode import decode_picture
 from anoco_edge.storage.locks import locked
+from anoco_edge.teaching.augmentation_cost import measure_augmentation_cost
 from anoco_edge.teaching.bank_builder import Pixels
 from anoco_edge.teaching.calibration_set import CalibrationRequest
 from anoco_edge.teaching.draft_builder import DraftBuilder
 from anoco_edge.teaching.draft_scorer import DraftScorer, Judge
-from anoco_edge.teaching.drafts import NO_CHANGE, Draft, Settings, draft_product
+from anoco_edge.teaching.drafts import NO_CHANGE, AskedLevel, Draft, Settings, draft_product
 from anoco_edge.teaching.new_pictures import NewPicture, separate_duplicates
+from anoco_edge.teaching.product_change import ProductChange
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class ProductChange:
-    """What a change did to a product, or would do."""
-
-    product: Product
-    before: Product | None = None
-    added: tuple[str, ...] = ()
-    duplicates: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    draft: Draft | None = None
-
-    @staticmethod
-    def by(
-        draft: Draft,
-        before: Product | None,
-        added: tuple[str, ...] = (),
-        duplicates: tuple[str, ...] = (),
-    ) -> ProductChange:
-        """The change that a draft makes, or has made."""
-        return ProductChange(draft.product, before, added, duplicates, draft.notes, draft)
-
-    def require_draft(self) -> Draft:
-        """Return the draft that makes the change. A change that only went back has none."""
-        if self.draft is None:
-            raise UsageError(
-                f"this change of product {self.product.name!r} has no draft to inspect with",
-                hint="ask the teacher for the change again with commit=False",
-            )
-        return self.draft
 
 
 class Teacher:
     """Changes the products of a bundle.
 
     With `commit=False` a method only computes what the change would do. It then takes no lock and
-    writes nothing.
+    writes nothing. With `expected`, the change is refused with a ConflictError unless the product
+    is at this generation (0: there is no such product yet), so that of two people who change one
+    product at once the second is told. `on_choice` is called before a change is committed with what
+    `auto` chose for the augmentation, in one sentence, and with what that costs.
     """
 
     def __init__(
@@ -74,14 +50,18 @@ class Teacher:
         progress: Progress = lambda _: None,
         on_wait: Progress = lambda _: None,
         thinning: Callable[[int, int], None] = lambda _done, _total: None,
+        opener: EngineOpener | None = None,
+        on_choice: Progress | None = None,
     ) -> None:
         self.bundle = bundle
         self.engine = engine
+        self._opener = opener
         self._scorer = scorer
         self._wait = wait
         self._progress = progress
         self._on_wait = on_wait
         self._thinning = thinning
+        self._on_choice = on_choice
 
     @staticmethod
     def open(
@@ -94,20 +74,27 @@ class Teacher:
         progress: Progress = lambda _: None,
         on_wait: Progress = lambda _: None,
         thinning: Callable[[int, int], None] = lambda _done, _total: None,
+        on_choice: Progress | None = None,
     ) -> Teacher:
         """Open a bundle, by its path unless it is open already, and an engine that must pass the
-        bundle's self-test."""
+        bundle's self-test.
+
+        With `cpu_precision="auto"`, a product is changed in the precision that it was taught in.
+        """
         bundle = path if isinstance(path, Bundle) else Bundle.open(path)
-        opened = open_engine(engine, bundle, settings)
-        check_engine(bundle, opened)
+        opener = EngineOpener(engine, bundle, settings or EngineSettings())
+        names = bundle.products()
+        first = opener.open(bundle.product(names[0]) if names else None)
         return Teacher(
             bundle,
-            opened,
+            first.engine,
             scorer,
             wait=wait,
             progress=progress,
             on_wait=on_wait,
             thinning=thinning,
+            opener=opener,
+            on_choice=on_choice,
         )
 
     # ---- changes
@@ -118,32 +105,47 @@ class Teacher:
         product: str | None = None,
         settings: Settings = NO_CHANGE,
         *,
+        new_level: AskedLevel = "none",
         commit: bool = True,
+        expected: int | None = None,
     ) -> ProductChange:
-        """Add references. Pictures that are references already are left out and named."""
+        """Add references. Pictures that are references already are left out and named.
+
+        `new_level` is the augmentation of a product that does not exist yet, where the settings
+        name none.
+        """
         if not pictures:
             raise UsageError("there are no reference pictures", hint="give pictures of good parts")
         name = self._name(product)
         with self._lock(name, commit):
             old = self.bundle.product(name) if name in self.bundle.products() else None
+            check_generation(name, old, expected)
             fresh, duplicates = separate_duplicates(pictures, old.references if old else ())
             if not fresh:
                 raise PictureError(
                     f"nothing new: {', '.join(duplicates)}",
                     hint="every picture is known already; give pictures of other parts",
                 )
+            if old is None and "tta" not in settings.fields:
+                settings = replace(settings, fields={**settings.fields, "tta": new_level})
             references = [*(old.references if old else ()), *(p.reference for p in fresh)]
             change = f"enroll {len(fresh)}"
             draft = self._change(name, old, references, fresh, settings, change, commit)
         return ProductChange.by(draft, old, tuple(p.name for p in fresh), tuple(duplicates))
 
     def remove(
-        self, names: Sequence[str], product: str | None = None, *, commit: bool = True
+        self,
+        names: Sequence[str],
+        product: str | None = None,
+        *,
+        commit: bool = True,
+        expected: int | None = None,
     ) -> ProductChange:
         """Remove references by their names."""
         name = self.bundle.product(product).name  # before the lock, which creates a folder
         with self._lock(name, commit):
             old = self.bundle.product(name)
+            check_generation(name, old, expected)
             unknown = sorted(set(names) - {r.name for r in old.references})
             if unknown:
                 raise UsageError(
@@ -156,19 +158,43 @@ class Teacher:
         return ProductChange.by(draft, old)
 
     def configure(
-        self, settings: Settings, product: str | None = None, *, commit: bool = True
+        self,
+        settings: Settings,
+        product: str | None = None,
+        *,
+        commit: bool = True,
+        expected: int | None = None,
     ) -> ProductChange:
         """Change the settings of a product; bank and threshold are computed to fit them."""
-        name = self.bundle.product(product).name  # before the lock, which creates a folder
         if settings == NO_CHANGE:
+            self.bundle.product(product)
             raise UsageError(
                 "there is nothing to change",
                 hint="give a setting, such as `max_patches` or `threshold`",
             )
+        return self.configure_by(
+            lambda _: settings, product, change="product set", commit=commit, expected=expected
+        )
+
+    def configure_by(
+        self,
+        choose: Callable[[Product], Settings],
+        product: str | None = None,
+        *,
+        change: str,
+        commit: bool = True,
+        expected: int | None = None,
+    ) -> ProductChange:
+        """Change settings to those that `choose` returns for the product as it is.
+
+        It is called while no other process can change the product. `change` is the name of the
+        generation.
+        """
+        name = self.bundle.product(product).name  # before the lock, which creates a folder
         with self._lock(name, commit):
             old = self.bundle.product(name)
-            references = list(old.references)
-            draft = self._change(name, old, references, [], settings, "product set", commit)
+            check_generation(name, old, expected)
+            draft = self._change(name, old, list(old.references), [], choose(old), change, commit)
         return ProductChange.by(draft, old)
 
     def calibrate(
@@ -182,6 +208,7 @@ class Teacher:
         keep: bool = True,
         sigmas: float | None = None,
         commit: bool = True,
+        expected: int | None = None,
     ) -> ProductChange:
         """Set the threshold from good parts that are not references; without any, from the
         references against each other.
@@ -195,6 +222,7 @@ class Teacher:
         name = self.bundle.product(product).name
         with self._lock(name, commit):
             old = self.bundle.product(name)
+            check_generation(name, old, expected)
             bank = self.bundle.bank(old)
             change = f"calibrate {len(pictures) or 'references'}"
             builder = self._builder(name, old, old.references, NO_CHANGE, change)
@@ -209,19 +237,26 @@ class Teacher:
         settings: Settings = NO_CHANGE,
         *,
         like: Product | None = None,
+        earlier: Sequence[Draft] = (),
     ) -> Draft:
         """Build references and bank of a product that is never written, without a threshold.
 
-        The product has the settings of `like`, changed by `settings`.
+        The product has the settings of `like`, changed by `settings`. Patches of a picture that
+        an earlier draft with the same settings holds are taken from there.
         """
         if like is not None:
-            without = {"references": (), "calibration": None, "baseline": None}
+            without = {
+                "references": (),
+                "calibration": None,
+                "baseline": None,
+                "augmentation_choice": None,  # what it chose stays
+            }
             like = like.model_copy(update={**without, "threshold": Threshold()})
         fresh, _ = separate_duplicates(pictures, ())
         references = [p.reference for p in fresh]
         name = like.name if like else DEFAULT_PRODUCT
         product, files = draft_product(
-            self.bundle.manifest.input,
+            self.bundle.manifest,
             name,
             like,
             references,
@@ -229,16 +264,20 @@ class Teacher:
             generation=1,
             change="draft",
         )
-        return self._open_builder(product, files, fresh).build_without_threshold()
+        return self._open_builder(product, files, fresh).build_without_threshold(earlier)
 
     def judge(self, draft: Draft) -> Judge:
         """Make a function that gives the score and the verdict that a picture would get."""
+        return self.draft_scorer(draft).judge(draft.baseline)
+
+    def draft_scorer(self, draft: Draft) -> DraftScorer:
+        """Open what scores pictures with the bank and the settings of a draft."""
         if draft.bank is None:
             raise UsageError(
                 f"product {draft.product.name!r} would have no references",
                 hint="enrol pictures of good parts first, then judge others by them",
             )
-        scorer = DraftScorer(
+        return DraftScorer(
             self.engine,
             self.bundle.manifest.input,
             draft.product,
@@ -247,7 +286,6 @@ class Teacher:
             self._scorer,
             lambda reference: self._load(draft.product, reference),
         )
-        return scorer.judge(draft.baseline)
 
     # ---- one generation
 
@@ -275,8 +313,10 @@ class Teacher:
         fresh: Sequence[NewPicture] = (),
     ) -> DraftBuilder:
         """Open a builder for the next generation; `fresh` are its new references."""
+        if self._opener is not None:
+            self.engine = self._opener.open(old).engine
         product, files = draft_product(
-            self.bundle.manifest.input,
+            self.bundle.manifest,
             name,
             old,
             references,
@@ -284,6 +324,8 @@ class Teacher:
             generation=next_generation(self.bundle, name),
             change=change,
         )
+        precision = taught_in(computed_in(self.engine))
+        product = product.model_copy(update={"cpu_precision": precision})
         files |= {p.reference.file.path: p.data for p in fresh}
         return self._open_builder(product, files, fresh)
 
@@ -299,7 +341,19 @@ class Teacher:
             fresh,
             progress=self._progress,
             thinning=self._thinning,
+            on_choice=self._say_choice,
         )
+
+    def _say_choice(self, draft: Product) -> None:
+        """Say what `auto` chose, and where it chose rotations what they cost."""
+        choice = draft.augmentation_choice
+        if self._on_choice is None or choice is None or not choice.words:
+            return
+        self._on_choice(choice.words)
+        window = self.bundle.manifest.input
+        cost = measure_augmentation_cost(window, self.engine, NO_CHANGE, product=draft)
+        if cost is not None:
+            self._on_choice(cost.in_words())
 
     def _commit(self, draft: Draft) -> Draft:
         """Commit a draft; returns it with the product as it was written, checksum included."""

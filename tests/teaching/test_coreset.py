@@ -277,18 +277,18 @@ def test_all_widths_of_numbers_choose_alike(dtype: type[np.floating[Any]]) -> No
 @pytest.mark.parametrize("count", [1, 2, 199, 200, 201, 399, 650])
 def test_progress_ends_at_the_total_and_is_seldom_told(count: int) -> None:
     features = patches(700, 2)
-    told: list[tuple[int, int]] = []
-    thin(features, count, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (count, count) and {total for _, total in told} == {count}
-    done = [d for d, _ in told]
+    reported: list[tuple[int, int]] = []
+    thin(features, count, progress=lambda done, total: reported.append((done, total)))
+    assert reported[-1] == (count, count) and {total for _, total in reported} == {count}
+    done = [d for d, _ in reported]
     assert done == sorted(set(done))
-    assert min(count, 100) - 1 <= len(told) <= MOST_REPORTS
+    assert min(count, 100) - 1 <= len(reported) <= MOST_REPORTS
 
 
 def test_progress_counts_what_there_is() -> None:
-    told: list[tuple[int, int]] = []
-    thin(np.ones((5, 3)), 4, progress=lambda done, total: told.append((done, total)))
-    assert told == [(1, 1)]
+    reported: list[tuple[int, int]] = []
+    thin(np.ones((5, 3)), 4, progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(1, 1)]
 
 
 def test_wrong_calls_are_refused() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bundle_edits import edit_document
 from PIL import Image
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
@@ -66,6 +67,16 @@ def features_of(bundle: Bundle, rgb: np.ndarray) -> np.ndarray:
 
 
 # ---- references
+
+
+def test_a_new_product_takes_the_pooling_of_the_bundle_unless_asked(tiny_bundle: Bundle) -> None:
+    manifest = tiny_bundle.path / "manifest.json"
+    assert b"image_pooling" not in manifest.read_bytes()  # older versions read the bundle
+    edit_document(manifest, lambda d: d["backbone"].update(image_pooling="smooth"))
+    teacher = Teacher.open(tiny_bundle.path)
+    assert teacher.enroll(frames(1, 2), "new").product.pooling == "smooth"
+    assert teacher.enroll(frames(1), "asked", set_to(pooling="max")).product.pooling == "max"
+    assert teacher.enroll(frames(2), "asked").product.pooling == "max"
 
 
 def test_enroll_keeps_the_pictures_and_says_where_each_patch_came_from(
@@ -535,7 +546,7 @@ def test_undo_to_a_generation_whose_files_are_gone_is_refused(teacher: Teacher) 
 # ---- the provisional threshold
 
 
-@pytest.mark.parametrize("pooling", ["max", "top5"])
+@pytest.mark.parametrize("pooling", ["max", "top5", "smooth"])
 @pytest.mark.parametrize("metric", ["product", "l2", "cosine"])
 def test_leave_one_picture_out_is_what_it_says(teacher: Teacher, metric: str, pooling: str) -> None:
     settings = Settings({"metric": metric, "pooling": pooling, "lambda": 2.0, "floor": 0.9})
@@ -545,11 +556,12 @@ def test_leave_one_picture_out_is_what_it_says(teacher: Teacher, metric: str, po
     pictures = [NewPicture.from_array(str(k), picture) for k, picture in enumerate(rgb)]
     product = teacher.enroll(pictures, settings=settings).product
     features = [features_of(teacher.bundle, picture) for picture in rgb]
+    shape = (teacher.bundle.manifest.input.rows, teacher.bundle.manifest.input.cols)
     scores = []
     for k in range(3):
         others = np.concatenate([f for j, f in enumerate(features) if j != k])
         found = score_patches(features[k], others, 2.0, metric, "reference", floor=0.9)  # type: ignore[arg-type]
-        scores.append(pool(found.energy, pooling))
+        scores.append(pool(found.energy.reshape(shape), pooling))
     threshold = product.threshold
     assert threshold.kind == "provisional"
     assert threshold.evidence.method == "leave-one-picture-out"
