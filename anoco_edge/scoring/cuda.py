@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from anoco_edge.errors import EngineError, EnvironmentMissingError, ScoringError
 from anoco_edge.native import interface
 from anoco_edge.native.library import destroy_with, last_error, load_library
 from anoco_edge.native.library import why_not as library_why_not
+from anoco_edge.scoring.capture_rule import device_wide
 from anoco_edge.scoring.device_array import DeviceArray, OnDevice, device_array
 from anoco_edge.scoring.types import (
     METRICS,
@@ -23,15 +25,12 @@ from anoco_edge.scoring.types import (
     check_query,
 )
 
-MEMORY_MB = 256
-"""Megabytes of the GPU for similarities; the bank and the query come on top."""
-
 _TYPES = {np.dtype(np.float32): interface.FLOAT32, np.dtype(np.float16): interface.FLOAT16}
 
 
 def open_scorer(bank: References, parameters: Parameters, options: ScorerOptions) -> CudaScorer:
     """Make a scorer for one bank; it multiplies in FP16 if queries and bank are both in FP16."""
-    budget = MEMORY_MB if options.memory_mb is None else options.memory_mb
+    budget = 0 if options.memory_mb is None else options.memory_mb
     half = options.half and bank.features.dtype == np.float16
     return CudaScorer(bank, parameters, memory_mb=budget, half=half)
 
@@ -82,6 +81,11 @@ def describe(device: int = 0) -> CudaDeviceInfo:
     )
 
 
+def memory_mb() -> float:
+    """Megabytes of the GPU for similarities by default; the bank and the query come on top."""
+    return describe().memory // 16 / 1e6
+
+
 def why_not(device: int = 0) -> str:
     """Say why the scorer cannot be used here; empty where it can."""
     try:
@@ -114,11 +118,49 @@ def describe_trial() -> str:
     return f"on {found.name}, with code {found.code}"
 
 
+@dataclass(frozen=True)
+class ProductTimes:
+    """How long a picture takes with cuBLAS and with this library's own kernels, in milliseconds.
+
+    `cublas_ms` is None where there is no cuBLAS.
+    """
+
+    cublas_ms: float | None
+    own_ms: float
+    faster: Literal["cublas", "own"]
+
+
+def measure_products(
+    bank: References, patches: int, *, half: bool = False, device: int = 0
+) -> ProductTimes:
+    """Measure both ways to multiply pictures of so many patches with a bank, and record the faster.
+
+    Scorers and detectors, this library's and the native one's, choose by the record from then on.
+    It lies in the user's cache and holds for this GPU, its driver and this version.
+    """
+    library = load_library()
+    features = _contiguous(bank)
+    cuda = interface.CudaOptions(
+        device=device,
+        operands=interface.FLOAT16 if half else interface.FLOAT32,
+        max_rows=patches,
+    )
+    found = interface.ProductTimes()
+    with device_wide():
+        status = library.anoco_cuda_measure_products(
+            _bank_options(features), interface.ScorerOptions(lam=1.0, floor=0.05), cuda, found
+        )
+    _check_status(library, status)
+    cublas = found.faster == interface.PRODUCTS_CUBLAS
+    return ProductTimes(found.cublas_ms or None, found.own_ms, faster="cublas" if cublas else "own")
+
+
 class CudaScorer:
     """Scores exactly, with sums in float32 and any number of neighbors; one call at a time.
 
     `half` rounds bank and query to FP16 before they are multiplied, for features that were computed
-    in FP16. The query may lie on the GPU, in anything with `__cuda_array_interface__`.
+    in FP16. The query may lie on the GPU, in anything with `__cuda_array_interface__`. `memory_mb`
+    limits the memory for similarities; 0 is a sixteenth of the GPU's.
     """
 
     name = "cuda"
@@ -128,7 +170,7 @@ class CudaScorer:
         bank: References,
         parameters: Parameters,
         *,
-        memory_mb: int = MEMORY_MB,
+        memory_mb: int = 0,
         half: bool = False,
         device: int = 0,
         max_rows: int = 0,
@@ -140,12 +182,8 @@ class CudaScorer:
                 f"the cuda scorer cannot be used: {reason}",
                 hint="see anoco-edge doctor, or use `scorer='native'`",
             )
-        kept = np.float16 if bank.features.dtype == np.float16 else np.float32
-        features = np.ascontiguousarray(bank.features, kept)
-        rows, self._dim = features.shape
-        options = interface.BankOptions(
-            type=_TYPES[features.dtype], features=features.ctypes.data, rows=rows, dim=self._dim
-        )
+        features = _contiguous(bank)
+        self._dim = features.shape[1]
         settings = interface.ScorerOptions(
             metric=METRICS.index(parameters.metric),
             lam=parameters.lam,
@@ -159,8 +197,9 @@ class CudaScorer:
         )
         self._scorer = ctypes.c_void_p()
         create = self._library.anoco_cuda_scorer_create
-        self._check(create(options, settings, cuda, self._scorer))
-        destroy_with(self, self._library.anoco_cuda_scorer_destroy, self._scorer)
+        with device_wide():
+            self._check(create(_bank_options(features), settings, cuda, self._scorer))
+        destroy_with(self, _destroy, self._library, self._scorer)
 
     def score(self, query: Floats | OnDevice) -> Scores:
         """Score each row of `query`, an array of the host or of the GPU."""
@@ -227,21 +266,43 @@ class CudaScorer:
         return Scores(energy, anchor.astype(np.int64), similarity, neighbors.astype(np.int64))
 
     def _check(self, status: int) -> None:
-        if status == interface.OK:
-            return
-        text = last_error(self._library)
-        if status == interface.INVALID_ARGUMENT:
-            raise UsageError(
-                f"the cuda scorer refuses: {text}", hint="check bank, parameters and options"
-            )
-        if status in (interface.BAD_FEATURES, interface.CORRUPT):
-            raise ScoringError(text, hint="check the backbone and its input")
-        if status == interface.NO_BACKEND:
-            raise EnvironmentMissingError(
-                f"the cuda scorer cannot be used: {text}",
-                hint="see anoco-edge doctor, or use `scorer='native'`",
-            )
-        raise EngineError(
-            f"the cuda scorer failed: {text}",
-            hint="free memory of the GPU, or use `scorer='native'`",
+        _check_status(self._library, status)
+
+
+def _check_status(library: ctypes.CDLL, status: int) -> None:
+    if status == interface.OK:
+        return
+    text = last_error(library)
+    if status == interface.INVALID_ARGUMENT:
+        raise UsageError(
+            f"the cuda scorer refuses: {text}", hint="check bank, parameters and options"
         )
+    if status in (interface.BAD_FEATURES, interface.CORRUPT):
+        raise ScoringError(text, hint="check the backbone and its input")
+    if status == interface.NO_BACKEND:
+        raise EnvironmentMissingError(
+            f"the cuda scorer cannot be used: {text}",
+            hint="see anoco-edge doctor, or use `scorer='native'`",
+        )
+    raise EngineError(
+        f"the cuda scorer failed: {text}",
+        hint="free memory of the GPU, or use `scorer='native'`",
+    )
+
+
+def _destroy(library: ctypes.CDLL, scorer: ctypes.c_void_p) -> None:
+    with device_wide():  # a handle of cuBLAS waits for the whole GPU when it goes
+        library.anoco_cuda_scorer_destroy(scorer)
+
+
+def _contiguous(bank: References) -> Floats:
+    kept = np.float16 if bank.features.dtype == np.float16 else np.float32
+    features: Floats = np.ascontiguousarray(bank.features, kept)
+    return features
+
+
+def _bank_options(features: Floats) -> interface.BankOptions:
+    rows, dim = features.shape
+    return interface.BankOptions(
+        type=_TYPES[features.dtype], features=features.ctypes.data, rows=rows, dim=dim
+    )

@@ -11,6 +11,7 @@ and may have
     why_absent() -> str     why there is nothing here to try it with; empty if there is something
     describe_trial() -> str what the trial of `anoco-edge doctor` ran on
     MEMORY_MB               megabytes that it takes beside the bank, where nothing else is asked for
+    memory_mb() -> float    the same where it depends on the machine
 
 Another package adds its entry through the entry point `anoco_edge.scorers` (see
 `anoco_edge.plugins`).
@@ -33,10 +34,12 @@ class ScorerChoice(Choice):
 class ScorerSpec(StageSpec):
     """The description of a scorer, which is known before its module is imported.
 
-    `timed` says that it reports how much of its time retrieval takes.
+    `timed` says that it reports how much of its time retrieval takes, `prepares` that it prepares a
+    bank, so that scoring against a new one costs more.
     """
 
     timed: bool = True
+    prepares: bool = False
 
     purpose: ClassVar[str] = "to score"
 
@@ -58,7 +61,8 @@ class ScorerSpec(StageSpec):
 
     def memory_mb(self) -> float | None:
         """The megabytes that it takes beside the bank by default; None if it has no limit."""
-        found = getattr(self.load(), "MEMORY_MB", None)
+        depends = self.function("memory_mb")
+        found = getattr(self.load(), "MEMORY_MB", None) if depends is None else depends()
         return None if found is None else float(found)
 
 
@@ -94,6 +98,7 @@ SCORERS = StageRegistry(
             auto=True,
             auto_reason="the native library is present",
             native="cpu",
+            prepares=True,
         ),
         ScorerSpec(
             "cuda",
@@ -128,12 +133,14 @@ def open_scorer(
     threads: int = 0,
     memory_mb: int | None = None,
     half: bool = False,
+    once: bool = False,
 ) -> Scorer:
     """Make a scorer for one bank: the one named, or one that was chosen before.
 
     `threads` and `memory_mb` do not concern the reference. `half` says that queries are computed in
-    FP16; the cuda scorer then multiplies in FP16 if the bank is stored in it, too.
+    FP16; the cuda scorer then multiplies in FP16 if the bank is stored in it, too. `once` says that
+    one picture will be scored, so that nothing is prepared that pays only for many.
     """
     choice = name if isinstance(name, ScorerChoice) else choose_scorer(name)
-    options = ScorerOptions(threads=threads, memory_mb=memory_mb, half=half)
+    options = ScorerOptions(threads=threads, memory_mb=memory_mb, half=half, once=once)
     return SCORERS.get(choice.name).open(bank, parameters or Parameters(), options)

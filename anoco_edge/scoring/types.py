@@ -46,12 +46,14 @@ class ScorerOptions:
     """How a scorer runs; each one uses what concerns it.
 
     `threads` is their number; 0 uses all cores. `memory_mb` limits what is taken beside the bank;
-    None leaves it to the scorer. `half` says that queries are computed in FP16.
+    None leaves it to the scorer. `half` says that queries are computed in FP16. `once` says that
+    one picture will be scored, so that nothing is prepared that pays only for many.
     """
 
     threads: int = 0
     memory_mb: int | None = None
     half: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,11 @@ class References:
 
     features: Floats
     norms: NDArray[np.float32]
+
+    @property
+    def median_norm(self) -> float:
+        """The norm in the middle; of an even number of patches, the mean of the middle two."""
+        return float(np.median(self.norms.astype(np.float64)))
 
     @staticmethod
     def of(features: Floats) -> tuple[References, NDArray[np.int64]]:

@@ -36,7 +36,7 @@ from anoco_edge.scoring import (
 from anoco_edge.scoring.cuda import CudaScorer
 from anoco_edge.scoring.device_array import DeviceArray
 
-pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_simulated_driver")]
+pytestmark = pytest.mark.usefixtures("use_simulated_driver")
 
 MB = 1_000_000
 
@@ -99,7 +99,7 @@ class TestFloat16(HardCases):
     @pytest.mark.parametrize("exponent", [-2, 1, 3])
     def test_long_and_short_features_neither_overflow_nor_vanish(self, exponent: int) -> None:
         """This holds over the whole range of FP16."""
-        query, bank = everything_near(np.random.default_rng(4), 6, 3000, 8)
+        query, bank = everything_near(np.random.default_rng(4), 6, 1500, 8)
         scale = np.float32(10.0**exponent / 150)
         for lam in (1e-24, 1.0, 1e24):
             scorer_cases.check("cuda", query * scale, bank * scale, lam=lam, max_undecided=0.5)
@@ -122,10 +122,11 @@ def test_tiles_change_nothing_and_stay_in_their_budget(half: bool, driver: ctype
     query, bank = (rows.astype(kind) for rows in scattered(np.random.default_rng(1), 70, 3500, 8))
     expected = score_patches(query, bank, scorer="reference")
     references, _ = References.of(bank)
-    whole = CudaScorer(references, Parameters(), half=half)  # with the Gram matrix, in one tile
-    scores = whole.score(query)
-    assert_agrees(scores, expected, query.astype(np.float32), metric="product")
-    del whole
+    for memory in (0, 40):  # in one tile, with the Gram matrix and without it
+        whole = CudaScorer(references, Parameters(), half=half, memory_mb=memory)
+        scores = whole.score(query)
+        assert_agrees(scores, expected, query.astype(np.float32), metric="product")
+        del whole
     driver.simcuda_reset_peak()
     before = count(driver).peak_device_bytes
     tiled = CudaScorer(references, Parameters(), memory_mb=1, half=half, max_rows=70)
@@ -133,7 +134,7 @@ def test_tiles_change_nothing_and_stay_in_their_budget(half: bool, driver: ctype
     again = tiled.score(query)
     for name in ("energy", "anchor", "similarity", "neighbors"):
         np.testing.assert_array_equal(getattr(again, name), getattr(scores, name))
-    assert count(driver).launches - launches > 12  # several tiles of five kernels each
+    assert count(driver).launches - launches > 12  # two tiles of seven kernels each
     extra = count(driver).peak_device_bytes - before
     queries = 70 * (8 * (4 + kind().nbytes) + 28)
     assert extra <= MB + bank.nbytes + 4 * len(bank) + queries + 5000
@@ -152,9 +153,29 @@ def test_bench_shows_the_memory_of_the_device(driver: ctypes.CDLL) -> None:
     assert scorer.device_mb() == taken / 1e6
     del scorer
     (row, _) = bench_scoring([size], scorers=["cuda"], repeat=1).rows
-    assert (row.name, row.extra_mb, row.budget_mb) == ("cuda", round(taken / 1e6, 1), 256.0)
+    assert (row.name, row.extra_mb, row.budget_mb) == (
+        "cuda",
+        round(taken / 1e6, 1),
+        cuda.memory_mb(),
+    )
     assert 4 < taken / 1e6 < 5  # cuBLAS takes that much
     assert count(driver).device_bytes == before, "it is given back with the match"
+
+
+def test_memory_goes_by_the_size_of_the_device(driver: ctypes.CDLL) -> None:
+    """The Gram matrix is kept if it fits into a sixteenth of it, with room for the queries."""
+    query, bank = clustered(Size(queries=4, references=1100, dim=4))
+    before = count(driver).device_bytes
+    driver.simcuda_set_memory(ctypes.c_uint64(before + 64 * MB))
+    try:
+        assert cuda.memory_mb() == (before + 64 * MB) // 16 / 1e6
+        for references, kept in ((800, True), (1100, False)):
+            scorer = CudaScorer(References.of(bank[:references])[0], Parameters(), max_rows=4)
+            assert (scorer.device_mb() > 4 * references**2 / 1e6) == kept
+            scorer.score(query)
+            del scorer
+    finally:
+        driver.simcuda_set_memory(ctypes.c_uint64(1 << 32))
 
 
 def test_one_graph_is_launched_for_a_frame_and_captured_once(driver: ctypes.CDLL) -> None:
@@ -268,7 +289,7 @@ def test_a_query_on_the_device_is_scored_there(kind: Any, half: bool, driver: ct
 def test_out_of_memory_says_what_to_do_and_leaves_nothing(driver: ctypes.CDLL) -> None:
     query, bank = scattered(np.random.default_rng(5), 6, 400, 32)
     before = count(driver).device_bytes
-    driver.simcuda_set_memory(ctypes.c_uint64(before + 300_000))
+    driver.simcuda_set_memory(ctypes.c_uint64(before + 100_000))
     try:
         with pytest.raises(AnocoError, match=r"OUT_OF_MEMORY.*lower memory_mb"):
             score_patches(query, bank, scorer="cuda")

@@ -40,7 +40,7 @@ from anoco_edge.scoring import (
 )
 from anoco_edge.scoring.native import NativeScorer
 
-pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]
+pytestmark = pytest.mark.usefixtures("use_native")
 
 FIELDS = ("energy", "anchor", "similarity", "neighbors")
 
@@ -111,6 +111,96 @@ def test_agrees_on_a_line_of_parts(metric: Metric, directions: int, half: bool) 
     expected = open_scorer("reference", bank, parameters).score(query)
     assert_agrees(got, expected, query, metric=metric, max_undecided=0.01)
     assert expected.neighbors.max() == 1500 and np.median(expected.neighbors) <= 10
+
+
+def few_far_away(query: Features, bank: Features) -> None:
+    """Almost every reference is a neighbour; the others lie in all parts of the bank."""
+    bank[::97] = np.random.default_rng(5).standard_normal(bank[::97].shape)
+
+
+def two_crowds(query: Features, bank: Features) -> None:
+    bank[len(bank) // 2 :, ::2] *= -1
+
+
+def opposite_crowds(query: Features, bank: Features) -> None:
+    """The directions cancel, so that their mean says nothing; some queries are references."""
+    bank[len(bank) // 2 :] = -bank[: len(bank) - len(bank) // 2]
+    query[::3] = bank[: len(query[::3])]
+
+
+def many_of_each(query: Features, bank: Features) -> None:
+    """Every reference occurs five times, so the anchor ties with four others."""
+    bank[:] = np.repeat(bank[: -(-len(bank) // 5)], 5, axis=0)[: len(bank)]
+
+
+def ties_with_a_violator(query: Features, bank: Features) -> None:
+    """Mirrored references are as similar to these queries as the originals, but not alike."""
+    query[:, 1::2] = 0
+    bank[1::4] = bank[::4][: len(bank[1::4])] * np.where(np.arange(bank.shape[1]) % 2, -1, 1)
+
+
+def some_know_the_bank(query: Features, bank: Features) -> None:
+    """Rows with few and with all neighbours share a tile."""
+    query[::2] = 0.9 * bank[: len(query[::2])] + 0.1 * query[::2]
+
+
+def nothing_else(query: Features, bank: Features) -> None:
+    pass
+
+
+TAILS = (
+    nothing_else,
+    few_far_away,
+    two_crowds,
+    opposite_crowds,
+    many_of_each,
+    ties_with_a_violator,
+    some_know_the_bank,
+)
+
+
+@pytest.mark.parametrize("change", TAILS)
+@pytest.mark.parametrize("size", [Size(70, 700, 300), Size(40, 1030, 24), Size(9, 33, 16)])
+def test_agrees_where_most_are_neighbours(change: Any, size: Size) -> None:
+    query, bank = all_neighbors(size)
+    change(query, bank)
+    for half in (False, True):
+        references, _ = References.of(bank.astype(np.float16) if half else bank)
+        got, expected = both(query, references, directions=0)
+        ties = change in (many_of_each, ties_with_a_violator)
+        most = 1.0 if ties else 0.2
+        assert_agrees(got, expected, query, metric="product", max_undecided=most)
+    if change in (nothing_else, few_far_away) and size.dim == 300:
+        assert expected.neighbors.max() > 600
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(33, 900), st.sampled_from(TAILS))
+@settings(derandomize=True, deadline=None, max_examples=40)
+def test_a_row_with_many_neighbours_has_the_same_bits_alone(
+    seed: int, n_q: int, n_r: int, change: Any
+) -> None:
+    """Rows with very many neighbours are finished together; nothing of one gets into another."""
+    rng = np.random.default_rng(seed)
+    query, bank = all_neighbors(Size(n_q, n_r, int(rng.integers(2, 300))))
+    change(query, bank)
+    query *= rng.uniform(0.2, 5, size=(n_q, 1)).astype(np.float32)
+    half = bool(rng.integers(2))
+    references, _ = References.of(bank.astype(np.float16) if half else bank)
+    together, expected = both(query, references, directions=0, threads=1)
+    assert_agrees(together, expected, query, metric="product", max_undecided=1.0)
+    scorer = NativeScorer(references, Parameters(), directions=0, threads=1)
+    for i in {0, n_q // 2, n_q - 1}:
+        alone = scorer.score(query[i : i + 1])
+        for name in FIELDS:
+            assert getattr(alone, name).tobytes() == getattr(together, name)[i : i + 1].tobytes()
+
+
+def test_agrees_with_one_reference_whatever_the_query() -> None:
+    query, bank = all_neighbors(Size(50, 1, 40))
+    query[25:] *= -1
+    got, expected = both(query, References.of(bank)[0], directions=0)
+    assert_agrees(got, expected, query, metric="product", max_undecided=0)
+    assert (got.neighbors == 1).all() and (got.anchor == 0).all()
 
 
 SIZES = [(2304, False), (9216, False), (36864, True)]
@@ -187,7 +277,7 @@ def test_leaving_references_out_does_not_show(seed: int, n_q: int, n_r: int, clu
     assert_agrees(got.score(features), expected, features, metric="product", max_undecided=1)
 
 
-@pytest.mark.parametrize("kernels", ["scalar", "avx2", "avx512", "neon"])
+@pytest.mark.parametrize("kernels", ["scalar", "avx2", "avx512", "avx512bf16", "neon"])
 def test_every_instruction_set_agrees(kernels: str) -> None:
     """It runs in a process of its own, because the choice is made once."""
     code = (
@@ -208,6 +298,40 @@ def test_every_instruction_set_agrees(kernels: str) -> None:
     assert done.returncode == 0, done.stderr
     if done.stdout.split()[0] != kernels:
         pytest.skip(f"this processor does not run {kernels}")
+
+
+def test_products_of_rounded_numbers_do_not_change_a_bit() -> None:
+    """Half of the cases project the bank too. Each instruction set has a process of its own."""
+    code = (
+        "import hashlib\n"
+        "from anoco_edge.diagnostics.bench.features import SYNTHETIC, Size\n"
+        "from anoco_edge.native import library\n"
+        "from anoco_edge.scoring import Parameters, References\n"
+        "from anoco_edge.scoring.native import NativeScorer\n"
+        "from scorer_cases import line_of_parts\n"
+        "print(library.load_library().anoco_kernels().decode())\n"
+        "cases = [line_of_parts(half) for half in (False, True)]\n"
+        "for source in SYNTHETIC.values():\n"
+        "    query, features = source(Size(250, 1200, 300))\n"
+        "    cases.append((query, References.of(features)[0]))\n"
+        "for query, bank in cases:\n"
+        "    for directions in (0, 64):\n"
+        "        s = NativeScorer(bank, Parameters(), directions=directions).score(query)\n"
+        "        found = (s.energy, s.anchor, s.similarity, s.neighbors)\n"
+        "        print(hashlib.sha256(b''.join(a.tobytes() for a in found)).hexdigest())\n"
+    )
+    printed = {}
+    for kernels in ("avx512", "avx512bf16"):
+        environment = {**os.environ, "ANOCO_EDGE_KERNELS": kernels}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        used, *printed[kernels] = done.stdout.split()
+        if used != kernels:
+            pytest.skip(f"this processor does not run {kernels}")
+    assert len(printed["avx512"]) == 10
+    assert printed["avx512"] == printed["avx512bf16"]
 
 
 # The Python side.
@@ -335,8 +459,9 @@ def test_memory_stays_within_the_stated_budget() -> None:
 def test_the_bench_lists_it_beside_the_others() -> None:
     result = bench_scoring([Size(60, 90, 16)], scorers=["onnx", "native"], repeat=1)
     rows = {row.name: row for row in result.rows}
-    assert list(rows) == ["onnx", "native", "numpy-sgemm"]
+    assert list(rows) == ["onnx", "native", "native, new bank", "numpy-sgemm"]
     assert rows["native"].disagree == 0 and rows["native"].budget_mb == native.MEMORY_MB
+    assert rows["native, new bank"].disagree == 0 and rows["native, new bank"].kind == "scorer"
 
 
 def test_made_up_features_of_the_bench_agree() -> None:

@@ -23,6 +23,7 @@ from anoco_edge.scoring import (
     pool,
     score_patches,
 )
+from anoco_edge.scoring.pooling import smooth_grid
 from anoco_edge.scoring.reference import edge_weights, non_conformity, retrieve, solve
 
 Matrix = NDArray[np.float64]
@@ -376,9 +377,52 @@ def test_pooling(values: list[float]) -> None:
     top = sorted(values)[-5:]
     assert pool(energy) == pool(energy, "max") == max(values)
     assert pool(energy, "top5") == pytest.approx(sum(top) / len(top))
-    assert POOLINGS == ("max", "top5")
+    assert POOLINGS == ("max", "top5", "smooth")
 
 
 def test_pooling_of_nothing_is_an_error() -> None:
     with pytest.raises(ScoringError, match="no patch is left"):
         pool(np.zeros(0))
+    with pytest.raises(ScoringError, match="no patch is left"):
+        pool(np.ones((2, 2)), "smooth", np.zeros((2, 2), np.bool_))
+
+
+def literally_smoothed(energy: Matrix, scored: NDArray[np.bool_]) -> Matrix:
+    """Average each scored patch with its scored neighbors, by the Gaussian's definition."""
+    out = np.zeros(energy.shape)
+    for row, col in zip(*np.nonzero(scored), strict=True):
+        near = [
+            (math.exp(-((r - row) ** 2 + (c - col) ** 2) / (2 * 0.8**2)), energy[r, c])
+            for r, c in zip(*np.nonzero(scored), strict=True)
+            if max(abs(r - row), abs(c - col)) <= 1
+        ]
+        out[row, col] = math.fsum(w * e for w, e in near) / math.fsum(w for w, _ in near)
+    return out
+
+
+@given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 2**32 - 1), st.sampled_from([0.3, 1.0]))
+@settings(derandomize=True, deadline=None)
+def test_smooth_pooling_is_its_definition(rows: int, cols: int, seed: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    scored = rng.random((rows, cols)) < share
+    scored[rng.integers(rows), rng.integers(cols)] = True
+    energy = np.where(scored, rng.exponential(size=(rows, cols)), np.nan)
+    expected = literally_smoothed(energy, scored)
+    smoothed = smooth_grid(energy, scored)
+    np.testing.assert_allclose(smoothed, expected, rtol=1e-14)
+    assert pool(energy, "smooth", scored) == smoothed.max()
+    assert smooth_grid(energy.astype(np.float32), scored).dtype == np.float32
+    flat = np.full((rows, cols), np.float32(0.1))
+    assert pool(flat, "smooth", scored) == np.float32(0.1)
+
+
+def test_smooth_pooling_prefers_a_defect_of_many_patches_to_a_single_one() -> None:
+    single, wide = np.zeros((6, 6)), np.zeros((6, 6))
+    single[2, 2], wide[1:4, 1:4] = 3.0, 1.0
+    assert pool(single) > pool(wide)
+    assert pool(single, "smooth") < pool(wide, "smooth") == pytest.approx(1)
+
+
+def test_smooth_pooling_needs_the_grid() -> None:
+    with pytest.raises(UsageError, match=r"shape \(4,\).*no grid; pass rows x columns"):
+        pool(np.ones(4), "smooth")
