@@ -4,7 +4,7 @@
 engine or an error, never another one.
 """
 
-from anoco_edge.engines.base import DeviceEngine, Engine, EngineSettings
+from anoco_edge.engines.base import CpuPrecision, DeviceEngine, Engine, EngineSettings
 from anoco_edge.engines.registry import (
     ENGINES,
     EngineChoice,
@@ -16,6 +16,7 @@ from anoco_edge.engines.registry import (
 
 __all__ = [
     "ENGINES",
+    "CpuPrecision",
     "DeviceEngine",
     "Engine",
     "EngineChoice",

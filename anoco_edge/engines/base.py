@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bundle
 from anoco_edge.errors import BundleError, EngineError
 from anoco_edge.scoring.device_array import DeviceArray
+
+CpuPrecision = Literal["auto", "fp32", "bf16", "int8"]
+"""How the products of the backbone are computed on a processor; see `cpu_precision`."""
 
 _MAX_REASON = 400  # characters of an engine's own error message
 
@@ -22,12 +25,15 @@ class EngineSettings:
 
     `threads` is their number; 0 uses all cores. `arena` keeps memory between runs, which is faster
     and holds the most that was ever needed. `device` is for engines that know several: openvino
-    takes CPU, GPU, NPU or AUTO.
+    takes CPU, GPU, NPU or AUTO. `cpu_precision` is for engines that compute on the processor: with
+    `auto`, `open_tested_engine` chooses, and an engine that is opened without it computes in the
+    graph's own precision.
     """
 
     threads: int = 0
     arena: bool = True
     device: str = "CPU"
+    cpu_precision: CpuPrecision = "auto"
 
 
 class Engine(Protocol):
@@ -42,6 +48,23 @@ class Engine(Protocol):
     fingerprint: str
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]: ...
+
+
+def graph_precision(bundle: Bundle) -> CpuPrecision:
+    """Return how a processor computes the bundle's graph if nothing else is asked of it.
+
+    An FP16 graph, which is made for GPUs, is computed in FP32 from weights that are rounded.
+    """
+    return "int8" if bundle.manifest.backbone.precision == "int8" else "fp32"
+
+
+def computed_in(engine: Engine) -> str | None:
+    """Return the precision in which an engine computes on the processor; None if it does not say.
+
+    Only engines that know several say it, in an attribute `cpu_precision`.
+    """
+    found: str | None = getattr(engine, "cpu_precision", None)
+    return found
 
 
 @runtime_checkable

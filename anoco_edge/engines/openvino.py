@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.engines.base import EngineSettings, check_features, check_shape, engine_failed
+from anoco_edge.engines.base import (
+    EngineSettings,
+    check_features,
+    check_shape,
+    engine_failed,
+    graph_precision,
+)
 from anoco_edge.engines.probe_graph import PROBE_GRAPH, check_probe, probe_input
 from anoco_edge.errors import BundleError, EnvironmentMissingError
 from anoco_edge.machine import cache_folder, package_version
@@ -37,6 +43,15 @@ def try_out(name: str) -> str:
     return f"OpenVINO {package_version('openvino')} ran a graph; devices: {', '.join(devices)}"
 
 
+def compiled_precision(wanted: str) -> str:
+    """Compile a small graph for the processor, and return the precision that OpenVINO gives it."""
+    core = load_core()
+    how = options("CPU", half=wanted == "bf16")
+    model = core.compile_model(core.read_model(PROBE_GRAPH), "CPU", how)
+    given: str = model.get_property("INFERENCE_PRECISION_HINT").to_string()
+    return given
+
+
 class OpenVinoEngine:
     """The backbone in one infer request, which threads use in turn.
 
@@ -51,6 +66,9 @@ class OpenVinoEngine:
         core = load_core()
         self._bundle = bundle
         self._device = pick_device(settings.device, found_devices(core))
+        self.cpu_precision = graph_precision(bundle)
+        if self._device == "CPU" and settings.cpu_precision == "bf16":
+            self.cpu_precision = "bf16"
         self._lock = threading.Lock()
         self._compiled = self._load(core, bundle.graph(), settings.threads)
         self._request = self._compiled.create_infer_request()
@@ -61,17 +79,18 @@ class OpenVinoEngine:
             self._device,
             core.get_property(self._device, "FULL_DEVICE_NAME"),
             platform.machine(),
+            "bf16" if self.cpu_precision == "bf16" else "",
         )
         self.fingerprint = "|".join(filter(None, parts))
 
     def _load(self, core: Any, graph: bytes | Path, threads: int) -> Any:
         try:
             with kept_graphs(self._bundle) as cache:
-                return self._compile(core, graph, options(self._device, threads, cache))
+                return self._compile(core, graph, self._options(threads, cache))
         except Exception:  # noqa: BLE001 (a faulty graph is reported below)
             pass  # perhaps only the cache fails (a full disk, no permission): try without it
         try:
-            return self._compile(core, graph, options(self._device, threads))
+            return self._compile(core, graph, self._options(threads))
         except BundleError:
             raise  # the shape is not the manifest's
         except Exception as error:  # noqa: BLE001 (even a UnicodeError, if its message is not text)
@@ -81,10 +100,13 @@ class OpenVinoEngine:
                 hint="the bundle is damaged, or made for a newer version",
             ) from None
 
+    def _options(self, threads: int, cache: Path | None = None) -> dict[str, str | int]:
+        return options(self._device, threads, cache, half=self.cpu_precision == "bf16")
+
     def _compile(self, core: Any, graph: bytes | Path, how: dict[str, str | int]) -> Any:
         contract = self._bundle.manifest.input
         model = core.read_model(graph)
-        model.reshape({"pixels": [1, contract.height, contract.width, 3]})
+        model.reshape({"pixels": [1, *contract.picture_shape]})
         check_shape(self._bundle, tuple(model.output("features").shape)[1:])
         return core.compile_model(model, self._device, how)
 
@@ -100,9 +122,8 @@ class OpenVinoEngine:
     def _run(self, picture: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Run one picture; the next run overwrites the result, which lies in the request."""
         try:
-            outputs = self._request.infer(
-                {"pixels": picture}, share_inputs=True, share_outputs=True
-            )
+            given = {"pixels": self._bundle.manifest.input.arranged(picture)}
+            outputs = self._request.infer(given, share_inputs=True, share_outputs=True)
         except Exception as error:  # noqa: BLE001 (a plug-in's exceptions have no common base)
             raise engine_failed(f"openvino on {self._device}", 1, error) from None
         features: NDArray[np.float32] = outputs["features"]
@@ -159,16 +180,20 @@ def pick_device(wanted: str, found: Sequence[str]) -> str:
     )
 
 
-def options(device: str, threads: int = 0, cache: Path | None = None) -> dict[str, str | int]:
+def options(
+    device: str, threads: int = 0, cache: Path | None = None, *, half: bool = False
+) -> dict[str, str | int]:
     """Options to compile with: float32 if the device has it, and the shortest time for a picture.
 
-    >>> options("CPU")["INFERENCE_PRECISION_HINT"]
-    'f32'
+    `half` asks for BF16 products instead.
+
+    >>> [options("CPU", half=half)["INFERENCE_PRECISION_HINT"] for half in (False, True)]
+    ['f32', 'bf16']
     """
     chosen: dict[str, str | int] = {"PERFORMANCE_HINT": "LATENCY"}
     if not device.startswith("NPU"):
         # By default it rounds to bf16 or f16 where the device can, which changes the features.
-        chosen["INFERENCE_PRECISION_HINT"] = "f32"
+        chosen["INFERENCE_PRECISION_HINT"] = "bf16" if half else "f32"
     if device == "CPU":
         chosen["INFERENCE_NUM_THREADS"] = threads  # 0: all cores
     if cache is not None:

@@ -24,7 +24,7 @@ from anoco_edge.engines.probe_graph import PROBE_GRAPH
 from anoco_edge.errors import AnocoError, EngineError, EnvironmentMissingError, UsageError
 from anoco_edge.plans.cache import private_folder
 from anoco_edge.scoring.device_array import DeviceArray
-from anoco_edge.scoring.onnx_session import open_gpu_session
+from anoco_edge.scoring.onnx_session import load_onnxruntime, open_gpu_session
 from anoco_edge.storage.hashes import sha256_bytes
 
 Name = Literal["onnxruntime-cuda", "onnxruntime-tensorrt"]
@@ -36,6 +36,7 @@ PROVIDERS: dict[Name, str] = {
 MAX_BATCH = 8
 """Pictures in one run, as many as tiling passes on at once. TensorRT builds for no more."""
 
+_TYPED_SINCE = (1, 20)
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 # Exact convolutions. The exhaustive search for the fastest takes a minute for each shape.
 _CUDA = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}
@@ -60,6 +61,10 @@ def why_not(name: str, bundle: Bundle | None = None) -> str:
     True
     """
     known = _known(name)
+    if bundle is not None and (reason := _weakly_typed(known, bundle)):
+        return reason
+    if bundle is not None and bundle.manifest.input.pixels != "uint8":
+        return "this backbone takes float32 pixels, for DeepStream: use tensorrt or onnxruntime"
     try:
         open_gpu_session(PROBE_GRAPH, "a graph of one addition", [(PROVIDERS[known], {})])
     except AnocoError as error:
@@ -75,6 +80,8 @@ class OnnxRuntimeGpuEngine:
     def __init__(self, name: str, bundle: Bundle, settings: EngineSettings) -> None:
         # Threads and arena are the processor's, so nothing of `settings` applies.
         self.name: str = _known(name)
+        if reason := _weakly_typed(_known(name), bundle):
+            raise EnvironmentMissingError(reason, hint="use `engine='tensorrt'`, or update it")
         contract = bundle.manifest.input
         self._shape = (contract.height, contract.width, 3)
         self._patches = (contract.rows * contract.cols, contract.dim)
@@ -160,13 +167,39 @@ def _known(name: str) -> Name:
     raise UsageError(f"unknown engine {name!r}", hint=f"use {' or '.join(NAMES)}")
 
 
+def _is_strongly_typed() -> bool:
+    """Whether the TensorRT provider keeps the types of a graph when no precision is allowed to it.
+
+    In the sources of ONNX Runtime it does with TensorRT 10, which the packages since 1.20 are built
+    with. This did not run on a GPU; the self-test decides there.
+    """
+    version = load_onnxruntime().__version__.split(".")
+    return tuple(int(part) for part in version[:2]) >= _TYPED_SINCE
+
+
+def _weakly_typed(name: Name, bundle: Bundle) -> str:
+    """Say why this provider would compute a transformer in other types than its graph has.
+
+    TensorRT that may choose types drops the FP32 of softmax and norms, and computes nonsense.
+    """
+    backbone = bundle.manifest.backbone
+    if name != "onnxruntime-tensorrt" or backbone.precision == "fp32" or _is_strongly_typed():
+        return ""
+    if "vit" not in backbone.architecture.lower():
+        return ""
+    return (
+        f"{name} of this onnxruntime chooses its own types for {backbone.id} in "
+        f"{backbone.precision}: that takes onnxruntime {'.'.join(map(str, _TYPED_SINCE))} or newer"
+    )
+
+
 def _gpu() -> tuple[str, ...]:
     """Name the GPU and its driver, as far as they can be found out."""
     from anoco_edge.plans.device import current_device
 
     try:
         device = current_device()
-    except AnocoError:  # ONNX Runtime runs without cuda-python, which knows them
+    except AnocoError:  # the driver that ONNX Runtime uses may have another name
         return ("a GPU",)
     return (device.name, device.capability, device.driver)
 
@@ -194,6 +227,7 @@ def tensorrt_options(bundle: Bundle) -> dict[str, str]:
         return f"pixels:{batch}x{contract.height}x{contract.width}x3"
 
     precision = bundle.manifest.backbone.precision
+    chooses = precision != "fp32" and not _is_strongly_typed()
     return {
         "trt_engine_cache_enable": "1",
         "trt_engine_cache_path": folder,
@@ -202,8 +236,9 @@ def tensorrt_options(bundle: Bundle) -> dict[str, str]:
         "trt_profile_min_shapes": shape(1),
         "trt_profile_opt_shapes": shape(1),
         "trt_profile_max_shapes": shape(MAX_BATCH),
-        # This allows half precision and does not ask for it; a graph in FP16 needs it.
-        "trt_fp16_enable": "0" if precision == "fp32" else "1",
-        "trt_int8_enable": "1" if precision == "int8" else "0",
+        # With neither, newer versions keep the types of the graph. Older ones compute a graph in
+        # FP16 only if that is allowed, and then choose types themselves.
+        "trt_fp16_enable": "1" if chooses else "0",
+        "trt_int8_enable": "1" if chooses and precision == "int8" else "0",
         "trt_layer_norm_fp32_fallback": "1",
     }

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.engines.base import Engine, EngineSettings
+from anoco_edge.engines.base import CpuPrecision, Engine, EngineSettings
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge.plugins import Choice, StageRegistry, StageSpec
 
@@ -34,11 +34,13 @@ class EngineSpec(StageSpec):
 
     A worker of a cluster must have a GPU for an engine with `gpu`. `needs_plan` says that it runs a
     plan that `anoco-edge build` makes for one bundle. `devices` are those that its setting `device`
-    may name, if it has any.
+    may name, if it has any. `cpu_precisions` are those in which it computes on the processor; an
+    engine without any computes elsewhere, or does not say.
     """
 
     needs_plan: bool = False
     devices: tuple[str, ...] = ()
+    cpu_precisions: tuple[CpuPrecision, ...] = ()
 
     purpose: ClassVar[str] = "to run the backbone"
 
@@ -74,8 +76,9 @@ class EngineSpec(StageSpec):
         return "is installed"
 
 
-# On processors onnxruntime and openvino are as fast as each other within 10 %, so `auto` does not
-# measure both. It leaves ONNX Runtime's GPU providers alone: a plan that was built ahead is faster.
+# In FP32 onnxruntime and openvino are as fast as each other within 10 %, so `auto` does not measure
+# both; where BF16 may be used, `open_tested_engine` prefers openvino, which alone has it. `auto`
+# leaves ONNX Runtime's GPU providers alone: a plan that was built ahead is faster.
 ENGINES = StageRegistry(
     "engine",
     "anoco_edge.engines",
@@ -90,6 +93,7 @@ ENGINES = StageRegistry(
             auto=True,
             auto_reason="it is installed, and no plan for a GPU runs here",
             optional=False,
+            cpu_precisions=("fp32", "int8"),
         ),
         EngineSpec(
             "onnxruntime-cuda",
@@ -115,9 +119,10 @@ ENGINES = StageRegistry(
             packages=("openvino",),
             rank=60,
             auto=True,
-            auto_reason="onnxruntime is not installed, and no plan for a GPU runs here",
+            auto_reason="onnxruntime is not installed or cannot run it, and no GPU plan runs here",
             native="openvino",
             devices=("CPU", "GPU", "NPU", "AUTO"),
+            cpu_precisions=("fp32", "bf16", "int8"),
         ),
         EngineSpec(
             "tensorrt",

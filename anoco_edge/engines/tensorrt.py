@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import Bundle, InputContract
 from anoco_edge.engines.base import EngineSettings
 from anoco_edge.engines.cuda_graphs import GraphLauncher
+from anoco_edge.engines.device_path import DeviceTrace
 from anoco_edge.errors import (
     AnocoError,
     BundleError,
@@ -28,7 +29,14 @@ from anoco_edge.errors import (
     EnvironmentMissingError,
     UsageError,
 )
-from anoco_edge.plans.cache import Fingerprint, PlanRecord, find_plan, read_plan
+from anoco_edge.plans.cache import (
+    Fingerprint,
+    PlanRecord,
+    find_nameless_plan,
+    find_plan,
+    read_plan,
+    why_fp32_logits,
+)
 from anoco_edge.plans.device import DeviceMemory, current_device, open_memory
 from anoco_edge.plans.tensorrt_builder import plan_error
 from anoco_edge.plans.tensorrt_modules import (
@@ -39,6 +47,7 @@ from anoco_edge.plans.tensorrt_modules import (
     load_module,
     title,
 )
+from anoco_edge.scoring.capture_rule import device_wide
 from anoco_edge.scoring.device_array import DeviceArray
 
 _INPUT, _OUTPUT = "pixels", "features"
@@ -92,6 +101,7 @@ class TensorRtEngine:
         else:
             plan_file = _find_plan_file(plan_engine, bundle, here)
         self.name: str = plan_engine
+        self._slow = plan_file.remark
         self.max_batch = plan_file.max_batch
         # Building measures which kernels are fastest, so another build may round otherwise. Each
         # plan is therefore tested once.
@@ -99,30 +109,40 @@ class TensorRtEngine:
             (self.name, here.version, here.gpu, here.capability, here.driver, plan_file.sha256)
         )
         contract = bundle.manifest.input
-        self._plan = _Plan(plan_engine, plan_file, contract)
-        self._memory: DeviceMemory = open_memory()
-        self._release = weakref.finalize(self, self._memory.close)
-        self._release.atexit = False  # the driver frees everything when the process ends
-        self._lock = threading.Lock()  # a context runs one batch at a time
         self._shape = (contract.height, contract.width, 3)
-        picture = int(np.prod(self._shape))
+        self._arranged = contract.arranged
+        self._lock = threading.Lock()  # a context runs one batch at a time
+        self._memory: DeviceMemory = open_memory()
+        self._release = weakref.finalize(self, _close_memory, self._memory)
+        self._release.atexit = False  # the driver frees everything when the process ends
+        try:
+            with device_wide(), self._memory.current():
+                self._load(_Plan(plan_engine, plan_file, contract))
+        except AnocoError:
+            self._release()
+            raise
+
+    def _load(self, plan: _Plan) -> None:
+        self._plan = plan
+        picture = int(np.prod(self._shape)) * plan.dtype_in.itemsize
         self._pixels = self._memory.allocate(self.max_batch * picture)
-        self._features = self._memory.allocate(self.max_batch * self._plan.bytes_out)
+        self._features = self._memory.allocate(self.max_batch * plan.bytes_out)
         self._host_pixels = self._memory.allocate_host(self.max_batch * picture)
-        self._host_features = self._memory.allocate_host(self.max_batch * self._plan.bytes_out)
-        self._plan.bind(self._pixels, self._features)
-        self._launcher = GraphLauncher(self._plan, self._memory)
+        self._host_features = self._memory.allocate_host(self.max_batch * plan.bytes_out)
+        plan.bind(self._pixels, self._features)
+        self._launcher = GraphLauncher(plan, self._memory)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Why it runs slower than it could; known after the first picture."""
-        return (f"{self.name}: {self._launcher.remark}",) if self._launcher.remark else ()
+        """Why it runs slower than it could; some of it is known after the first picture."""
+        said = (self._slow, self._launcher.remark)
+        return tuple(f"{self.name}: {text}" for text in said if text)
 
     def features(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Compute the features of preprocessed pictures; a large batch is run in pieces."""
         self._check(pixels)
         found = np.empty((len(pixels), *self._plan.shape_out), self._plan.dtype_out)
-        with self._lock:
+        with self._lock, self._memory.current():
             for start in range(0, len(pixels), self.max_batch):
                 batch = slice(start, start + self.max_batch)
                 self._run(pixels[batch], found[batch])
@@ -133,29 +153,65 @@ class TensorRtEngine:
         """Compute features of at most `max_batch` pictures, which stay on the GPU for a `with`."""
         self._check(pixels)
         with self._lock:
-            self._queue(pixels)
-            self._memory.wait()
+            with self._memory.current():
+                self._queue(pixels)
+                self._memory.wait()
             shape = (len(pixels), *self._plan.shape_out)
             yield DeviceArray(self._features, shape, self._plan.dtype_out, owner=self)
 
+    def trace(self, pixels: NDArray[np.uint8]) -> DeviceTrace:
+        """Run one picture plainly and as a graph, and read back what that left on the GPU."""
+        self._check(pixels)
+        with self._lock, self._memory.current():
+            host, shape = self._upload(pixels)
+            sent = host.copy()
+            self._launcher.queue_plainly(shape)
+            plain = self._read_features(len(pixels))
+            host[...] = 0
+            self._memory.copy_out(host, self._pixels)
+            self._memory.wait()
+            arrived = host.copy()
+            self._queue(pixels)  # this captures
+            self._memory.wait()
+            if not self._launcher.is_captured(len(pixels)):
+                return DeviceTrace(sent, arrived, plain, None)
+            self._host_features[...] = 0
+            self._memory.copy_in(self._features, self._host_features)
+            self._launcher.queue(shape)  # and this launches
+            return DeviceTrace(sent, arrived, plain, self._read_features(len(pixels)))
+
     def close(self) -> None:
         """Free the GPU's memory; the engine cannot be used after that."""
-        self._launcher.close()
-        self._plan.close()
-        self._release()
+        if not self._release.alive:
+            return
+        with device_wide():
+            with contextlib.suppress(AnocoError), self._memory.current():
+                self._launcher.close()
+                self._plan.close()
+            self._release()
 
     def _run(self, pixels: NDArray[np.uint8], found: NDArray[Any]) -> None:
         self._queue(pixels)
-        host = self._host_features[: found.nbytes]
-        self._memory.copy_out(host, self._features)
-        self._memory.wait()
-        found[...] = host.view(found.dtype).reshape(found.shape)
+        found[...] = self._read_features(len(found))
 
     def _queue(self, pixels: NDArray[np.uint8]) -> None:
-        host = self._host_pixels[: pixels.size]
-        host.reshape(pixels.shape)[...] = pixels
+        self._launcher.queue(self._upload(pixels)[1])
+
+    def _upload(self, pixels: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], tuple[int, ...]]:
+        """Queue the copy of a batch; returns the bytes that are sent, and their shape for a run."""
+        given = self._arranged(pixels)
+        host = self._host_pixels[: given.nbytes]
+        host.view(given.dtype).reshape(given.shape)[...] = given
         self._memory.copy_in(self._pixels, host)
-        self._launcher.queue(pixels.shape)
+        return host, given.shape
+
+    def _read_features(self, count: int) -> NDArray[Any]:
+        """Wait for the features of so many pictures, and copy them out of the engine's memory."""
+        host = self._host_features[: count * self._plan.bytes_out]
+        self._memory.copy_out(host, self._features)
+        self._memory.wait()
+        found: NDArray[Any] = host.view(self._plan.dtype_out)
+        return found.reshape(count, *self._plan.shape_out).copy()
 
     def _check(self, pixels: NDArray[np.uint8]) -> None:
         if pixels.shape[1:] != self._shape or pixels.dtype != np.uint8:
@@ -166,6 +222,11 @@ class TensorRtEngine:
             )
 
 
+def _close_memory(memory: DeviceMemory) -> None:
+    with device_wide():
+        memory.close()
+
+
 @dataclass(frozen=True)
 class _PlanFile:
     """A plan that fits this machine, in the cache or in the bundle; `read` checks its hash."""
@@ -174,6 +235,7 @@ class _PlanFile:
     sha256: str
     max_batch: int
     read: Callable[[], bytes]
+    remark: str = ""
 
 
 def _known(plan_engine: str) -> PlanEngine:
@@ -201,15 +263,19 @@ def _find_plan_file(plan_engine: PlanEngine, bundle: Bundle, here: Fingerprint) 
             record = bundle.file(plan.path)
             path = str(bundle.path / plan.path)
             return _PlanFile(path, record.sha256, plan.max_batch, partial(bundle.read, record))
+    older = find_nameless_plan(bundle.graph_identity(), plan_engine, here)
+    why = ": an older one does not say for which size of GPU it was built" if older else ""
     raise BundleError(
         f"there is no plan of {bundle.path} for {title(plan_engine)} {here.version} on "
-        f"{here.gpu} ({here.capability})",
+        f"{here.gpu}, {here.capability}{why}",
         hint=f"run: anoco-edge build {bundle.path}, with `engine='{plan_engine}'`",
     )
 
 
 def _cached_file(plan: PlanRecord) -> _PlanFile:
-    return _PlanFile(str(plan.path), plan.sha256, plan.max_batch, partial(read_plan, plan))
+    why = why_fp32_logits(plan.graph, plan.plan_engine, plan.fingerprint)
+    remark = f"runs with FP32 logits, which takes longer: {why}" if why else ""
+    return _PlanFile(str(plan.path), plan.sha256, plan.max_batch, partial(read_plan, plan), remark)
 
 
 class _Plan:
@@ -224,6 +290,7 @@ class _Plan:
         self._runtime = self._trt.Runtime(self._log)
         self._engine = self._not_none(self._runtime.deserialize_cuda_engine(plan_file.read()))
         self.shape_out = (contract.rows * contract.cols, contract.dim)
+        self.dtype_in = np.dtype(contract.pixels)
         self._check(plan_file.max_batch, contract)
         self.dtype_out = np.dtype(self._trt.nptype(self._engine.get_tensor_dtype(_OUTPUT)))
         self.bytes_out = int(np.prod(self.shape_out)) * self.dtype_out.itemsize
@@ -234,7 +301,8 @@ class _Plan:
 
     def new_context(self) -> Any:
         """Make a context to run the plan in."""
-        context = self._not_none(self._engine.create_execution_context())
+        with device_wide():
+            context = self._not_none(self._engine.create_execution_context())
         for name, address in self._addresses.items():
             self._require(context.set_tensor_address(name, address), "set_tensor_address")
         return context
@@ -254,12 +322,12 @@ class _Plan:
     def _check(self, max_batch: int, contract: InputContract) -> None:
         engine = self._engine
         names = {engine.get_tensor_name(k) for k in range(engine.num_io_tensors)}
-        wanted = (max_batch, contract.height, contract.width, 3)
+        wanted = (max_batch, *contract.picture_shape)
         if names == {_INPUT, _OUTPUT}:
             most = tuple(engine.get_tensor_profile_shape(_INPUT, 0)[2])
             out = tuple(engine.get_tensor_shape(_OUTPUT))[1:]
-            number = self._trt.nptype(engine.get_tensor_dtype(_INPUT))
-            if (most, out, number) == (wanted, self.shape_out, np.uint8):
+            number = np.dtype(self._trt.nptype(engine.get_tensor_dtype(_INPUT)))
+            if (most, out, number) == (wanted, self.shape_out, self.dtype_in):
                 return
         raise BundleError(
             f"{self._label} is not a plan of this bundle's backbone",

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from command_line import fails, ok
 from doubles.fake_ort_gpu import FakeOrtGpu, install_ort_gpu
-from tiny_bundle import textured_picture
+from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.diagnostics.doctor import engine_findings
@@ -113,6 +114,37 @@ def test_tf32_is_off_and_the_cache_is_the_users_own(
     folder.chmod(0o777)
     with pytest.raises(BundleError, match="can be written by others"):
         opened(tiny_bundle, "onnxruntime-tensorrt")
+
+
+def half_vit(path: Path, precision: str = "fp16", architecture: str = "vit_small") -> Bundle:
+    """Return a bundle that says it is a transformer in half precision."""
+    bundle = make_tiny_bundle(path)
+    backbone = bundle.manifest.backbone.model_copy(
+        update={"precision": precision, "architecture": architecture}
+    )
+    return Bundle(bundle.path, bundle.manifest.model_copy(update={"backbone": backbone}))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "int8"])
+def test_a_transformer_in_half_precision_keeps_its_types(
+    gpu: FakeOrtGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    bundle = half_vit(tmp_path / "vit.anoco", precision)
+    name = "onnxruntime-tensorrt"
+    monkeypatch.setattr(onnxruntime, "__version__", "1.23.2")
+    assert why_not(name, bundle) == "" and opened(bundle, name)
+    options = gpu.options["TensorrtExecutionProvider"]
+    assert (options["trt_fp16_enable"], options["trt_int8_enable"]) == ("0", "0")
+    monkeypatch.setattr(onnxruntime, "__version__", "1.18.1")
+    said = rf"chooses its own types for tiny in {precision}: that takes onnxruntime 1\.20 or newer"
+    with pytest.raises(EnvironmentMissingError, match=said):
+        opened(bundle, name)
+    assert "chooses its own types" in why_not(name, bundle)
+    assert why_not("onnxruntime-cuda", bundle) == ""
+    assert opened(half_vit(tmp_path / "cnn.anoco", precision, "wide_resnet50_2"), name)
+    options = gpu.options["TensorrtExecutionProvider"]
+    assert options["trt_fp16_enable"] == "1"
+    assert options["trt_int8_enable"] == ("1" if precision == "int8" else "0")
 
 
 @pytest.mark.parametrize("name", NAMES)
