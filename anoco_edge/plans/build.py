@@ -15,10 +15,15 @@ from anoco_edge.plans.tensorrt_modules import PLAN_ENGINES, PlanEngine, is_insta
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """A plan in the cache; `built` is False for one that was there already."""
+    """A plan in the cache; `built` is False for one that was there already.
+
+    `fp32_logits` says why its attention computes logits in FP32; it is empty where the plan is as
+    the graph was exported.
+    """
 
     record: cache.PlanRecord
     built: bool
+    fp32_logits: str = ""
 
 
 def default_plan_engine(*, for_targets: bool = False) -> PlanEngine:
@@ -43,10 +48,12 @@ def build_bundle_plan(
     force: bool = False,
     workspace_mb: int | None = None,
     progress: Progress | None = None,
+    fp32_logits: str = "",
 ) -> BuildOutcome:
     """Build the backbone's plan for these targets, or for this GPU if none are given.
 
     A plan that is in the cache already is not built again, unless `force` asks for it.
+    `fp32_logits` is the reason to build with FP32 logits, from now on; `force` alone forgets it.
     """
     version = str(load_module(plan_engine).__version__)
     if not targets:
@@ -60,11 +67,15 @@ def build_bundle_plan(
     graph = bundle.graph_identity()
     profile = backbone_profile(bundle.manifest.input, batch)
     stored = cache.stored_plan(cache.plan_key(graph, plan_engine, fingerprint, targets, profile))
+    about = (graph, plan_engine, fingerprint)
+    if force and not fp32_logits:
+        cache.forget_fp32_logits(*about)
+    known = cache.why_fp32_logits(*about)
     if stored is not None and not force:
         cache.read_plan(stored)  # raises for a plan that was changed since
-        return BuildOutcome(stored, built=False)
+        return BuildOutcome(stored, built=False, fp32_logits=known)
     built = build_plan(
-        bundle.graph(),
+        bundle.graph_file(),
         profile,
         plan_engine=plan_engine,
         targets=targets,
@@ -72,12 +83,15 @@ def build_bundle_plan(
         workspace_mb=workspace_mb,
         timing_cache=cache.read_timing(plan_engine, fingerprint),
         progress=progress,
+        fp32_logits=bool(fp32_logits or known),
     )
     cache.write_timing(plan_engine, fingerprint, built.timing_cache)
+    if fp32_logits:
+        cache.remember_fp32_logits(*about, why=fp32_logits)
     record = cache.store_plan(
         built, name=bundle.name, graph=graph, fingerprint=fingerprint, profile=profile
     )
-    return BuildOutcome(record, built=True)
+    return BuildOutcome(record, built=True, fp32_logits=fp32_logits or known)
 
 
 def clean_cache() -> list[Path]:

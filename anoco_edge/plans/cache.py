@@ -40,7 +40,10 @@ class _Model(BaseModel):
 
 
 class Fingerprint(_Model):
-    """What a plan is bound to. No GPU is named if the plan was built for other machines."""
+    """What a plan is bound to. No GPU is named if the plan was built for other machines.
+
+    `gpu` is the name of a GPU and its size (`Device.label`).
+    """
 
     version: str
     gpu: str = ""
@@ -58,10 +61,27 @@ class Fingerprint(_Model):
             return cls(version=version)
         return cls(
             version=version,
-            gpu=device.name,
+            gpu=device.label,
             capability=device.capability,
             driver=device.driver,
         )
+
+
+class SecondChoice(_Model):
+    """A document that says why the plans of a graph are built with FP32 logits on this machine.
+
+    It holds for one version of TensorRT on one GPU: another version is tried as the graph is.
+    """
+
+    graph: str
+    plan_engine: PlanEngine
+    fingerprint: Fingerprint
+    why: str
+    decided: str
+
+    @property
+    def path(self) -> Path:
+        return _second_choice_path(self.graph, self.plan_engine, self.fingerprint)
 
 
 class PlanRecord(_Model):
@@ -170,6 +190,13 @@ def find_plan(graph: str, plan_engine: PlanEngine, here: Fingerprint) -> PlanRec
     return max(fitting, key=lambda record: (record.max_batch, record.built), default=None)
 
 
+def find_nameless_plan(graph: str, plan_engine: PlanEngine, here: Fingerprint) -> PlanRecord | None:
+    """Find a plan that would run here, but does not record the size of its GPU, as older ones."""
+    name, _, _ = here.gpu.partition(" (")
+    older = here.model_copy(update={"gpu": name})
+    return None if older == here else find_plan(graph, plan_engine, older)
+
+
 def read_plan(record: PlanRecord) -> bytes:
     """Read a plan; one that was changed, or that others could have changed, is refused."""
     content = _read_trusted(record.path)
@@ -195,6 +222,31 @@ def remove_plan(record: PlanRecord) -> None:
         record.path.unlink(missing_ok=True)
 
 
+def remember_fp32_logits(
+    graph: str, plan_engine: PlanEngine, fingerprint: Fingerprint, why: str
+) -> None:
+    """Note that the plans of a graph are to have FP32 logits here, and why."""
+    choice = SecondChoice(
+        graph=graph, plan_engine=plan_engine, fingerprint=fingerprint, why=why, decided=now()
+    )
+    with _changing() as folder:
+        folder.put(choice.path.name, choice.model_dump_json(indent=1).encode(), mode=_PRIVATE)
+        with committed():
+            folder.sync()
+
+
+def why_fp32_logits(graph: str, plan_engine: PlanEngine, fingerprint: Fingerprint) -> str:
+    """Return why the plans of a graph have FP32 logits here; empty where they are as exported."""
+    choice = _second_choice(_second_choice_path(graph, plan_engine, fingerprint))
+    return "" if choice is None else choice.why
+
+
+def forget_fp32_logits(graph: str, plan_engine: PlanEngine, fingerprint: Fingerprint) -> None:
+    """Let the next build try the graph as it is."""
+    with writing(str(plans_folder())):
+        _second_choice_path(graph, plan_engine, fingerprint).unlink(missing_ok=True)
+
+
 def remove_stale(here: Mapping[PlanEngine, Fingerprint]) -> list[Path]:
     """Remove what no longer runs, and return the paths.
 
@@ -207,8 +259,12 @@ def remove_stale(here: Mapping[PlanEngine, Fingerprint]) -> list[Path]:
         timing = f"timing-{plan_engine}-*.cache"
         keep |= {_timing_path(plan_engine, here[plan_engine])} if known else _glob(timing)
     for record in list_plans():
-        if record.plan_engine not in here or not _is_stale(record, here[record.plan_engine]):
+        if record.plan_engine not in here or not _is_stale(record, here):
             keep |= {record.path, record.record_path}
+    for path in _glob("*.logits"):
+        choice = _second_choice(path)
+        if choice and not (choice.plan_engine in here and _is_stale(choice, here)):
+            keep.add(path)
     removed = sorted(path for path in _glob("*") - keep if path.is_file())
     with writing(str(plans_folder())):
         for path in sorted(removed, key=lambda path: path.suffix != ".json"):
@@ -248,12 +304,27 @@ def _timing_path(plan_engine: PlanEngine, fingerprint: Fingerprint) -> Path:
     return plans_folder() / f"timing-{plan_engine}-{digest[:16]}.cache"
 
 
-def _is_stale(record: PlanRecord, here: Fingerprint) -> bool:
-    if record.fingerprint.version != here.version:
+def _is_stale(record: PlanRecord | SecondChoice, machine: Mapping[PlanEngine, Fingerprint]) -> bool:
+    here, made_for = machine[record.plan_engine], record.fingerprint
+    if made_for.version != here.version:
         return True
-    # A plan for other GPUs was made to be copied there, so it need not run here. And a GPU that
-    # cannot be seen now says nothing about plans for it.
-    return not record.targets and here.gpu != "" and record.fingerprint != here
+    # A plan for other GPUs names none: it was made to be copied, so it need not run here. And a GPU
+    # that cannot be seen now says nothing about plans for it.
+    return made_for.gpu != "" and here.gpu != "" and made_for != here
+
+
+def _second_choice_path(graph: str, plan_engine: PlanEngine, fingerprint: Fingerprint) -> Path:
+    digest = sha256_bytes(json.dumps([graph, plan_engine, fingerprint.model_dump()]).encode())
+    return plans_folder() / f"{digest[:32]}.logits"
+
+
+def _second_choice(path: Path) -> SecondChoice | None:
+    if not path.is_file():
+        return None
+    try:
+        return SecondChoice.model_validate_json(_read_trusted(path))
+    except ValidationError:
+        return None
 
 
 def _glob(pattern: str) -> set[Path]:

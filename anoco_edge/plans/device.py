@@ -1,14 +1,17 @@
 """The NVIDIA GPU of this machine: what it is, and memory on it.
 
-CUDA is reached through cuda-python, or through pycuda where only that is installed; each has its
-adapter beside this file. Arrays of other libraries need neither of them: see
+CUDA is reached through the driver's own library, which needs no package, or through cuda-python or
+pycuda where `ANOCO_EDGE_CUDA_BINDING` names one of them; each has its adapter beside this file.
+All of them use the primary context of the GPU. Arrays of other libraries need none of them: see
 `anoco_edge.scoring.device_array`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +19,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.errors import AnocoError, EngineError, EnvironmentMissingError, missing
+from anoco_edge.errors import (
+    AnocoError,
+    EngineError,
+    EnvironmentMissingError,
+    UsageError,
+)
+
+VARIABLE = "ANOCO_EDGE_CUDA_BINDING"
+BINDINGS = ("libcuda", "cuda-python", "pycuda")
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 _KNOWN_FAILURES = {
@@ -28,6 +39,11 @@ _KNOWN_FAILURES = {
         "there is no NVIDIA driver, or it is too old",
         "install the NVIDIA driver (or a newer one), or use another engine",
     ),
+    "driver does not start": (
+        "the NVIDIA driver does not start",
+        "check it with nvidia-smi, restart the machine after an update, and give a container the "
+        "GPU; or use another engine",
+    ),
     "out of memory": (
         "the GPU has not enough memory",
         "the GPU's memory is full: stop what else uses it, or build with a smaller `batch`",
@@ -37,11 +53,29 @@ _KNOWN_FAILURES = {
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU as far as a plan is bound to it: name, compute capability and driver."""
+    """A GPU as far as a plan is bound to it: what it is, its driver and its size.
+
+    The size is the number of its multiprocessors and the bytes of its memory; 0 if not known.
+    """
 
     name: str
     capability: str
     driver: str
+    multiprocessors: int = 0
+    memory: int = 0
+
+    @property
+    def label(self) -> str:
+        """The name with the size, because every Orin calls itself Orin.
+
+        >>> Device("Orin", "sm87", "cuda 12060", multiprocessors=8, memory=7_990_000_000).label
+        'Orin (8 SMs, 7 GB)'
+        """
+        if not self.multiprocessors:
+            return self.name
+        # The native library names it so, too (runtime/src/backends/tensorrt/fingerprint.cpp).
+        gigabytes = (self.memory + (1 << 29)) >> 30
+        return f"{self.name} ({self.multiprocessors} SMs, {gigabytes} GB)"
 
 
 class CapturedGraph(Protocol):
@@ -52,13 +86,21 @@ class CapturedGraph(Protocol):
     def close(self) -> None: ...
 
 
+class NoGraphsError(AnocoError):
+    """A way to reach the GPU that never captures graphs, so that trying again is of no use."""
+
+
 class DeviceMemory(Protocol):
     """Buffers on a GPU, and one stream of its own in which copies are queued until `wait`.
 
     Copies go to and from page-locked memory, which the GPU reaches by itself: `allocate_host`.
+    Everything lies in the primary context. Who passes a pointer of it to another library makes that
+    context the current one with `current`, because the calling program may use one of its own.
     """
 
     stream: int
+
+    def current(self) -> AbstractContextManager[None]: ...
 
     def allocate(self, size: int) -> int: ...
 
@@ -96,11 +138,21 @@ def open_memory() -> DeviceMemory:
 
 
 def _adapter() -> Adapter:
-    from anoco_edge.plans import cuda_python, pycuda_driver
+    from anoco_edge.plans import cuda_python, libcuda, pycuda_driver
 
-    adapter = cuda_python.load() or pycuda_driver.load()
+    asked = os.environ.get(VARIABLE) or BINDINGS[0]
+    if asked == "libcuda":
+        return libcuda.load()
+    if asked not in BINDINGS:
+        raise UsageError(
+            f"{VARIABLE} is {asked!r}", hint=f"use {', '.join(BINDINGS)}, or leave it unset"
+        )
+    adapter = cuda_python.load() if asked == "cuda-python" else pycuda_driver.load()
     if adapter is None:
-        raise missing("cuda-python", "tensorrt", "to use an NVIDIA GPU")
+        raise EnvironmentMissingError(
+            f"{VARIABLE} asks for {asked}, which is not installed",
+            hint=f"leave it unset, which needs no package, or: pip install {asked}",
+        )
     return adapter
 
 

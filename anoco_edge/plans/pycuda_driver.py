@@ -1,4 +1,4 @@
-"""Reaches the GPU through pycuda, which Jetsons often have, in the primary context.
+"""Reaches the GPU through pycuda, for programs that use it themselves, in the primary context.
 
 TensorRT and our scorer use the primary context, too, so that all of them can use the same pointers.
 pycuda.autoinit makes a context of its own and is therefore never imported.
@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
 from anoco_edge.plans.device import (
+    VARIABLE,
     CapturedGraph,
     Device,
+    NoGraphsError,
     check_fits,
     driver_name,
     failure,
@@ -42,7 +44,14 @@ class Pycuda:
             device = self.driver.Device(0)
             major, minor = device.compute_capability()
             version = self.driver.get_driver_version()
-            return Device(device.name(), f"sm{major}{minor}", driver_name(version))
+            count = self.driver.device_attribute.MULTIPROCESSOR_COUNT
+            return Device(
+                name=device.name(),
+                capability=f"sm{major}{minor}",
+                driver=driver_name(version),
+                multiprocessors=int(device.get_attribute(count)),
+                memory=int(device.total_memory()),
+            )
 
     def open_memory(self) -> PycudaMemory:
         return PycudaMemory(self)
@@ -69,9 +78,17 @@ class PycudaMemory:
         self._host: list[Any] = []
         with cuda.named("cuDevicePrimaryCtxRetain"):
             self._context = cuda.driver.Device(0).retain_primary_context()
-        with self._inside("cuStreamCreate"):
-            self._stream = cuda.driver.Stream(_NON_BLOCKING)
+        try:
+            with self._inside("cuStreamCreate"):
+                self._stream = cuda.driver.Stream(_NON_BLOCKING)
+        except AnocoError:
+            self._context.detach()
+            raise
         self.stream = int(self._stream.handle)
+
+    def current(self) -> contextlib.AbstractContextManager[None]:
+        """Make the context of this memory the current one of this thread, for a `with`."""
+        return self._inside("cuCtxPushCurrent")
 
     def allocate(self, size: int) -> int:
         """Allocate bytes on the GPU, until `close`."""
@@ -108,7 +125,7 @@ class PycudaMemory:
 
     def capture(self, work: Callable[[], None]) -> CapturedGraph:
         """Raise, because pycuda wraps none of CUDA's calls for graphs."""
-        raise AnocoError("pycuda has no CUDA graphs", hint="pip install 'anoco-edge[tensorrt]'")
+        raise NoGraphsError("pycuda has no CUDA graphs", hint=f"leave {VARIABLE} unset")
 
     def close(self) -> None:
         """Free everything; a GPU that failed before fails again here, which is not reported."""
@@ -153,6 +170,6 @@ def load() -> Pycuda | None:
     except ImportError as error:
         raise EnvironmentMissingError(
             f"pycuda is installed but does not load: {error}",
-            hint="it fits one version of CUDA only: install it again, or pip install cuda-python",
+            hint=f"it fits one version of CUDA only: install it again, or leave {VARIABLE} unset",
         ) from None
     return Pycuda(driver)

@@ -17,8 +17,12 @@ from typing import Any
 
 from anoco_edge import machine
 from anoco_edge.bundle import InputContract
+from anoco_edge.bundle.parity_report import KernelCounts
 from anoco_edge.errors import AnocoError, EnvironmentMissingError, UsageError
 from anoco_edge.plans.device import current_device
+from anoco_edge.plans.fp32_logits import widen_logits
+from anoco_edge.plans.kernel_counts import read_kernel_counts
+from anoco_edge.plans.mapped_weights import MappedWeights
 from anoco_edge.plans.tensorrt_modules import (
     ErrorLog,
     PlanEngine,
@@ -39,15 +43,19 @@ builder call it too."""
 
 @dataclass(frozen=True)
 class BuiltPlan:
-    """A serialized plan as trtexec would load it, and what building it took."""
+    """A serialized plan as trtexec would load it, and what building it took.
 
-    content: bytes
+    `kernels` is there where they were to be counted and the builder lists them.
+    """
+
+    content: bytes | memoryview  # TensorRT's own memory, because a copy would take as much again
     plan_engine: PlanEngine
     version: str
     targets: tuple[str, ...]
     seconds: float
     peak_memory_mb: float
     timing_cache: bytes = b""
+    kernels: KernelCounts | None = None
 
     @property
     def size(self) -> int:
@@ -63,7 +71,7 @@ def backbone_profile(contract: InputContract, batch: int = 1) -> Profile:
     """
     if batch < 1:
         raise UsageError(f"a batch of {batch} pictures cannot be built", hint="give 1 or more")
-    picture = (contract.height, contract.width, 3)
+    picture = contract.picture_shape
     return {"pixels": ((1, *picture), (batch, *picture), (batch, *picture))}
 
 
@@ -94,11 +102,15 @@ def build_plan(
     workspace_mb: int | None = None,
     timing_cache: bytes = b"",
     progress: Progress | None = None,
+    count_kernels: bool = False,
+    fp32_logits: bool = False,
 ) -> BuiltPlan:
     """Parse a graph and build its plan.
 
-    A graph whose weights lie in a file of their own comes as a path. `name` is what errors call it.
-    `targets` are for TensorRT-RTX only; TensorRT builds for the GPU that it finds. Ctrl-C ends
+    A graph that comes as a path is mapped and not read, and finds its weights beside it.
+    `name` is what errors call it. `targets` are for TensorRT-RTX only; TensorRT builds for the GPU
+    that it finds. `count_kernels` makes the plan larger: it then describes its kernels.
+    `fp32_logits` changes the attention of the network, see `fp32_logits.widen_logits`. Ctrl-C ends
     the build at its next step.
     """
     targets = parse_targets(",".join(targets)) if targets else ()
@@ -111,9 +123,17 @@ def build_plan(
     start = time.perf_counter()
     build = _PlanBuild(trt, plan_engine, name)
     build.parse(model)
+    del model
+    if fp32_logits:
+        widen_logits(trt, build.network)
     build.configure(profile, targets, workspace_mb)
+    if count_kernels:
+        build.describe_kernels()
     timing = build.attach_timing_cache(timing_cache)
     content = build.run(progress)
+    measured = bytes(timing.serialize()) if timing is not None else b""
+    del timing
+    build.release()
     return BuiltPlan(
         content=content,
         plan_engine=plan_engine,
@@ -121,7 +141,8 @@ def build_plan(
         targets=targets,
         seconds=time.perf_counter() - start,
         peak_memory_mb=machine.peak_mb(),
-        timing_cache=bytes(timing.serialize()) if timing is not None else b"",
+        timing_cache=measured,
+        kernels=build.kernels() if count_kernels else None,
     )
 
 
@@ -141,14 +162,19 @@ class _PlanBuild:
             ) from None
         # TensorRT 10 must be told to be strongly typed; 11 and RTX know nothing else.
         typed = getattr(getattr(trt, "NetworkDefinitionCreationFlag", None), "STRONGLY_TYPED", None)
-        self._network = self._builder.create_network(0 if typed is None else 1 << int(typed))
+        self.network = self._builder.create_network(0 if typed is None else 1 << int(typed))
         self._config = self._builder.create_builder_config()
 
     def parse(self, model: bytes | Path) -> None:
         # The network's weights may still lie in the parser and in the bytes, so both are kept.
-        self._model, self._parser = model, self._trt.OnnxParser(self._network, self._log)
-        parser = self._parser
-        if isinstance(model, Path):  # its external data is found beside it
+        parser = self._trt.OnnxParser(self.network, self._log)
+        self._model: bytes | Path | MappedWeights | None = model
+        self._parser = parser
+        # Older versions of TensorRT take weights from the file alone, and copy them.
+        if isinstance(model, Path) and hasattr(parser, "load_initializer"):
+            self._model = mapped = MappedWeights(model)
+            parsed = mapped.parse(parser)
+        elif isinstance(model, Path):  # its external data is found beside it
             parsed = parser.parse_from_file(str(model))
         else:
             parsed = parser.parse(model)
@@ -174,6 +200,15 @@ class _PlanBuild:
         if config.add_optimization_profile(shapes) < 0:
             raise self._error(f"the shapes {dict(profile)} are out of order")
 
+    def describe_kernels(self) -> None:
+        """Let the builder log every kernel that it makes."""
+        self._config.profiling_verbosity = self._trt.ProfilingVerbosity.DETAILED
+        self._log.messages = []
+
+    def kernels(self) -> KernelCounts | None:
+        """Count the kernels that the builder logged."""
+        return read_kernel_counts(self._log.messages)
+
     def attach_timing_cache(self, content: bytes) -> Any:
         """Use what earlier builds measured; None for RTX, which measures nothing."""
         if self._plan_engine == "tensorrt-rtx" or not hasattr(self._config, "create_timing_cache"):
@@ -185,7 +220,12 @@ class _PlanBuild:
         self._log.errors_logged.clear()
         return cache
 
-    def run(self, progress: Progress | None) -> bytes:
+    def release(self) -> None:
+        """Free graph, network and builder, before the plan is written."""
+        self._model = self._parser = self.network = self._config = self._builder = None
+        machine.give_back_memory()  # or it stays with the process, which then loads the plan
+
+    def run(self, progress: Progress | None) -> memoryview:
         """Build the plan; this is what takes minutes."""
         monitor = _monitor(self._trt, progress)
         if monitor is not None:
@@ -194,7 +234,7 @@ class _PlanBuild:
         with ThreadPoolExecutor(1, thread_name_prefix="anoco-build") as pool:
             try:
                 plan = pool.submit(
-                    self._builder.build_serialized_network, self._network, self._config
+                    self._builder.build_serialized_network, self.network, self._config
                 ).result()
             except KeyboardInterrupt:
                 if monitor is not None:
@@ -204,10 +244,10 @@ class _PlanBuild:
             raise monitor.progress.failure
         if plan is None:
             raise self._error()
-        return bytes(plan)
+        return memoryview(plan).cast("B").toreadonly()
 
     def _check_inputs(self, profile: Profile) -> None:
-        inputs = [self._network.get_input(k) for k in range(self._network.num_inputs)]
+        inputs = [self.network.get_input(k) for k in range(self.network.num_inputs)]
         dynamic = {tensor.name for tensor in inputs if -1 in tuple(tensor.shape)}
         if dynamic - set(profile) or set(profile) - {tensor.name for tensor in inputs}:
             raise UsageError(

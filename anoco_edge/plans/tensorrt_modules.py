@@ -90,15 +90,21 @@ class ErrorLog:
 
 
 def collecting_log(trt: Any) -> Any:
-    """Make a logger that prints nothing and keeps errors in `errors_logged`."""
+    """Make a logger that prints nothing and keeps errors in `errors_logged`.
+
+    It keeps all other messages, too, once `messages` is a list.
+    """
 
     class Log(trt.ILogger):  # type: ignore[misc]
         def __init__(self) -> None:
             trt.ILogger.__init__(self)  # pybind asks for this call, not for super()
             self.errors_logged = ErrorLog()
+            self.messages: list[str] | None = None
 
         def log(self, severity: Any, msg: str) -> None:
             if severity in (trt.ILogger.ERROR, trt.ILogger.INTERNAL_ERROR):
                 self.errors_logged.add(msg)
+            elif self.messages is not None:
+                self.messages.append(msg)
 
     return Log()
