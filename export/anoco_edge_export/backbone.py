@@ -17,10 +17,16 @@ Features = NDArray[np.float32]
 _NORM_EPS = 1e-6  # the epsilon of the LayerNorm inside ViTs
 
 
-def create_model(recipe: Recipe, variant: str | None = None) -> Any:
-    """Create timm's model of the recipe without trained weights, head or use of the network."""
+def create_model(recipe: Recipe, variant: str | None = None, **sizes: int) -> Any:
+    """Create timm's model of the recipe without trained weights or use of the network.
+
+    It has no head, unless the recipe needs the one that leads to the space of texts. `sizes` are
+    timm's own, such as `depth`, and stand in place of those of the architecture.
+    """
     name = variant or recipe.architecture
-    model = lazy_import("timm").create_model(name, pretrained=False, num_classes=0)
+    model = lazy_import("timm").create_model(
+        name, pretrained=False, num_classes=recipe.embedding, **sizes
+    )
     return model.eval().requires_grad_(False)
 
 
@@ -58,10 +64,13 @@ def official_backbone(recipe: Recipe, taps: Taps, model: Any) -> Any:
     return OfficialBackbone().eval()
 
 
-def exported_backbone(recipe: Recipe, taps: Taps, model: Any, scales: Sequence[float]) -> Any:
+def exported_backbone(
+    recipe: Recipe, taps: Taps, model: Any, scales: Sequence[float], *, whole: bool = False
+) -> Any:
     """Return the form that is exported: uint8 NHWC -> features [batch, N, d], then ends by layer.
 
-    This changes `model`, so compute the reference before.
+    This changes `model`, so compute the reference before. `whole` keeps attention in one piece,
+    as a GPU wants it; a CPU computes a long one faster in several.
     """
     torch = lazy_import("torch")
     base: Any = torch.nn.Module
@@ -71,7 +80,7 @@ def exported_backbone(recipe: Recipe, taps: Taps, model: Any, scales: Sequence[f
         def __init__(self) -> None:
             super().__init__()
             self.trunk = family(recipe.family).rewritten(
-                model, names, taps.norm == "model", recipe.mean, recipe.std
+                model, names, taps.norm == "model", recipe.mean, recipe.std, whole=whole
             )
 
         def forward(self, pixels: Any) -> tuple[Any, ...]:

@@ -70,7 +70,7 @@ def export_bundle(
             progress(f"building a plan for {name}")
             one = _plan(exported, workspace, name, batch, building)
             plans.append(_record(one, name, batch))
-            files[plans[-1].path] = one.content
+            files[plans[-1].path] = bytes(one.content)
             built.append(one)
         progress("writing the bundle")
         bundle = create_bundle(

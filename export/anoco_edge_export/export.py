@@ -11,17 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge import __version__
-from anoco_edge.bundle.parity_report import Fp16Report, Int8Report, ParityReport
+from anoco_edge.bundle.parity_report import Fp16Report, FusionReport, Int8Report, ParityReport
 from anoco_edge.bundle.schema import Backbone
+from anoco_edge.bundle.store import PROMPTS
 from anoco_edge.errors import UsageError
-from anoco_edge.images.contract import Fit, InputContract
+from anoco_edge.images.contract import InputContract
 from anoco_edge.images.decode import check_rgb
 from anoco_edge.images.preprocess import prepare
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge_export.backbone import exported_backbone, filled_model, set_size
 from anoco_edge_export.cost import check_memory
-from anoco_edge_export.fp16 import convert_to_fp16
+from anoco_edge_export.float_input import take_float_pixels
+from anoco_edge_export.fp16 import convert_to_half
 from anoco_edge_export.fp32_islands import check_islands
+from anoco_edge_export.fusion import check_fusion
+from anoco_edge_export.half_format import HALF_FORMATS
 from anoco_edge_export.int8 import Int8Export, to_int8
 from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.licenses import license_files
@@ -29,9 +33,17 @@ from anoco_edge_export.onnx_graph import check_backbone_graph, save_graph, trace
 from anoco_edge_export.options import ExportOptions, Picture
 from anoco_edge_export.parity import Gate, check_parity
 from anoco_edge_export.range_collector import RangeCollector
-from anoco_edge_export.recipe import Int8Rules, Precision, Recipe, Taps, load_recipe
+from anoco_edge_export.recipe import (
+    Int8Rules,
+    ParityLimits,
+    Precision,
+    Recipe,
+    Taps,
+    load_recipe,
+)
 from anoco_edge_export.selftest import selftest_file
 from anoco_edge_export.synthetic import synthetic_picture
+from anoco_edge_export.text import prompt_file, tokenize_prompts
 from anoco_edge_export.torch_reference import run_torch_reference
 from anoco_edge_export.weights import LoadedWeights, load_weights
 
@@ -82,19 +94,25 @@ def export_backbone(
     recipe = load_recipe(backbone_id)
     precision, calibration = options.precision, options.calibration
     rules = _int8_rules(recipe, precision, calibration)
+    limits = _limits(recipe, precision)
     good_parts = calibration.pictures if calibration is not None else ()
     taps = recipe.tapped(options.layers, options.tap_norm)
     width, height = check_input_size(taps, options.size or recipe.size)
-    contract = _contract(recipe, taps, width, height, options.fit)
+    contract = _contract(recipe, taps, width, height, options)
     compared = options.pictures or [picture.rgb for picture in good_parts[:_PARITY_PICTURES]]
     given = _prepared(compared, contract)
     prepared = [prepare(picture.rgb, contract)[0] for picture in good_parts]
     tools = _tools()
     check_islands(options.islands or ())
     check_memory(recipe, taps, width, height)
+    prompts = tokenize_prompts(recipe, options.prompts)
 
     progress(f"loading {recipe.title}")
     loaded = load_weights(recipe, options.weights, progress)
+    texts: dict[str, bytes] = {}
+    if prompts is not None:
+        progress(f"encoding the prompts about {', '.join(prompts.objects)}")
+        texts[PROMPTS] = prompt_file(recipe, prompts, loaded)
     model = filled_model(recipe, loaded.architecture, loaded.state)
     # The model holds the weights now, and a second copy would waste memory.
     loaded = replace(loaded, state={})
@@ -106,38 +124,49 @@ def export_backbone(
     reference = run_torch_reference(recipe, taps, model, pixels, len(given))
 
     progress("tracing to ONNX")
-    module = exported_backbone(recipe, taps, model, reference.scales)
+    on_gpu = precision != "fp32"
+    module = exported_backbone(recipe, taps, model, reference.scales, whole=on_gpu)
     graph = trace(module, width, height, list(reference.ends), _metadata(recipe, taps, loaded))
     del module, model  # the graph holds the weights a second time
-    gate = Gate(reference, pixels, recipe.parity[precision], names, contract.cols)
+    gate = Gate(reference, pixels, limits, names, contract.cols)
     islands = recipe.islands if options.islands is None else options.islands
     place = str(target or workspace)
-    fp16_report: Fp16Report | None = None
+    half_report: Fp16Report | None = None
     int8_report: Int8Report | None = None
-    if precision == "fp16":
-        graph, fp16_report = convert_to_fp16(graph, islands)
+    fusion: FusionReport | None = None
+    if half := HALF_FORMATS.get(precision):
+        graph, half_report = convert_to_half(graph, islands, half)
     elif rules is not None and calibration is not None:
         job = Int8Export(gate, rules, islands, calibration, prepared, workspace, place, progress)
         graph, int8_report = to_int8(graph, job)
+    if contract.pixels == "float32":
+        graph = take_float_pixels(graph)
+        gate = replace(gate, pixels=contract.arranged(pixels))
     with writing(place):
         files = save_graph(graph, workspace / "backbone.onnx")
-    check_backbone_graph(files[0], width, height, (contract.rows * contract.cols, contract.dim))
+    tokens = (contract.rows * contract.cols, contract.dim)
+    check_backbone_graph(files[0], width, height, tokens, contract.pixels)
+    if on_gpu:
+        progress("building with TensorRT-RTX to see what it fuses")
+        fusion = check_fusion(graph, files[0], contract, options.allow_unfused)
 
     progress(f"comparing ONNX Runtime with torch on {len(names)} pictures")
     parity = check_parity(gate, graph, files[0], precision)
     return ExportedBackbone(
         backbone=_backbone_record(recipe, taps, loaded, reference.scales, precision),
         input=contract,
-        parity=replace(parity, half=fp16_report, int8=int8_report, versions=tools),
+        parity=replace(parity, half=half_report, int8=int8_report, fusion=fusion, versions=tools),
         files={
             **{file.name: file for file in files},
             "selftest.safetensors": selftest_file(own, reference.features[len(given)]),
+            **texts,
             **license_files(recipe, loaded),
         },
         tools=tools,
         terms="" if loaded.record.random else recipe.weights.terms,
         variant=loaded.reason,
-        layers=(len(reference.ends), len(recipe.layers)),
+        # Where windows are tapped, a recipe names fewer taps than its model has layers.
+        layers=(len(reference.ends), max(len(reference.ends), len(recipe.layers))),
     )
 
 
@@ -174,6 +203,16 @@ def _int8_rules(
     return recipe.int8
 
 
+def _limits(recipe: Recipe, precision: Precision) -> ParityLimits:
+    """Return how far the graph may be from torch in this precision."""
+    if precision not in recipe.parity:
+        raise UsageError(
+            f"{recipe.id} has no {precision.upper()} recipe",
+            hint=f"use one of {', '.join(recipe.parity)} as `precision`",
+        )
+    return recipe.parity[precision]
+
+
 def _prepared(pictures: Sequence[Picture], contract: InputContract) -> list[Picture]:
     """Bring as many pictures as are compared to the size of the input."""
     return [
@@ -194,14 +233,19 @@ def _parity_pictures(given: list[Picture], own: Picture) -> tuple[NDArray[np.uin
     return np.stack([*given, own, *more]), names
 
 
-def _contract(recipe: Recipe, taps: Taps, width: int, height: int, fit: Fit) -> InputContract:
-    if fit not in ("stretch", "letterbox"):
-        raise UsageError(f"unknown fit {fit!r}", hint="use stretch or letterbox")
+def _contract(
+    recipe: Recipe, taps: Taps, width: int, height: int, options: ExportOptions
+) -> InputContract:
+    if options.fit not in ("stretch", "letterbox"):
+        raise UsageError(f"unknown fit {options.fit!r}", hint="use stretch or letterbox")
+    if options.pixels not in ("uint8", "float32"):
+        raise UsageError(f"unknown pixels {options.pixels!r}", hint="use uint8 or float32")
     r, g, b = (round(255 * m) for m in recipe.mean)
     return InputContract(
         width=width,
         height=height,
-        fit=fit,
+        fit=options.fit,
+        pixels=options.pixels,
         fill=(r, g, b),  # normalization turns the mean into 0, with which convolutions pad
         stride=taps.stride,
         rows=height // taps.stride,
@@ -225,6 +269,7 @@ def _backbone_record(
         feature_norm=taps.norm,
         pooling=recipe.pooling,
         precision=precision,
+        image_pooling=recipe.image_pooling,
         weights=loaded.record,
     )
 

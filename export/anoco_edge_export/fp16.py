@@ -1,8 +1,9 @@
-"""Converts an FP32 graph to a strongly typed FP16 graph, with named islands that stay FP32.
+"""Converts an FP32 graph to a strongly typed FP16 or BF16 graph, with islands that stay FP32.
 
 The graph itself states the precision, because today's TensorRT takes it from nowhere else. A Cast
 stands exactly where the type changes, so neighbors inside an island pass FP32 to each other. Only
 the result of the rotary embedding is FP16 for all its users, so that attention fuses in TensorRT.
+"FP16" below stands for either 16-bit format; half_format.py has both.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from anoco_edge.bundle.parity_report import Fp16Report
 from anoco_edge.errors import AnocoError
 from anoco_edge_export.fp32_islands import (
     FLOAT,
-    FLOAT16,
     MOVES,
     Graph,
     check_islands,
@@ -26,44 +26,43 @@ from anoco_edge_export.fp32_islands import (
     int8_products,
     tensor_types,
 )
+from anoco_edge_export.half_format import FP16, HalfFormat
 from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_graph import Initializers, empty_copy
-
-FP16_MAX = 65504.0
 
 
 @dataclass
 class _WeightStatistics:
     """What rounding the weights to FP16 did to them."""
 
+    format: HalfFormat
     largest: float = 0.0
     largest_name: str = ""
     rounded: int = 0
     flushed: int = 0
     subnormal: int = 0
 
-    def add(self, name: str, exact: NDArray[np.float32], half: NDArray[np.float16]) -> None:
+    def add(self, name: str, exact: NDArray[np.float32], half: NDArray[Any]) -> None:
         """Add a weight, or refuse one that FP16 cannot hold; infinity is infinity in both types."""
         size = np.abs(exact)
         peak = float(size.max(initial=0.0, where=np.isfinite(size)))
-        if peak > FP16_MAX:
+        if peak > self.format.largest:
             raise AnocoError(
-                f"weight {name} holds {peak:g}, and FP16 ends at {FP16_MAX:g}",
+                f"weight {name} holds {peak:g}, and {self.format.title} ends at "
+                f"{self.format.largest:g}",
                 hint="export with `precision='fp32'`, or keep the operator that uses it in FP32",
             )
         if peak > self.largest:
             self.largest, self.largest_name = peak, name
         self.rounded += int(np.count_nonzero(exact))
         self.flushed += int(np.count_nonzero(exact) - np.count_nonzero(half))
-        self.subnormal += int(
-            np.count_nonzero((half != 0) & (np.abs(half) < np.finfo(np.float16).tiny))
-        )
+        self.subnormal += int(np.count_nonzero((half != 0) & (np.abs(half) < self.format.tiny)))
 
 
-def convert_to_fp16(
-    model: Any, islands: Sequence[str], *, quantized: bool = False
+def convert_to_half(
+    model: Any, islands: Sequence[str], half: HalfFormat = FP16, *, quantized: bool = False
 ) -> tuple[Any, Fp16Report]:
-    """Return `model` in FP16 but for `islands`, and a report; `model` itself is not changed.
+    """Return `model` in `half` but for `islands`, and a report; `model` itself is not changed.
 
     ISLANDS has the names of islands. With `quantized`, the products of INT8 numbers stay FP32 too.
     Inputs and outputs of the graph keep their types, tensors keep their names.
@@ -73,20 +72,22 @@ def convert_to_fp16(
     found = {name: find_island(graph, name) for name in islands}
     single = set().union(*found.values(), int8_products(graph) if quantized else ())
     narrowed = {i for i in found.get("rope", ()) if graph.op[i] in ("Add", "Sub")}
-    precision = _assign(graph, single, narrowed)
-    writer = _Writer(graph, {t for i in narrowed for t in graph.nodes[i].output} - graph.outputs)
+    precision = _assign(graph, single, narrowed, half)
+    writer = _Writer(
+        graph, half, {t for i in narrowed for t in graph.nodes[i].output} - graph.outputs
+    )
     for node, kind in zip(graph.nodes, precision, strict=True):
         writer.node(node, kind or FLOAT)
-    half = empty_copy(model)
-    half.graph.node.extend(writer.nodes)
-    half.graph.initializer.extend(writer.weights.values())
-    tensor_types(half)  # raises unless the graph is valid
+    typed = empty_copy(model)
+    typed.graph.node.extend(writer.nodes)
+    typed.graph.initializer.extend(writer.weights.values())
+    tensor_types(typed)  # raises unless the graph is valid
     statistics = writer.statistics
-    return half, Fp16Report(
-        nodes={"fp16": precision.count(FLOAT16), "fp32": precision.count(FLOAT)},
+    return typed, Fp16Report(
+        nodes={half.name: precision.count(half.kind), "fp32": precision.count(FLOAT)},
         islands={name: len(nodes) for name, nodes in found.items()},
         casts=len(writer.nodes) - len(graph.nodes),
-        initializer_bytes=sum(t.ByteSize() for t in half.graph.initializer),
+        initializer_bytes=sum(t.ByteSize() for t in typed.graph.initializer),
         largest_weight=statistics.largest,
         largest_weight_name=statistics.largest_name,
         rounded=statistics.rounded,
@@ -95,20 +96,20 @@ def convert_to_fp16(
     )
 
 
-def _assign(g: Graph, islands: set[int], narrowed: set[int]) -> list[int | None]:
-    """Choose FLOAT or FLOAT16 for every node that touches floats, and None for the others.
+def _assign(g: Graph, islands: set[int], narrowed: set[int], half: HalfFormat) -> list[int | None]:
+    """Choose FLOAT or 16 bits for every node that touches floats, and None for the others.
 
     The nodes of `narrowed` compute in FP32, and their results are cast to FP16.
     """
     touching = {i for i, n in enumerate(g.nodes) if g.floats((*n.input, *n.output))}
-    single = {i for i in touching if i in islands or not _takes_fp16(g, i)}
+    single = {i for i in touching if i in islands or not _takes_half(g, i, half)}
     free = {i for i in touching - single if g.op[i] in MOVES or not g.floats(g.nodes[i].output)}
     # Numbers that depend on shapes and constants alone cost nothing in FP32.
     single |= {i for i in touching - free if not set(g.nodes[i].output) & g.live}
     # Nodes that move data between FP32 neighbors are FP32 too. This finds the largest such set.
     while dropped := {i for i in free if not _stays_single(g, i, single | free, narrowed)}:
         free -= dropped
-    kinds = {i: FLOAT if i in single | free else FLOAT16 for i in touching}
+    kinds = {i: FLOAT if i in single | free else half.kind for i in touching}
     return [kinds.get(i) for i in range(len(g.nodes))]
 
 
@@ -123,31 +124,31 @@ def _stays_single(g: Graph, i: int, single: set[int], narrowed: set[int]) -> boo
     return all(wants) and all(j in single - narrowed for j in makers)
 
 
-def _takes_fp16(g: Graph, i: int) -> bool:
-    """Say whether the operator takes FP16 at all."""
+def _takes_half(g: Graph, i: int, half: HalfFormat) -> bool:
+    """Say whether the operator takes the 16-bit format at all."""
     node = g.nodes[i]
-    slots = [_admits_fp16(g, node, k) for k, t in enumerate(node.input) if g.floats([t])]
+    slots = [_admits_half(g, node, k, half) for k, t in enumerate(node.input) if g.floats([t])]
     return any(slots) or not slots
 
 
-def _admits_fp16(g: Graph, node: Any, slot: int, side: str = "inputs") -> bool:
-    """Say whether the operator's definition admits FP16 in this slot.
+def _admits_half(g: Graph, node: Any, slot: int, half: HalfFormat, side: str = "inputs") -> bool:
+    """Say whether the operator's definition admits the 16-bit format in this slot.
 
     The scales of a Resize, for example, are always FP32.
     """
     schema = lazy_import("onnx").defs.get_schema(node.op_type, g.opset, node.domain)
     formal = getattr(schema, side)
-    return "tensor(float16)" in formal[min(slot, len(formal) - 1)].types
+    return half.tensor in formal[min(slot, len(formal) - 1)].types
 
 
 class _Writer:
     """Writes the typed graph node by node, with a Cast where a tensor is needed in both types."""
 
-    def __init__(self, g: Graph, narrowed: set[str]) -> None:
-        self.g, self.narrowed, self.onnx = g, narrowed, lazy_import("onnx")
+    def __init__(self, g: Graph, half: HalfFormat, narrowed: set[str]) -> None:
+        self.g, self.half, self.narrowed, self.onnx = g, half, narrowed, lazy_import("onnx")
         self.nodes: list[Any] = []
         self.weights: Initializers = {}
-        self.statistics = _WeightStatistics()
+        self.statistics = _WeightStatistics(half)
         self.have = {t: {g.types[t]: t} for t in g.inputs}  # for each tensor its names by type
 
     def node(self, original: Any, precision: int) -> None:
@@ -157,8 +158,8 @@ class _Writer:
                 node.input[slot] = self._wanted(name, self._type(node, name, slot, precision))
         for slot, name in enumerate(original.output):
             kind = self._type(node, name, slot, precision, "outputs") if name else FLOAT
-            if kind == FLOAT16 and name in self.g.outputs:  # an output keeps its type
-                node.output[slot] = f"{name}/fp16"
+            if kind == self.half.kind and name in self.g.outputs:  # an output keeps its type
+                node.output[slot] = f"{name}/{self.half.name}"
             self.have[name] = {kind: node.output[slot]}
         for attribute in node.attribute:
             if (node.op_type, attribute.name, attribute.i) == ("Cast", "to", FLOAT):
@@ -167,11 +168,12 @@ class _Writer:
         for name in self.g.outputs & set(original.output):
             self._wanted(name, self.g.types[name])
         for name in self.narrowed & set(original.output):
-            self.have[name] = {FLOAT16: self._wanted(name, FLOAT16)}
+            self.have[name] = {self.half.kind: self._wanted(name, self.half.kind)}
 
     def _type(self, node: Any, name: str, slot: int, precision: int, side: str = "inputs") -> int:
-        if self.g.types[name] == FLOAT and precision == FLOAT16:
-            return FLOAT16 if _admits_fp16(self.g, node, slot, side) else FLOAT
+        if self.g.types[name] == FLOAT and precision == self.half.kind:
+            admitted = _admits_half(self.g, node, slot, self.half, side)
+            return precision if admitted else FLOAT
         return self.g.types[name]
 
     def _wanted(self, name: str, kind: int) -> str:
@@ -179,7 +181,8 @@ class _Writer:
         made: dict[int, str] = self.have.setdefault(name, {})
         if kind not in made:
             taken = name in made.values() or name in self.narrowed
-            target = f"{name}/{'fp16' if kind == FLOAT16 else 'fp32'}" if taken else name
+            suffix = self.half.name if kind == self.half.kind else "fp32"
+            target = f"{name}/{suffix}" if taken else name
             if name not in self.g.weights:
                 (source,) = made.values()
                 cast = self.onnx.helper.make_node("Cast", [source], [target], target, to=kind)
@@ -191,9 +194,9 @@ class _Writer:
 
     def _weight(self, name: str, target: str, kind: int) -> None:
         values = self.onnx.numpy_helper.to_array(self.g.weights[name])
-        if kind == FLOAT16:
+        if kind == self.half.kind:
             with np.errstate(over="ignore"):
-                half = values.astype(np.float16)
+                half = values.astype(self.half.dtype)
             # The bound of a Clip may become infinite: it then limits as little as it did before.
             if any(self.g.op[i] != "Clip" for i in self.g.users[name]):
                 self.statistics.add(name, values, half)

@@ -1,9 +1,10 @@
-"""Emulates FP16 without a GPU, to find out where an FP16 graph drifts or overflows.
+"""Emulates FP16 and BF16 without a GPU, to find out where such a graph drifts or overflows.
 
-The CPU kernels of ONNX Runtime compute FP16 graphs in FP32 and round little. The emulation runs the
-graph in FP32 with a Cast to FP16 and back behind every node that computes an FP16 tensor, so that
-each such tensor is rounded, and overflows to infinity. Products still accumulate in FP32, as tensor
-cores do. This is stricter than a GPU that fuses nodes, and it is not the GPU's own arithmetic.
+The CPU kernels of ONNX Runtime compute FP16 graphs in FP32 and round little, and they do not run
+BF16 graphs at all. The emulation runs the graph in FP32 with a Cast to the 16-bit format and back
+behind every node that computes such a tensor, so that each is rounded, and overflows to infinity.
+Products still accumulate in FP32, as tensor cores do. This is stricter than a GPU that fuses nodes,
+and it is not the GPU's own arithmetic. "FP16" below stands for either format.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import AnocoError, UsageError
-from anoco_edge_export.fp16 import FP16_MAX
-from anoco_edge_export.fp32_islands import MOVES, tensor_types
+from anoco_edge_export.fp32_islands import FLOAT, MOVES, tensor_types
+from anoco_edge_export.half_format import FP16, HALF_FORMATS, half_format
 from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_graph import empty_copy
 
-_FLOAT, _FLOAT16 = 1, 10  # the numbers that TensorProto gives these types
+_HALVES = {half.kind: half.name for half in HALF_FORMATS.values()}
 _PROBES = ("ReduceMax", "ReduceMin", "ReduceSum")  # the sum, because the others ignore NaN
 
 
@@ -39,6 +40,7 @@ class EmulationResult:
     features: NDArray[np.float32]
     watched: Mapping[str, NDArray[np.float32]]
     peaks: Mapping[str, float]
+    limit: float = FP16.largest
 
     @property
     def first_non_finite(self) -> str | None:
@@ -47,7 +49,7 @@ class EmulationResult:
 
     @property
     def closest(self) -> str | None:
-        """The FP16 tensor that came closest to 65504, or the first that exceeded it."""
+        """The FP16 tensor that came closest to the limit, or the first that exceeded it."""
         largest = max(self.peaks, key=lambda name: self.peaks[name], default=None)
         return self.first_non_finite or largest
 
@@ -57,11 +59,11 @@ class EmulationResult:
         if self.closest is None:
             return float("inf")
         peak = self.peaks[self.closest]
-        return FP16_MAX / max(peak, 2.0**-24) if np.isfinite(peak) else 0.0
+        return self.limit / max(peak, 2.0**-24) if np.isfinite(peak) else 0.0
 
 
-def emulate_fp16(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) -> EmulationResult:
-    """Run the typed FP16 `model` on `pixels` [pictures, ...], one picture at a time.
+def emulate_half(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) -> EmulationResult:
+    """Run the typed FP16 or BF16 `model` on `pixels` [pictures, ...], one picture at a time.
 
     `watch` names further tensors to return, such as the ends of blocks.
     """
@@ -84,6 +86,7 @@ def emulate_fp16(model: Any, pixels: NDArray[Any], watch: Sequence[str] = ()) ->
         features=features,
         watched=dict(zip(watch, rest, strict=True)),
         peaks=dict(zip(probed, peaks.tolist(), strict=True)),
+        limit=(half_format(model) or FP16).largest,
     )
 
 
@@ -95,7 +98,7 @@ def emulation_graph(model: Any, watch: Sequence[str] = ()) -> tuple[Any, list[st
     types = tensor_types(model)
     made = {output for node in model.graph.node for output in node.output}
     strange = [
-        name for name in watch if types.get(name) not in (_FLOAT, _FLOAT16) or name not in made
+        name for name in watch if types.get(name) not in (FLOAT, *_HALVES) or name not in made
     ]
     if strange:
         raise UsageError(
@@ -121,28 +124,30 @@ class _Writer:
     def weight(self, tensor: Any) -> None:
         """Add a weight; an FP16 weight stays FP16 and is cast where it is used, to save memory."""
         self.weights.append(tensor)
-        if tensor.data_type == _FLOAT16:
+        if half := _HALVES.get(tensor.data_type):
             self.weights[-1] = self.onnx.TensorProto()
             self.weights[-1].CopyFrom(tensor)
-            self.weights[-1].name = f"{tensor.name}:fp16"
-            self._add("Cast", f"{tensor.name}:fp16", tensor.name, to=_FLOAT)
+            self.weights[-1].name = f"{tensor.name}:{half}"
+            self._add("Cast", f"{tensor.name}:{half}", tensor.name, to=FLOAT)
 
     def node(self, original: Any) -> None:
         node = self.onnx.NodeProto.FromString(original.SerializeToString())
         self.nodes.append(node)
         for attribute in node.attribute:
-            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _FLOAT16:
-                attribute.i = _FLOAT  # rounded below, like every other result
-            if attribute.t.data_type == _FLOAT16:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i in _HALVES:
+                attribute.i = FLOAT  # rounded below, like every other result
+            if attribute.t.data_type in _HALVES:
                 value = self.onnx.numpy_helper.to_array(attribute.t).astype(np.float32)
                 attribute.t.CopyFrom(self.onnx.numpy_helper.from_array(value))
         if node.op_type in MOVES or node.op_type.startswith("Constant"):
             return
         for slot, name in enumerate(original.output):
-            if self.types.get(name) == _FLOAT16:
+            kind = self.types.get(name, FLOAT)
+            if kind in _HALVES:
+                rounded = f"{name}:{_HALVES[kind]}"
                 node.output[slot] = f"{name}:exact"
-                self._add("Cast", f"{name}:exact", f"{name}:fp16", to=_FLOAT16)
-                self._add("Cast", f"{name}:fp16", name, to=_FLOAT)
+                self._add("Cast", f"{name}:exact", rounded, to=kind)
+                self._add("Cast", rounded, name, to=FLOAT)
                 self.probed.append(name)
                 for probe in _PROBES:
                     self._add(probe, name, f"{name}:{probe}", keepdims=0)
@@ -154,10 +159,10 @@ class _Writer:
         info = self.onnx.helper.make_tensor_value_info
         probes = [f"{tensor}:{probe}" for tensor in self.probed for probe in _PROBES]
         for value in rounded.graph.output:
-            value.type.tensor_type.elem_type = _FLOAT
+            value.type.tensor_type.elem_type = FLOAT
         given = {value.name for value in rounded.graph.output}
-        rounded.graph.output.extend(info(t, _FLOAT, None) for t in watch if t not in given)
-        rounded.graph.output.extend(info(t, _FLOAT, []) for t in probes)
+        rounded.graph.output.extend(info(t, FLOAT, None) for t in watch if t not in given)
+        rounded.graph.output.extend(info(t, FLOAT, []) for t in probes)
         return rounded
 
     def _add(self, op: str, source: str, target: str, **attributes: int) -> None:
@@ -180,6 +185,6 @@ def _open(model: Any) -> Any:
         )
     except Exception as error:  # noqa: BLE001 (the binding's exceptions have no public base)
         raise AnocoError(
-            f"ONNX Runtime {ort.__version__} cannot emulate FP16: {error}",
+            f"ONNX Runtime {ort.__version__} cannot emulate 16 bits: {error}",
             hint="export with `precision='fp32'`",
         ) from None

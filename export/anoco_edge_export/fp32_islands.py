@@ -15,7 +15,7 @@ from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_graph import empty_copy
 
-FLOAT, FLOAT16 = 1, 10  # the numbers that TensorProto gives these types
+FLOAT, FLOAT16, BFLOAT16 = 1, 10, 16  # the numbers that TensorProto gives these types
 _SMALL = 1024  # bytes; an initializer up to this size may be a shape, which type inference reads
 _STEEP = 4.0  # see _steep
 _GEMM = frozenset({"Conv", "Einsum", "Gemm", "MatMul"})
@@ -79,8 +79,8 @@ class Graph:
         constants = [_constant(n) for n in graph.node if n.op_type == "Constant"]
         self.weights = {t.name: t for t in (*graph.initializer, *constants)}
         self.types = tensor_types(model)
-        if FLOAT16 in self.types.values():
-            raise UsageError("the graph already has FP16 tensors", hint="convert the FP32 graph")
+        if {FLOAT16, BFLOAT16} & set(self.types.values()):
+            raise UsageError("the graph already has 16-bit tensors", hint="convert the FP32 graph")
         self.inputs = [v.name for v in graph.input if v.name not in self.weights]
         self.outputs = {v.name for v in graph.output}
         self.opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))

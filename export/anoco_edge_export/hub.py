@@ -78,7 +78,7 @@ def _watch(what: str, progress: Callable[[str], None]) -> Any:
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **{**options, "disable": True})
             self.received = 0
-            self.told = ""
+            self.shown = ""
 
         def update(self, n: float | None = 1) -> Any:
             self.received += max(int(n or 0), 0)
@@ -86,9 +86,9 @@ def _watch(what: str, progress: Callable[[str], None]) -> Any:
                 if self.received > 3 * self.total:
                     raise OSError(f"{self.received} bytes came for a file of {self.total}")
                 text = f"{what}: {min(100 * self.received // int(self.total), 100)} %"
-                if text != self.told:
+                if text != self.shown:
                     progress(text)
-                self.told = text
+                self.shown = text
             return super().update(n)
 
     return Watch

@@ -21,7 +21,7 @@ from anoco_edge.errors import ParityError
 from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge.storage.atomic_files import writing
 from anoco_edge.storage.hashes import sha256_bytes
-from anoco_edge_export.fp16 import convert_to_fp16
+from anoco_edge_export.fp16 import convert_to_half
 from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_graph import INPUT, OUTPUT, run_onnx, save_graph
 from anoco_edge_export.parity import DiffersError, Gate, energy_figures
@@ -193,7 +193,7 @@ def _typed(graph: Any, job: Int8Export) -> Any:
     """Return the graph with everything that is not INT8 in the precision of the rules."""
     if job.rules.rest == "fp32":
         return graph
-    return convert_to_fp16(graph, job.islands, quantized=True)[0]
+    return convert_to_half(graph, job.islands, quantized=True)[0]
 
 
 class _TemporaryGraph:

@@ -10,6 +10,7 @@ their ratio to torch eager.
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -20,7 +21,8 @@ from typing import Annotated, Any
 
 import typer
 
-from anoco_edge.engines import EngineSettings, open_engine
+from anoco_edge.engines import CpuPrecision, EngineSettings, open_engine
+from anoco_edge.engines.cpu_precision import why_not_here
 from anoco_edge.engines.selftest import check_engine
 from anoco_edge.machine import cores, machine
 from anoco_edge_export.backbone import filled_model, official_backbone, run_torch, set_size
@@ -31,7 +33,12 @@ from anoco_edge_export.recipe import load_recipe
 from anoco_edge_export.synthetic import synthetic_picture
 from anoco_edge_export.weights import load_weights
 
-ENGINES = ("onnxruntime", "openvino")
+# BF16 is measured where the processor has it.
+ENGINES: dict[str, tuple[str, CpuPrecision]] = {
+    "onnxruntime": ("onnxruntime", "fp32"),
+    "openvino": ("openvino", "fp32"),
+    "openvino, BF16": ("openvino", "bf16"),
+}
 RIVAL = "torch"
 _WEIGHTS = "random:0"
 _PAUSE = 0.3  # seconds; the threads of the runner before spin for a while and slow the next one
@@ -58,10 +65,13 @@ def measure_latency(backbone: str, size: int, threads: int, rounds: int) -> Late
         bundle = export_bundle(backbone, target, options).bundle
         pixels = synthetic_picture(size, size, seed=1)[None]
         runners: dict[str, Callable[[], Any]] = {}
-        for name in ENGINES:
-            engine = open_engine(name, bundle, EngineSettings(threads=threads))
+        for title, (name, precision) in ENGINES.items():
+            if why_not_here(precision):
+                continue
+            settings = EngineSettings(threads=threads, cpu_precision=precision)
+            engine = open_engine(name, bundle, settings)
             check_engine(bundle, engine, force=True)
-            runners[name] = lambda engine=engine: engine.features(pixels)  # type: ignore[misc]
+            runners[title] = lambda engine=engine: engine.features(pixels)  # type: ignore[misc]
         loaded = load_weights(recipe, _WEIGHTS)
         model = filled_model(recipe, loaded.architecture, loaded.state)
         set_size(model, size, size)
@@ -70,7 +80,7 @@ def measure_latency(backbone: str, size: int, threads: int, rounds: int) -> Late
         runners[RIVAL] = lambda: run_torch(module, pixels)
         taken = in_turn(runners, rounds)
     medians = {name: 1e3 * statistics.median(times) for name, times in taken.items()}
-    ratios = {name: medians[name] / medians[RIVAL] for name in ENGINES}
+    ratios = {name: medians[name] / medians[RIVAL] for name in ENGINES if name in medians}
     return Latency(backbone, size, threads, rounds, medians, ratios)
 
 
@@ -113,11 +123,12 @@ def main(
     if json_:
         typer.echo(json.dumps({"machine": machine(), "latency": [asdict(f) for f in found]}))
         return
-    title = f"median of {rounds} frames, {threads} threads, {machine()['cpu']}"
+    load = os.getloadavg()[0]
+    title = f"median of {rounds} frames, {threads} threads, {machine()['cpu']}, load {load:.1f}"
     table = Table("backbone", "torch", *ENGINES, title=title)
     for one in found:
         ms, ratio = one.milliseconds, one.ratios
-        cells = [f"{ms[name]:.1f} ms, {ratio[name]:.2f}" for name in ENGINES]
+        cells = [f"{ms[name]:.1f} ms, {ratio[name]:.2f}" if name in ms else "-" for name in ENGINES]
         table.add_row(f"{one.backbone} {one.size} px", f"{ms[RIVAL]:.1f} ms", *cells)
     Console().print(table)
 

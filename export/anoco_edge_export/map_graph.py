@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from anoco_edge.bundle import InputContract
 from anoco_edge.images.preprocess import Mask
 from anoco_edge.pipeline.anomaly_map import axis_matrix
-from anoco_edge.scoring.pooling import Pooling
+from anoco_edge.scoring.pooling import SMOOTH_WEIGHTS, Pooling, smooth_sums
 from anoco_edge.scoring.types import NORM_RANGE
 from anoco_edge_export.scoring_graph import Nodes
 
@@ -46,8 +46,8 @@ def result_part(
     """Turn the `energies` and `norms` of the query's rows into `score`, `energy` and `map`."""
     parts = (
         _sound(scored, energies, norms),
-        _score(scored, pooling),
         _grid(contract, scored),
+        _score(scored, pooling),
         _map(contract, scored),
     )
     nodes = tuple(node for part, _ in parts for node in part)
@@ -87,7 +87,10 @@ def _score(scored: Mask, pooling: Pooling) -> GraphPart:
         "half": np.array(0.5, np.float32),
     }
     nodes: Nodes = (("ReduceMax", ("patch_energy", "patch_axis"), "pooled", {"keepdims": 0}),)
-    if pooling == "top5":
+    if pooling == "smooth":
+        nodes, smoothing = _smooth_maximum(scored)
+        constants |= smoothing
+    elif pooling == "top5":
         constants["pool_count"] = np.array([min(5, int(scored.sum()))], np.int64)
         nodes = (
             ("TopK", ("patch_energy", "pool_count"), "largest largest_at", {"axis": 1}),
@@ -100,6 +103,27 @@ def _score(scored: Mask, pooling: Pooling) -> GraphPart:
         ("Greater", ("all_sound_number", "half"), "all_sound", {}),
         ("Where", ("all_sound", "pooled", "nan"), "score", {}),
     ), constants
+
+
+def _smooth_maximum(scored: Mask) -> GraphPart:
+    """Take the largest energy of the grid after the 3x3 Gaussian over the inspected patches.
+
+    The grid is 0 where a patch is not inspected, so one convolution gives the weighted sums; the
+    sums of the weights depend on the mask alone, and are constants.
+    """
+    weights = smooth_sums(scored)
+    scale = np.divide(1, weights, out=np.zeros_like(weights), where=scored)
+    return (
+        ("Reshape", ("energy", "plane_shape"), "energy_plane", {}),
+        ("Conv", ("energy_plane", "smooth_weights"), "smooth_sums", {"pads": [1, 1, 1, 1]}),
+        ("Mul", ("smooth_sums", "smooth_scale"), "smooth_plane", {}),
+        ("ReduceMax", ("smooth_plane", "plane_axes"), "pooled", {"keepdims": 0}),
+    ), {
+        "plane_shape": np.array([-1, 1, *scored.shape], np.int64),
+        "plane_axes": np.array([1, 2, 3], np.int64),
+        "smooth_weights": np.array([[SMOOTH_WEIGHTS]], np.float32),
+        "smooth_scale": scale.astype(np.float32),
+    }
 
 
 def _grid(contract: InputContract, scored: Mask) -> GraphPart:

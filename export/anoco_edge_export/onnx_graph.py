@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anoco_edge.errors import BundleError, ParityError
+from anoco_edge.images.contract import PixelType
 from anoco_edge.scoring.onnx_session import open_session
+from anoco_edge_export.half_format import BF16, half_format
 from anoco_edge_export.lazy_import import lazy_import
 from anoco_edge_export.onnx_version import IR_VERSION, OPSET
 
@@ -109,7 +111,9 @@ def empty_copy(proto: Any) -> Any:
     return copy
 
 
-def check_backbone_graph(path: Path, width: int, height: int, tokens: tuple[int, int]) -> None:
+def check_backbone_graph(
+    path: Path, width: int, height: int, tokens: tuple[int, int], pixels: PixelType = "uint8"
+) -> None:
     """Raise ParityError unless the graph is valid, loads, and has the right input and output."""
     onnx = lazy_import("onnx")
     try:
@@ -124,21 +128,20 @@ def check_backbone_graph(path: Path, width: int, height: int, tokens: tuple[int,
     if proto.ir_version != IR_VERSION or opsets.get("") != OPSET or len(opsets) != 1:
         raise _bad(f"it has IR {proto.ir_version} and operators {opsets}")
     elem = onnx.TensorProto
-    _check_value(proto.graph.input, INPUT, elem.UINT8, (height, width, 3))
+    if pixels == "uint8":
+        _check_value(proto.graph.input, INPUT, elem.UINT8, (height, width, 3))
+    else:
+        _check_value(proto.graph.input, INPUT, elem.FLOAT, (3, height, width))
     _check_value(proto.graph.output, OUTPUT, elem.FLOAT, tokens)
+    if half_format(proto) == BF16:
+        return  # ONNX Runtime has no BF16 kernels for CPUs; TensorRT-RTX and the emulation judge it
     try:
         open_session(path, "it")
     except BundleError as error:
         raise _bad(error.what) from error
 
 
-def is_fp16(graph: Any) -> bool:
-    """Say whether the graph computes in FP16."""
-    half = lazy_import("onnx").TensorProto.FLOAT16
-    return any(tensor.data_type == half for tensor in graph.graph.initializer)
-
-
-def run_onnx(path: Path, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+def run_onnx(path: Path, pixels: NDArray[Any]) -> NDArray[np.float32]:
     """Run the exported graph in ONNX Runtime and return its features [batch, N, d].
 
     It runs on one picture at a time, as with a camera, so that memory holds one picture only.
@@ -149,7 +152,7 @@ def run_onnx(path: Path, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def run_ends(
-    graph: Any, path: Path, picture: NDArray[np.uint8], ends: Sequence[str]
+    graph: Any, path: Path, picture: NDArray[Any], ends: Sequence[str]
 ) -> dict[str, NDArray[np.float32]]:
     """Return the inner tensors `ends` of the graph saved at `path`, for one picture."""
     onnx = lazy_import("onnx")

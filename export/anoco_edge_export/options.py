@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.images.contract import Fit
+from anoco_edge.images.contract import Fit, PixelType
 from anoco_edge_export.range_collector import RangeCollector
 from anoco_edge_export.recipe import Precision, TapNorm
 
@@ -33,10 +33,16 @@ class ExportOptions:
     """A weights file, or `random:SEED`; the recipe names a package or a repository of the hub."""
     precision: Precision = "fp32"
     islands: Sequence[str] | None = None
-    """The parts of an FP16 graph that stay FP32; see `fp32_islands.ISLANDS`."""
+    """The parts of an FP16 or BF16 graph that stay FP32; see `fp32_islands.ISLANDS`."""
+    allow_unfused: bool = False
+    """Whether a graph is exported whose attention TensorRT does not fuse."""
     fit: Fit = "stretch"
     """How a picture is brought to the input size."""
+    pixels: PixelType = "uint8"
+    """What the graph takes: bytes, or the float32 NCHW from 0 to 255 that DeepStream gives."""
     pictures: Sequence[Picture] = ()
     """RGB pictures for the comparison with torch; synthetic ones are added where they are few."""
+    prompts: Sequence[str] = ()
+    """The objects that prompts are written about, where the backbone has a text side."""
     calibration: RangeCollector | None = None
     """Pictures of good parts, for the ranges of INT8."""

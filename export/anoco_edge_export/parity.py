@@ -22,8 +22,9 @@ from anoco_edge.bundle.parity_report import (
     WorstPatches,
 )
 from anoco_edge.errors import AnocoError, ParityError
-from anoco_edge_export.fp16_emulation import emulate_fp16
-from anoco_edge_export.onnx_graph import is_fp16, run_ends, run_onnx
+from anoco_edge_export.fp16_emulation import emulate_half
+from anoco_edge_export.half_format import BF16, HalfFormat, half_format
+from anoco_edge_export.onnx_graph import run_ends, run_onnx
 from anoco_edge_export.recipe import ParityLimits, Precision
 from anoco_edge_export.torch_reference import TorchReference
 
@@ -35,19 +36,18 @@ Doubles = NDArray[np.float64]
 _MARGIN = 1e-5
 _TOP = 0.01  # the share of patches whose energies count as the largest
 ORT = "ONNX Runtime, CPU"
-EMULATION = "every tensor rounded to FP16"
 
 
 @dataclass(frozen=True)
 class Gate:
     """What a graph must pass: torch's answers for `pixels`, and how far it may be from them.
 
-    `names` are those of the pictures and `cols` is the number of patches in a row; both serve to
-    say where the graph differs.
+    `pixels` are pictures as the graph takes them. `names` are those of the pictures and `cols` is
+    the number of patches in a row; both serve to say where the graph differs.
     """
 
     reference: TorchReference
-    pixels: NDArray[np.uint8]
+    pixels: NDArray[Any]
     limits: ParityLimits
     names: Sequence[str]
     cols: int
@@ -56,18 +56,23 @@ class Gate:
         """Compare the graph that was saved at `path` with torch; raise DiffersError if it fails.
 
         ONNX Runtime computes an FP16 graph in FP32 on a CPU, so such a graph runs a second time
-        with every tensor rounded to FP16. Neither is the arithmetic of a GPU; the self-test of the
+        with every tensor rounded to FP16. It does not run a BF16 graph at all, so such a graph
+        runs in this second way only. Neither is the arithmetic of a GPU; the self-test of the
         bundle, which runs on the device, is.
         """
-        figures, worst = self._compared(ORT, run_onnx(path, self.pixels))
-        checks = [ParityCheck(ORT, figures, worst)]
-        if is_fp16(graph):
-            emulated = emulate_fp16(graph, self.pixels)
-            figures, worst = self._compared(EMULATION, emulated.features)
+        half, checks = half_format(graph), []
+        if half != BF16:
+            figures, worst = self._compared(ORT, run_onnx(path, self.pixels))
+            checks.append(ParityCheck(ORT, figures, worst))
+        if half is not None:
+            runtime = emulation(half)
+            emulated = emulate_half(graph, self.pixels)
+            figures, worst = self._compared(runtime, emulated.features)
             if emulated.first_non_finite is not None:
-                raise DiffersError(f"{emulated.first_non_finite} overflows FP16", EMULATION)
+                what = f"{emulated.first_non_finite} overflows {half.title}"
+                raise DiffersError(what, runtime)
             largest = OverflowMargin(emulated.closest, emulated.headroom)
-            checks.append(ParityCheck(EMULATION, figures, worst, largest))
+            checks.append(ParityCheck(runtime, figures, worst, largest))
         return tuple(checks)
 
     def _compared(self, runtime: str, actual: Features) -> tuple[ParityFigures, WorstPatches]:
@@ -79,6 +84,15 @@ class Gate:
             raise DiffersError(difference.what, runtime) from None
 
 
+def emulation(half: HalfFormat) -> str:
+    """Return what reports call the run in which every 16-bit tensor is rounded.
+
+    >>> emulation(BF16)
+    'every tensor rounded to BF16'
+    """
+    return f"every tensor rounded to {half.title}"
+
+
 def check_parity(gate: Gate, graph: Any, path: Path, precision: Precision) -> ParityReport:
     """Return the report of the graph that was saved at `path`.
 
@@ -88,7 +102,7 @@ def check_parity(gate: Gate, graph: Any, path: Path, precision: Precision) -> Pa
         checks = gate.checks(graph, path)
     except DiffersError as difference:
         where = _where(gate, graph, path, difference.runtime)
-        raise _failed(difference, where, is_fp16(graph)) from None
+        raise _failed(difference, where, half_format(graph) is not None) from None
     return ParityReport(
         precision=precision,
         passed=True,
@@ -236,8 +250,8 @@ def _where(gate: Gate, graph: Any, path: Path, runtime: str) -> str:
     ends = gate.reference.ends
     one = gate.pixels[gate.reference.picture]
     try:
-        if runtime == EMULATION:
-            found = dict(emulate_fp16(graph, one[None], list(ends)).watched)
+        if runtime != ORT:
+            found = dict(emulate_half(graph, one[None], list(ends)).watched)
         else:
             found = run_ends(graph, path, one, list(ends))
     except OSError as error:  # the difference is reported even where the disk fails now

@@ -20,13 +20,14 @@ from pydantic import (
 
 from anoco_edge.bundle.schema import Sha256
 from anoco_edge.errors import AnocoError, UsageError
+from anoco_edge.scoring.pooling import Pooling
 from anoco_edge_export.families import FAMILIES
 from anoco_edge_export.lazy_import import lazy_import
 
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Color = tuple[Fraction, Fraction, Fraction]
 TapNorm = Literal["none", "layernorm", "model"]
-Precision = Literal["fp32", "fp16", "int8"]
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
 
 
 class _Model(BaseModel):
@@ -102,6 +103,16 @@ class AccuracyRecord(_Model):
     image_auroc: float = Field(ge=0, le=1)
 
 
+class TextTower(_Model):
+    """The text side of a CLIP model: a causal transformer with GELU, as open_clip builds it."""
+
+    width: int = Field(gt=0)
+    heads: int = Field(gt=0)
+    layers: int = Field(gt=0)
+    context: int = Field(gt=2)
+    vocabulary: int = Field(gt=2)
+
+
 class Layer(_Model):
     """A place to tap the model: its module, its stride in pixels, its feature dimension."""
 
@@ -141,6 +152,9 @@ class Recipe(_Model):
     `architecture` and `variants` are timm's names. A variant is taken when the weights need it:
     `qkv-bias` when they have such a bias that is not zero, `gelu` when a config beside them says
     so. `gflops` counts the cut graph at the default size, one multiply-add as two operations.
+    `embedding` is the dimension of the space that pictures and texts share, 0 where the model's
+    head is cut off, and `text` describes the text side of the same weights. `pooling` is that of
+    features, `image_pooling` the one by which new products score a picture.
     """
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
@@ -152,11 +166,14 @@ class Recipe(_Model):
     taps: tuple[int, ...] = Field(min_length=1)
     tap_norm: TapNorm
     pooling: Literal["none", "avg3x3"]
+    image_pooling: Pooling = "max"
     size: tuple[int, int]
     mean: Color
     std: Color
     parameters: int = Field(gt=0)
     gflops: float = Field(gt=0)
+    embedding: int = Field(default=0, ge=0)
+    text: TextTower | None = None
     islands: tuple[str, ...] = ()
     int8: Int8Rules | None = None
     weights: WeightsSource

@@ -22,7 +22,6 @@ from anoco_edge.bundle import Bundle, InputContract, Product
 from anoco_edge.errors import BundleError, UsageError
 from anoco_edge.images.preprocess import Placement, place
 from anoco_edge.pipeline.patch_mask import PatchMask
-from anoco_edge.scoring import Parameters
 from anoco_edge.scoring.onnx_scorer import directions
 from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge.storage.atomic_files import sync_folder, writing
@@ -91,7 +90,7 @@ def metadata(bundle: Bundle, product: Product) -> dict[str, str]:
         "product": product.name,
         "generation": product.generation,
         "bank_sha256": product.bank.sha256 if product.bank else "",
-        "lambda": product.lam,
+        "lambda": _lambda(bundle, product),
         "floor": product.floor,
         "metric": product.metric,
         "pooling": product.pooling,
@@ -110,12 +109,24 @@ def metadata(bundle: Bundle, product: Product) -> dict[str, str]:
     return {f"anoco_edge.{name}": str(fact) for name, fact in facts.items()}
 
 
+def _lambda(bundle: Bundle, product: Product) -> float:
+    """Return the number in the graph, which for a relative lambda depends on the bank."""
+    if product.lambda_kind == "absolute":
+        return product.lam
+    return product.parameters(bundle.bank(product).references).lam
+
+
 # ---- the graph
 
 
 def _compose(bundle: Bundle, product: Product | str | None) -> Any:
     if not isinstance(product, Product):
         product = bundle.product(product)
+    if bundle.manifest.input.pixels != "uint8":
+        raise UsageError(
+            f"{bundle.path.name} takes float32 pixels, for DeepStream; a single file takes uint8",
+            hint="export the backbone again without `pixels`",
+        )
     if product.tta == "paper":
         raise UsageError(
             f"product {product.name!r} looks at every picture in many views, a single file at one",
@@ -131,7 +142,7 @@ def _compose(bundle: Bundle, product: Product | str | None) -> Any:
     _check_bank(references.features.shape)
     contract = bundle.manifest.input
     scored = PatchMask.of(bundle, product).scored(_placement(contract, product))
-    settings = Parameters(product.lam, product.metric, product.floor)
+    settings = product.parameters(references)
 
     model = _backbone(bundle)
     scoring = _scoring({f"scoring/{settings.metric}", "scoring/q_norm"})

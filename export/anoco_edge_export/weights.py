@@ -113,10 +113,10 @@ def match_keys(
         "left over": [k for k in state if k not in wanted],
         "of another shape": [k for k in names if k in state and state[k].shape != wanted[k].shape],
     }
-    told = [f"{len(keys)} {what} ({_some(keys)})" for what, keys in problems.items() if keys]
-    if told:
+    found = [f"{len(keys)} {what} ({_some(keys)})" for what, keys in problems.items() if keys]
+    if found:
         raise UsageError(
-            f"{name} does not fit {recipe.id}: {'; '.join(told)}", hint=_way_out(recipe, given)
+            f"{name} does not fit {recipe.id}: {'; '.join(found)}", hint=_way_out(recipe, given)
         )
     _check_numbers(wanted, state, name)
     broken = [k for k in names if not bool(state[k].isfinite().all())]

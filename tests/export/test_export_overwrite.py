@@ -133,7 +133,9 @@ def no_exchange(_first: Path, _second: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("exchange", [staging_module.exchange, no_exchange])
+@pytest.mark.parametrize(
+    "exchange", [staging_module.exchange, pytest.param(no_exchange, marks=pytest.mark.full)]
+)
 def test_a_kill_at_every_call_of_an_overwrite_leaves_the_old_bundle_or_the_new_one(
     line: Path, master: Path, exchange: Exchange, record_property: Callable[[str, object], None]
 ) -> None:
@@ -156,6 +158,7 @@ def test_a_kill_at_every_call_of_an_overwrite_leaves_the_old_bundle_or_the_new_o
     record_property("figure", f"export --overwrite: {call - 1} kills, none broken")
 
 
+@pytest.mark.full
 def test_a_kill_at_every_call_of_a_first_export_leaves_nothing_or_everything(
     master: Path, tmp_path: Path
 ) -> None:

@@ -16,8 +16,8 @@ from onnx import TensorProto, numpy_helper, parser
 
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.scoring.onnx_session import open_session
-from anoco_edge_export.fp16 import convert_to_fp16
-from anoco_edge_export.fp16_emulation import emulate_fp16
+from anoco_edge_export.fp16 import convert_to_half
+from anoco_edge_export.fp16_emulation import emulate_half
 from anoco_edge_export.fp32_islands import ISLANDS, tensor_types
 
 DIM, TOKENS = 8, 5
@@ -52,7 +52,7 @@ backbone (uint8[batch, {TOKENS}, {DIM}] pixels) => (float[batch, {TOKENS}, {DIM}
 
 
 def to_half(model: Any, islands: Any) -> Any:
-    return convert_to_fp16(model, islands)[0]
+    return convert_to_half(model, islands)[0]
 
 
 def block() -> Any:
@@ -109,7 +109,7 @@ def weight_types(model: Any) -> dict[str, int]:
 def test_everything_is_half_but_inputs_and_outputs() -> None:
     model = block()
     before = model.SerializeToString()
-    half, report = convert_to_fp16(model, [])
+    half, report = convert_to_half(model, [])
     assert model.SerializeToString() == before
     assert single(half) == {"features"}
     assert casts(half) == [("pixels", "raw"), ("features/fp16", "features")]
@@ -135,7 +135,7 @@ def test_everything_is_half_but_inputs_and_outputs() -> None:
     ],
 )
 def test_an_island_is_found(island: str, tensors: set[str]) -> None:
-    half, report = convert_to_fp16(block(), [island])
+    half, report = convert_to_half(block(), [island])
     assert single(half) == tensors | {"features"}
     assert report.unmatched == ()
 
@@ -183,7 +183,7 @@ def test_a_tensor_is_cast_once_however_many_want_it() -> None:
 
 def test_an_island_that_is_not_there_is_reported_and_an_unknown_one_refused() -> None:
     small = chain("y = Relu (x)")
-    _, report = convert_to_fp16(small, [*ALL, "op:Erf"])
+    _, report = convert_to_half(small, [*ALL, "op:Erf"])
     assert set(report.unmatched) == {*ALL, "op:Erf"} - {"output"}
     for wrong in ("attention", "op:Erff", "op:"):
         with pytest.raises(UsageError, match=f"unknown island '{wrong}'; there is softmax"):
@@ -211,7 +211,7 @@ def test_a_gelu_is_not_a_residual() -> None:
     gelu = "c = Mul (h, three)\n a = Add (h, c)\n t = Tanh (a)\n g = Mul (h, t)"
     body = f"h = MatMul (x, w)\n {gelu}\n b = MatMul (g, w)\n r = Add (x, b)\n y = Relu (r)"
     square = np.eye(4)
-    _, report = convert_to_fp16(
+    _, report = convert_to_half(
         chain("x0 = Relu (x)\n " + body.replace("Add (x,", "Add (x0,"), w=square, three=square[0]),
         ["residual"],
     )
@@ -220,7 +220,7 @@ def test_a_gelu_is_not_a_residual() -> None:
 
 def test_two_scaled_branches_are_not_a_rotation() -> None:
     body = "a = Relu (x)\n b = MatMul (a, w)\n c = Mul (a, g)\n d = Mul (b, g)\n y = Add (c, d)"
-    _, report = convert_to_fp16(chain(body, w=np.eye(4), g=np.ones(4)), ["rope"])
+    _, report = convert_to_half(chain(body, w=np.eye(4), g=np.ones(4)), ["rope"])
     assert report.unmatched == ("rope",)
 
 
@@ -245,7 +245,7 @@ def test_infinities_stay_and_bounds_may_become_infinite() -> None:
 
 def test_what_rounding_does_to_weights_is_counted() -> None:
     w = np.array([[1.0, 0.0, 1e-6, 1e-9]])
-    _, report = convert_to_fp16(chain("y = Add (x, w)", w=w), [])
+    _, report = convert_to_half(chain("y = Add (x, w)", w=w), [])
     assert (report.rounded, report.subnormal, report.flushed) == (3, 1, 1)
     assert report.flushed_share == pytest.approx(1 / 3)
     assert (report.largest_weight, report.largest_weight_name) == (1.0, "w")
@@ -304,7 +304,7 @@ def test_operands_that_are_no_weights() -> None:
 
 def test_a_graph_that_is_no_use_is_refused() -> None:
     half = to_half(block(), [])
-    with pytest.raises(UsageError, match="already has FP16 tensors"):
+    with pytest.raises(UsageError, match="already has 16-bit tensors"):
         to_half(half, [])
     broken = chain("y = MatMul (x, w)", w=np.ones((3, 4)))
     with pytest.raises(AnocoError, match="not valid ONNX"):
@@ -338,7 +338,7 @@ def random_graphs(draw: st.DrawFn) -> Any:
 @given(random_graphs(), st.sets(st.sampled_from([*ALL, "op:Add", "op:MatMul"])))
 def test_types_are_consistent(model: Any, islands: set[str]) -> None:
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
-    half, report = convert_to_fp16(model, sorted(islands))  # convert runs onnx's full check
+    half, report = convert_to_half(model, sorted(islands))  # convert runs onnx's full check
     types, made = tensor_types(half), {o: n for n in half.graph.node for o in n.output}
     inserted = casts(half)
     assert len(inserted) == len(set(inserted)) == report.casts
@@ -392,7 +392,7 @@ def vit() -> Any:
 
 
 def test_islands_of_a_vision_transformer(vit: Any) -> None:
-    _, report = convert_to_fp16(vit, ALL)
+    _, report = convert_to_half(vit, ALL)
     found = report.islands
     assert (found["softmax"], found["logits"], found["layernorm"]) == (1, 1, 3)
     assert found["residual"] == 2
@@ -407,7 +407,7 @@ def test_a_vision_transformer_survives(vit: Any, islands: list[str]) -> None:
     half = to_half(vit, islands)
     onnx.checker.check_model(half, full_check=True)
     expected = run(vit, pixels).astype(np.float64)
-    for features in (run(half, pixels), emulate_fp16(half, pixels).features):
+    for features in (run(half, pixels), emulate_half(half, pixels).features):
         product = (expected * features).sum(axis=-1)
         norms = np.linalg.norm(expected, axis=-1) * np.linalg.norm(features, axis=-1)
         assert (1 - product / norms).max() < 1e-5
@@ -418,4 +418,4 @@ def test_int8_is_no_island_that_can_be_asked_for() -> None:
     """It applies to INT8 exports only; on an FP16 export it would silently do nothing."""
     assert "int8" not in ISLANDS
     with pytest.raises(UsageError, match="unknown island 'int8'; there is softmax, "):
-        convert_to_fp16(block(), ["int8"])
+        convert_to_half(block(), ["int8"])

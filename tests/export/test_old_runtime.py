@@ -56,7 +56,6 @@ def pixels(n: int) -> np.ndarray:
 
 
 @pytest.mark.full
-@pytest.mark.xdist_group("old-runtime")
 def test_graphs_that_we_write_run_there(old: OldRuntime, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     bank = rng.normal(size=(50, 8)).astype(np.float32)
@@ -77,7 +76,6 @@ def test_graphs_that_we_write_run_there(old: OldRuntime, tmp_path: Path) -> None
 
 
 @pytest.mark.full
-@pytest.mark.xdist_group("old-runtime")
 def test_every_familys_graph_runs_there(old: OldRuntime, tmp_path: Path) -> None:
     """FP16 graphs are included, because both versions compute them in FP32 on a CPU."""
     graphs = tmp_path / "graphs"
@@ -96,7 +94,6 @@ def test_every_familys_graph_runs_there(old: OldRuntime, tmp_path: Path) -> None
 
 
 @pytest.mark.full
-@pytest.mark.xdist_group("old-runtime")
 def test_the_check_can_fail(old: OldRuntime, tmp_path: Path) -> None:
     import onnx
 
@@ -114,7 +111,6 @@ def test_the_check_can_fail(old: OldRuntime, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.xdist_group("old-runtime")
 def test_the_package_itself_runs_there(old: OldRuntime, tmp_path: Path) -> None:
     bundle = make_tiny_bundle(tmp_path / "tiny.anoco").path
     good = write_good_pictures(tmp_path / "good", 4)

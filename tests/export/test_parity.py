@@ -99,13 +99,14 @@ def _feeds(graph: Any, node: Any, end: Any) -> bool:
     return node is end or bool(set(node.output) & set(end.input))
 
 
+@pytest.mark.full
 def test_an_overflow_in_half_precision_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """ONNX Runtime computes in FP32 and does not see it; only the FP16 emulation does."""
     from anoco_edge_export import parity
 
-    monkeypatch.setattr(parity, "emulate_fp16", _overflowing(parity.emulate_fp16))
+    monkeypatch.setattr(parity, "emulate_half", _overflowing(parity.emulate_half))
     with pytest.raises(ParityError, match=r"every tensor rounded to FP16.*linear_3 overflows"):
         export_backbone(
             VIT[0], tmp_path, ExportOptions(size=VIT[1], weights="random:0", precision="fp16")

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from onnx import numpy_helper, parser
 
 from anoco_edge.errors import UsageError
-from anoco_edge_export.fp16 import convert_to_fp16
-from anoco_edge_export.fp16_emulation import EmulationResult, emulate_fp16, emulation_graph
+from anoco_edge_export.fp16 import convert_to_half
+from anoco_edge_export.fp16_emulation import EmulationResult, emulate_half, emulation_graph
+from anoco_edge_export.half_format import BF16
 
 HEAD = (
     '<ir_version: 10, opset_import: ["" : 18]>\nsmall (float[batch, n, 4] x) => (float[b, n, m] y)'
@@ -29,7 +30,7 @@ def graph(body: str, **weights: NDArray[Any]) -> Any:
 
 
 def to_half(model: Any, islands: Any) -> Any:
-    return convert_to_fp16(model, islands)[0]
+    return convert_to_half(model, islands)[0]
 
 
 def to_fp16(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -40,7 +41,7 @@ def to_fp16(values: NDArray[Any]) -> NDArray[np.float32]:
 def walk(
     model: Any, x: NDArray[Any], watch: tuple[str, ...] = (), islands: Any = ()
 ) -> EmulationResult:
-    return emulate_fp16(to_half(model, islands), x.astype(np.float32), watch)
+    return emulate_half(to_half(model, islands), x.astype(np.float32), watch)
 
 
 def test_a_product_beyond_fp16_is_infinite_and_named() -> None:
@@ -149,8 +150,8 @@ def test_only_what_a_node_makes_can_be_watched() -> None:
     model = to_half(graph("shape = Shape (x)\n y = Reshape (x, shape)"), [])
     for name in ("blocks.7", "shape", "x"):
         with pytest.raises(UsageError, match=f"no float tensor '{name}'"):
-            emulate_fp16(model, np.ones((1, 1, 4), np.float32), [name])
-    found = emulate_fp16(model, np.ones((1, 1, 4), np.float32), ["y"])
+            emulate_half(model, np.ones((1, 1, 4), np.float32), [name])
+    found = emulate_half(model, np.ones((1, 1, 4), np.float32), ["y"])
     assert np.array_equal(found.watched["y"], found.features)
 
 
@@ -160,3 +161,22 @@ def test_the_graph_does_not_grow_and_moves_are_not_rounded_again() -> None:
     rounded, probed = emulation_graph(typed)
     assert sum(t.ByteSize() for t in rounded.graph.initializer) < 4 * 4096 * 2 + 100
     assert probed == ["x/fp16", "a", "y/fp16"]
+
+
+def test_bf16_is_rounded_to_eight_bits_and_does_not_overflow() -> None:
+    """Against BF16 by hand: the upper 16 bits of FP32, rounded to the nearest even."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1, 64, 4)).astype(np.float32) * 1e6
+    typed, report = convert_to_half(graph("y = Mul (x, w)", w=np.array(3e5)), [], BF16)
+    assert report.nodes == {"bf16": 1, "fp32": 0}
+    found = emulate_half(typed, x)
+    weight = to_bf16(np.array([3e5], np.float32))
+    np.testing.assert_array_equal(found.features, to_bf16(to_bf16(x) * weight))
+    assert list(found.peaks) == ["x/bf16", "y/bf16"] and found.first_non_finite is None
+    assert found.headroom == pytest.approx(BF16.largest / np.abs(found.features).max(), rel=1e-6)
+
+
+def to_bf16(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    bits = values.view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return rounded.astype(np.uint32).view(np.float32)

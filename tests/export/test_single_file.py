@@ -29,7 +29,7 @@ from anoco_edge.scoring.onnx_session import open_session
 from anoco_edge.storage.hashes import sha256_file
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge_export import single_file
-from anoco_edge_export.fp16 import convert_to_fp16
+from anoco_edge_export.fp16 import convert_to_half
 from anoco_edge_export.onnx_graph import FORBIDDEN
 from anoco_edge_export.synthetic import synthetic_picture
 
@@ -53,6 +53,8 @@ PRODUCTS: dict[str, Settings] = {
     "cosine": Settings({"metric": "cosine", "bank_dtype": "float32", "floor": 0.2}),
     "region": Settings({}, region=[(0, 5), (120, 5), (60, 80)], mask=mask_png()),
     "masked-top5": Settings({"pooling": "top5"}, mask=mask_png()),
+    "smooth": Settings({"pooling": "smooth", "lambda": 0.3, "lambda_kind": "relative"}),
+    "masked-smooth": Settings({"pooling": "smooth"}, mask=mask_png()),
     # These cover fewer than five patches.
     "three": Settings({"pooling": "top5"}, region=[(0, 0), (60, 20)]),
 }
@@ -164,7 +166,7 @@ def test_it_says_what_the_detector_says(name: str, bundle: Bundle, pictures: lis
     assert assert_same(got, detector, pictures) >= len(pictures) - 4
     scored = detector.inspect(pictures[0]).scored
     assert (scored.sum() < 5) == (name == "three")
-    assert scored.all() == (name in ("plain", "top5", "cosine"))
+    assert scored.all() == (name in ("plain", "top5", "cosine", "smooth"))
 
 
 @pytest.mark.parametrize("name", ["plain", "region"])
@@ -229,6 +231,15 @@ def test_metadata_tells_where_it_comes_from_and_how_to_use_it(bundle: Bundle) ->
     }
     assert {k: said[f"anoco_edge.{k}"] for k in expected} == expected
     assert "BILINEAR" in said["anoco_edge.resize"] and "120x80" in said["anoco_edge.assumes"]
+
+
+def test_a_relative_lambda_is_in_the_file_as_a_number(bundle: Bundle) -> None:
+    product = bundle.product("smooth")
+    lam = 0.3 * bundle.bank(product).references.median_norm
+    assert single_file.metadata(bundle, product)["anoco_edge.lambda"] == str(lam)
+    graph = onnx.load_from_string(single(bundle, product)).graph
+    (baked,) = (t for t in graph.initializer if t.name == "lambda")
+    assert onnx.numpy_helper.to_array(baked) == np.float32(lam)
 
 
 def test_what_the_backbone_says_of_itself_stays_unless_it_clashes(
@@ -423,7 +434,7 @@ def test_a_backbone_in_two_files_is_read_and_its_second_file_checked(
 @pytest.fixture(scope="module")
 def half_bundle(bundle: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """Make the same backbone in half precision, as `export --precision fp16` writes it."""
-    half, _ = convert_to_fp16(
+    half, _ = convert_to_half(
         onnx.load_from_string(tiny_backbone(*SIZE, 12)), ["layernorm", "output"]
     )
     assert TensorProto.FLOAT16 in {tensor.data_type for tensor in half.graph.initializer}

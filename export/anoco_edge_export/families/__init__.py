@@ -30,6 +30,7 @@ _CNN = ("none", "layernorm")
 _VIT = ("none", "layernorm", "model")
 
 FAMILIES = {
+    "clip-windows": FamilyEntry("anoco_edge_export.families.clip_windows", ("model",)),
     "efficientnet": FamilyEntry("anoco_edge_export.families.efficientnet", _CNN),
     "mobilenet": FamilyEntry("anoco_edge_export.families.mobilenet", _CNN),
     "resnet": FamilyEntry("anoco_edge_export.families.resnet", _CNN),
@@ -54,10 +55,13 @@ class Family(Protocol):
         norm: bool,
         mean: Sequence[float],
         std: Sequence[float],
+        *,
+        whole: bool = False,
     ) -> Any:
         """Return the same computation in the form that exports best; it takes raw NCHW pixels.
 
-        It gives the taps, then every layer up to the last tap by name. It may change `model`.
+        It gives the taps, then every layer up to the last tap by name. It may change `model`. With
+        `whole`, no operation is cut into pieces for the cache of a CPU.
         """
 
     def convert(self, layout: str, state: Mapping[str, Tensor], wanted: Sequence[str]) -> StateDict:

@@ -41,7 +41,13 @@ def official(model: Any, taps: Sequence[str], norm: bool) -> Any:
 
 
 def rewritten(
-    model: Any, taps: Sequence[str], norm: bool, mean: Sequence[float], std: Sequence[float]
+    model: Any,
+    taps: Sequence[str],
+    norm: bool,
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    whole: bool = False,  # nothing here is ever cut into pieces
 ) -> Any:
     """Return the same computation for raw pixels."""
     return cnn.rewritten(official(model, taps, norm), mean, std)
