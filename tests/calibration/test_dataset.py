@@ -13,6 +13,7 @@ from tiny_bundle import textured_picture, write_good_pictures
 from anoco_edge.errors import PictureError, UsageError
 from anoco_edge_calibration.evaluation.dataset import read_defect_mask
 from anoco_edge_calibration.evaluation.layouts import open_dataset
+from anoco_edge_calibration.evaluation.turning import draw_angle, share_kept, turned, turned_mask
 
 
 def save(path: Path, pixels: np.ndarray) -> Path:
@@ -145,3 +146,52 @@ def test_a_mask_that_does_not_fit_or_says_nothing_is_refused(tmp_path: Path) -> 
     blank = save(tmp_path / "b.png", np.zeros((40, 60), np.uint8))
     with pytest.raises(PictureError, match=r"b\.png marks nothing"):
         read_defect_mask(blank, (60, 40))
+
+
+# ---- turned test pictures
+
+
+def test_every_test_picture_gets_an_angle_of_its_own_that_the_seed_draws(nut: Path) -> None:
+    as_they_lie = open_dataset(nut)
+    first, again, other = (as_they_lie.turn_tests(seed) for seed in (0, 0, 1))
+    assert first == again != other
+    angles = [picture.degrees for picture in first.categories[0].test]
+    assert len(set(angles)) == 5 and all(0 < angle < 360 for angle in angles)
+    assert first.categories[0].train == as_they_lie.categories[0].train
+    (alone,) = open_dataset(nut.parent, ["nut"]).turn_tests(0).categories
+    assert alone == first.categories[0]  # whatever else is measured
+
+
+def test_a_picture_and_its_mask_turn_together() -> None:
+    rng = np.random.default_rng(0)
+    mask = np.zeros((50, 70), np.bool_)
+    mask[5:20, 40:66] = rng.random((15, 26)) < 0.7
+    rgb = np.where(mask, 255, 0).astype(np.uint8)[..., None].repeat(3, axis=2)
+    for degrees in (33.0, 90.0, 211.5):
+        seen = turned(rgb, degrees)[..., 0] > 127
+        assert seen.any() and np.array_equal(seen, turned_mask(mask, degrees))
+    assert np.array_equal(turned(rgb, 180.0), rgb[::-1, ::-1])
+    square = rgb[:50, :50]
+    assert np.array_equal(turned(square, 90.0), np.rot90(square))
+
+
+def test_a_defect_is_not_turned_out_of_the_picture() -> None:
+    corner = np.zeros((64, 64), np.bool_)
+    corner[:6, :6] = True
+    lost = [name for name in map(str, range(200)) if share_kept(corner, draw_angle(0, name)) < 0.5]
+    assert lost  # a plain draw loses it now and then
+    for name in lost:
+        assert share_kept(corner, draw_angle(0, name, corner)) >= 0.5
+        assert turned_mask(corner, draw_angle(0, name, corner)).any()
+    wide = np.zeros((8, 400), np.bool_)
+    wide[:, :4] = True  # leaves the picture at all angles but a few
+    kept = [share_kept(wide, draw_angle(0, str(k), wide)) for k in range(30)]
+    assert min(kept) >= 0.5
+
+
+def test_a_mask_that_cannot_be_read_turns_its_picture_all_the_same(nut: Path) -> None:
+    (nut / "ground_truth" / "scratch" / "01.png").write_text("no picture")
+    (category,) = open_dataset(nut).turn_tests(0).categories
+    assert all(picture.degrees for picture in category.test)
+    with pytest.raises(PictureError, match="has no mask"):
+        category.test[-1].read_mask((96, 80))

@@ -23,12 +23,18 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.metrics import roc_auc_score
 
 from anoco_edge.errors import ScoringError, StorageError, UsageError
+from anoco_edge.native.library import why_not
 from anoco_edge_calibration.evaluation import pixel_metrics, threshold_counter
 from anoco_edge_calibration.evaluation.defect_regions import DefectRegions, label_regions
 from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max, pr_curve, roc_curve
 from anoco_edge_calibration.evaluation.pixel_metrics import HELD, PixelMetrics, PixelResult
 from anoco_edge_calibration.evaluation.pixel_store import PixelStore
-from anoco_edge_calibration.evaluation.threshold_counter import ThresholdCounter
+from anoco_edge_calibration.evaluation.threshold_counter import (
+    Counter,
+    NativeCounter,
+    NumpyCounter,
+    open_counter,
+)
 
 Mask = NDArray[np.bool_]
 Picture = tuple[NDArray[np.float32], Mask | None]
@@ -266,16 +272,30 @@ def test_values_are_counted_as_by_searching_for_each(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threshold_counter, "_AT_ONCE", 700)
         patch.setattr(threshold_counter, "_WAITING", 500 * waiting)
-        counter = ThresholdCounter(thresholds)
-        counter.add(values[:1000])
-        counter.between()
-        counter.add(values[1000:])
+        patch.setattr(threshold_counter, "_BATCH", 800 * waiting)
+        counters: list[Counter] = [NumpyCounter(thresholds), open_counter(thresholds)]
+        for counter in counters:
+            counter.add(values[:1000])
+            counter.counts()
+            counter.add(values[1000:])
     left = np.searchsorted(thresholds, values)
     equal = np.searchsorted(thresholds, values, side="right") > left
     size = thresholds.size
-    assert counter.places(values).tolist() == left.tolist()
-    assert counter.equal().tolist() == np.bincount(left[equal], minlength=size).tolist()
-    assert counter.between().tolist() == np.bincount(left[~equal], minlength=size + 1).tolist()
+    for counter in counters:
+        at, on = counter.counts()
+        assert at.tolist() == np.bincount(left[~equal], minlength=size + 1).tolist()
+        assert on.tolist() == np.bincount(left[equal], minlength=size).tolist()
+
+
+def test_figures_are_the_same_without_the_native_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measured(sample())
+    monkeypatch.setattr(pixel_metrics, "open_counter", NumpyCounter)
+    assert measured(sample()) == found
+
+
+def test_the_native_library_counts_where_it_is_installed() -> None:
+    thresholds = bits_of(np.float32([1, 2]))
+    assert isinstance(open_counter(thresholds), NativeCounter) == (why_not() is None)
 
 
 def sample() -> list[Picture]:
@@ -528,13 +548,12 @@ def test_few_pixels_stay_in_memory_and_a_full_disk_loses_none_of_them(
 def test_many_values_at_once_are_not_all_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a hundred thousand defective pixels no more than a few thousand are counted together."""
     counted: list[int] = []
-    plain = ThresholdCounter.__init__
 
-    def count(self: ThresholdCounter, thresholds: NDArray[np.uint32]) -> None:
+    def count(thresholds: NDArray[np.uint32]) -> Counter:
         counted.append(thresholds.size)
-        plain(self, thresholds)
+        return open_counter(thresholds)
 
-    monkeypatch.setattr(ThresholdCounter, "__init__", count)
+    monkeypatch.setattr(pixel_metrics, "open_counter", count)
     monkeypatch.setattr(pixel_metrics, "MOST_VALUES", 5000)
     values = np.random.default_rng(0).random((400, 500), np.float32)
     measured([(values, values > 0.5)])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anoco_edge.bundle import Product
 from anoco_edge.errors import EnvironmentMissingError, ScoringError, UsageError
 from anoco_edge.scoring import Parameters, References, Scorer, Scores
 from anoco_edge.scoring.reference import ReferenceScorer, edge_weights, non_conformity, retrieve
@@ -21,12 +22,15 @@ from anoco_edge_calibration.evaluation.scorers import (
     nonbipartite,
     search,
 )
+from anoco_edge_calibration.evaluation.scorers.blend import Blend
+from anoco_edge_calibration.evaluation.scorers.foreground import find_foreground, otsu
 from anoco_edge_calibration.evaluation.scorers.graphs import KnnBipartite, MessagePassing
 from anoco_edge_calibration.evaluation.scorers.knn import Nearest, NearestShare
 from anoco_edge_calibration.evaluation.scorers.nonbipartite import KnnNonBipartite
 from anoco_edge_calibration.evaluation.scorers.patchcore import PatchCore
 from anoco_edge_calibration.evaluation.scorers.spade import Spade
 from anoco_edge_calibration.evaluation.scorers.subspace import Subspace
+from anoco_edge_calibration.evaluation.variants import Variant
 
 SPACES = ("l2", "cosine", "mahalanobis")
 Matrix = np.ndarray
@@ -317,7 +321,7 @@ def test_scipy_is_asked_for_only_by_graphs(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     q, r = features(4, 6, 0), features(9, 6, 1)
     for name, kind in KINDS.items():
-        if kind.make is None:
+        if kind.make is None or kind.prompted:
             continue
         if name in ("knn-bipartite", "knn-nonbipartite", "message-passing"):
             with pytest.raises(EnvironmentMissingError, match=r"scipy is needed .*\[eval\]"):
@@ -451,7 +455,7 @@ def test_the_explained_variance_is_a_share(variance: float) -> None:
 MADE: dict[str, Callable[[NeighborCache], Scorer]] = {
     name: (lambda bank, make=kind.make: make(bank, Parameters(), OwnSettings(rounds=2)))
     for name, kind in KINDS.items()
-    if kind.make is not None
+    if kind.make is not None and not kind.prompted  # WinCLIP has tests of its own
 }
 
 
@@ -519,3 +523,85 @@ def test_features_that_mean_nothing_are_refused(name: str) -> None:
 def test_a_bank_of_one_patch_and_a_picture_of_one_patch(name: str) -> None:
     scores = MADE[name](bank_of(features(1, 8, 0))).score(features(1, 8, 1))
     assert np.isfinite(scores.energy).all() and scores.anchor.tolist() == [0]
+
+
+def test_the_blend_is_the_geometric_mean_of_two_fourth_powers() -> None:
+    q, r = features(40, 8, 1), features(60, 8, 2)
+    cache, bank = bank_of(r), References.of(r)[0]
+    calls: list[int] = []
+
+    class Counted(ReferenceScorer):
+        def score(self, query: Matrix) -> Scores:
+            calls.append(len(query))
+            return super().score(query)
+
+    anoco = Counted(bank, Parameters())
+    blends = [Blend(cache, anoco, "", Subspace(cache, share)) for share in (0.5, 0.9)]
+    plain = ReferenceScorer(bank, Parameters()).score(q)
+    for blend, share in zip(blends, (0.5, 0.9), strict=True):
+        found = blend.score(q)
+        length = Subspace(cache, share).score(q).energy.astype(np.float64)
+        wanted = np.sqrt(plain.energy.astype(np.float64) * length**4)
+        np.testing.assert_allclose(found.energy, wanted, rtol=1e-5)
+        assert found.anchor.tolist() == plain.anchor.tolist()
+    assert calls == [40]  # once for all blends of the same picture
+
+
+# ---- foreground
+
+
+def on_a_background(parts: int, seed: int) -> Matrix:
+    """Return 64 patches in rows of 8, the last `parts` of the inner ones of a part."""
+    patches = features(64, 12, seed, offset=0.2)
+    inner = np.flatnonzero(~ring())
+    patches[inner[len(inner) - parts :]] += 15
+    return patches
+
+
+def ring() -> np.ndarray:
+    border = np.ones((8, 8), np.bool_)
+    border[1:-1, 1:-1] = False
+    return border.ravel()
+
+
+def foreground(patches: Matrix) -> Scorer:
+    bank, _ = References.of(patches)
+    cache = NeighborCache(bank, border=ring())
+    product = Product(name="nut", generation=1, changed="now", change="draft")
+    return Variant("anoco-foreground").scorer(bank, cache, product, "reference", 1)
+
+
+def test_the_background_is_neither_in_the_bank_nor_scored() -> None:
+    bank, query = on_a_background(20, 0), on_a_background(12, 1)
+    found = foreground(bank).score(query)
+    part = query.mean(axis=1) > 8
+    assert part.sum() == 12
+    own, kept = bank[bank.mean(axis=1) > 8], np.flatnonzero(bank.mean(axis=1) > 8)
+    wanted = ReferenceScorer(References.of(own)[0], Parameters()).score(query[part])
+    assert found.energy[~part].tolist() == [0.0] * 52
+    np.testing.assert_allclose(found.energy[part], wanted.energy, rtol=1e-6)
+    assert found.anchor[part].tolist() == kept[wanted.anchor].tolist()
+
+
+def test_a_picture_without_a_part_is_scored_as_a_whole_and_never_good_by_that() -> None:
+    scorer = foreground(on_a_background(20, 0))
+    found = scorer.score(on_a_background(0, 1))
+    assert (found.energy > 0).all()
+    assert found.energy.min() > scorer.score(on_a_background(20, 2)).energy.max()
+
+
+def test_a_surface_has_no_background() -> None:
+    surface = features(64, 12, 3)
+    assert find_foreground(surface, ring()) is None
+    plain = ReferenceScorer(References.of(surface)[0], Parameters())
+    query = features(64, 12, 4)
+    assert foreground(surface).score(query).energy.tolist() == plain.score(query).energy.tolist()
+    touching = on_a_background(36, 5)
+    touching[:32] += 15  # the part reaches over the border
+    assert find_foreground(touching, ring()) is None
+    assert find_foreground(on_a_background(20, 0), np.zeros(64, np.bool_)) is None
+
+
+def test_patches_that_are_all_alike_have_no_threshold() -> None:
+    assert otsu(np.ones(5)) == (1.0, 0.0)
+    assert find_foreground(np.ones((64, 3), np.float32), ring()) is None

@@ -17,6 +17,7 @@ from anoco_edge_calibration.evaluation import Evaluation, EvaluationPlan, evalua
 from anoco_edge_calibration.evaluation.dataset import DataSet
 from anoco_edge_calibration.evaluation.feature_cache import CachedEngine, cache_key
 from anoco_edge_calibration.evaluation.gallery import CategoryGallery, Gallery
+from anoco_edge_calibration.evaluation.prompts import check_prompts
 from anoco_edge_calibration.evaluation.tables import Shots
 from anoco_edge_calibration.evaluation.unit import EvaluationSetup, Step
 from anoco_edge_calibration.evaluation.variants import Variant
@@ -80,6 +81,8 @@ class BundleEvaluation:
         warn: Callable[[str], None] = lambda _: None,
     ) -> BundleEvaluation:
         """Open the engine; the settings of the product `like` hold unless `settings` differ."""
+        if any(variant.prompted for variant in variants):
+            check_prompts(bundle, [category.name for category in plan.dataset.categories])
         request = engine or EngineRequest()
         opened, words = request.open(bundle, warn)
         threads = request.threads

@@ -64,12 +64,12 @@ def write_eval_report(
     scorers = list(dict.fromkeys(row.scorer for row in result.rows))
     drawn = _best(result, scorers) if len(scorers) > len(PALETTE) else scorers
     left = len(scorers) - len(drawn)
-    told = _facts(settings)
+    shown = _facts(settings)
     categories = list(dict.fromkeys(row.category for row in result.rows if row.category != MEAN))
     parts = {
         "TITLE": html_text(f"{title}: how well defects are found"),
         "BANNER": _banner(result),
-        "CARDS": _cards(told),
+        "CARDS": _cards(shown),
         "TABLE": _table(result.rows),
         "REMARKS": "".join(
             f'<p class="quiet">{html_text(remark)}.</p>' for remark in result.remarks
@@ -82,7 +82,7 @@ def write_eval_report(
             _category(name, number, result, drawn, worst.get(name))
             for number, name in enumerate(categories)
         ),
-        "SETTINGS": _settings(told),
+        "SETTINGS": _settings(shown),
     }
     page = load_page("anoco_edge_calibration.evaluation", "eval_report", dark=True)
     save_page(path, fill(page, parts))
@@ -122,11 +122,11 @@ def _facts(settings: Mapping[str, object]) -> dict[str, str]:
     return dict(zip(flat, (line.partition(": ")[2] for line in facts(flat)), strict=True))
 
 
-def _cards(told: Mapping[str, str]) -> str:
+def _cards(shown: Mapping[str, str]) -> str:
     return "".join(
-        f'<div class="card"><dt>{word}</dt><dd>{html_text(told[name])}</dd></div>'
+        f'<div class="card"><dt>{word}</dt><dd>{html_text(shown[name])}</dd></div>'
         for name, word in _CARDS.items()
-        if name in told
+        if name in shown
     )
 
 
@@ -257,9 +257,9 @@ def _figure(one: GalleryPicture) -> str:
     return f"<figure>{image}<figcaption>{words}</figcaption></figure>\n"
 
 
-def _settings(told: Mapping[str, str]) -> str:
+def _settings(shown: Mapping[str, str]) -> str:
     rows = (
         f'<tr><th scope="row">{html_text(name)}</th><td>{html_text(value)}</td></tr>\n'
-        for name, value in told.items()
+        for name, value in shown.items()
     )
     return f"<table><tbody>\n{''.join(rows)}</tbody></table>"

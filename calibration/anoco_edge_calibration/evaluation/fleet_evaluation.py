@@ -167,6 +167,7 @@ class FleetEvaluation:
             "bundle": setup.bundle.manifest.checksum,
             "product": setup.like.checksum if setup.like else None,
             "pictures": f"{len(paths)}, {fingerprint([str(path) for path in paths])}",
+            "turned by": plan.dataset.turn_seed,
             "shots": list(plan.shots),
             "seeds": plan.seeds,
             "scorers": [variant.name for variant in setup.variants],

@@ -20,7 +20,6 @@ from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import Mask, patch_box
 from anoco_edge.pipeline.anomaly_map import MapMaker, enlarge
 from anoco_edge.reporting.overlay import CONTOUR, HALO, PATCH, heat
-from anoco_edge_calibration.evaluation.dataset import read_defect_mask
 from anoco_edge_calibration.evaluation.scorers import ANOCO
 from anoco_edge_calibration.evaluation.tables import Shots
 from anoco_edge_calibration.evaluation.unit import ScoredPicture, VariantRun
@@ -131,7 +130,7 @@ def _rank(score: float, side: str, others: Sequence[float]) -> str:
 
 def draw_panels(found: ScoredPicture, contract: InputContract, to_map: MapMaker) -> bytes:
     """Draw a picture next to its heat map, with the outline of its mask and its strongest patch."""
-    rgb = read_picture(found.picture.path)
+    rgb = found.picture.turn(read_picture(found.picture.path))
     height, width = rgb.shape[:2]
     scale = SIDE / max(width, height)
     size = (max(round(width * scale), 1), max(round(height * scale), 1))
@@ -141,7 +140,7 @@ def draw_panels(found: ScoredPicture, contract: InputContract, to_map: MapMaker)
     hot = Image.fromarray(heat(np.asarray(plain), energies, None))
     if found.picture.mask is not None:
         with suppress(PictureError):  # the evaluation has reported this mask already
-            _outline(hot, read_defect_mask(found.picture.mask, (width, height)))
+            _outline(hot, found.picture.read_mask((width, height)))
     x0, y0, x1, y1 = small.to_picture(patch_box(contract, found.peak.row, found.peak.col))
     corners = (x0, y0, max(x1 - 1, x0), max(y1 - 1, y0))
     ImageDraw.Draw(hot).rectangle(corners, outline=PATCH, width=2)

@@ -2,15 +2,17 @@
 
 The figures need, for every value that a defective pixel has, the number of normal pixels above it.
 Floats that are not negative sort like their bit patterns, so pixels are kept as integers. Only the
-defective ones, which are few, are sorted; the normal ones are counted between their values.
+defective ones, which are few, are sorted. All pixels are counted between their values, and the
+defective ones taken off again, which is less work than telling the two apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +22,13 @@ from anoco_edge.images.preprocess import Mask
 from anoco_edge.pipeline.anomaly_map import Map
 from anoco_edge_calibration.evaluation.defect_regions import DefectRegions
 from anoco_edge_calibration.evaluation.pixel_store import Defective, PixelStore
-from anoco_edge_calibration.evaluation.threshold_counter import ThresholdCounter
+from anoco_edge_calibration.evaluation.threshold_counter import open_counter
 
 Counts = NDArray[np.int64]
 Shares = NDArray[np.float64]
+_Number = TypeVar("_Number", np.int64, np.float64)
 
-HELD = 16_000_000  # pixels kept in memory: 64 MB if all are normal
+HELD = 16_000_000  # pixels kept in memory: 64 MB, and 8 bytes more for a defective one
 # So many defective pixels are counted at once, in tables of 100 MB. If there are more, all pixels
 # are gone through again for each part of their values.
 MOST_VALUES = 1_000_000
@@ -48,7 +51,7 @@ class PixelResult:
 class PixelMetrics:
     """Collects maps with their masks and computes the pixel figures.
 
-    A normal pixel takes 4 bytes and a defective one 8, in memory while there are few, then on disk.
+    A pixel takes 4 bytes, and a defective one 12, in memory while there are few, then on disk.
 
     >>> with PixelMetrics() as metrics:
     ...     metrics.add(np.float32([[0.1, 0.9], [0.2, 0.2]]), np.array([[0, 1], [0, 0]], np.bool_))
@@ -88,6 +91,7 @@ class PixelMetrics:
         """Add one picture; `mask` is true where it is defective, None stands for a good part.
 
         The regions of a mask may be given in its place, so that they are found once for many maps.
+        The map is not copied, so do not change it afterwards.
         """
         self._check_open()
         bits = _bits(anomaly_map, mask)
@@ -96,19 +100,17 @@ class PixelMetrics:
         if mask is None or not mask.count:
             self._store.add(bits, np.zeros(0, np.uint64))
             return
-        pixels = mask.pixels
         # The lower half holds the size of the region, which is all that PRO needs of it.
-        defective = bits[pixels].astype(np.uint64) << np.uint64(32)
+        defective = bits[mask.pixels].astype(np.uint64) << np.uint64(32)
         defective |= mask.sizes.astype(np.uint64)
-        is_normal = np.ones(bits.size, np.bool_)
-        is_normal[pixels] = False
-        self._store.add(bits[is_normal], defective)
+        self._store.add(bits, defective)
         self._regions += mask.count
 
     def result(self) -> PixelResult:
         """Return the figures over all pictures that were added so far."""
         self._check_open()
-        normal, defective = self._store.normal, self._store.defective
+        defective = self._store.defective
+        normal = self._store.pixels - defective
         if not defective or not normal:
             missing = "normal" if defective else "defective"
             raise UsageError(
@@ -118,12 +120,12 @@ class PixelMetrics:
         limit = self._pro_limit * normal
         curves = _Curves(defective, limit)
         for low, high in self._parts():
-            curves.lower(*self._count(low, high))
+            curves.lower(self._count(low, high))
         return PixelResult(
             auroc=curves.pairs / (2 * defective * normal),
             pro=curves.pro / (limit * self._regions),
             f1_max=curves.f1,
-            pixels=normal + defective,
+            pixels=self._store.pixels,
             regions=self._regions,
         )
 
@@ -144,44 +146,79 @@ class PixelMetrics:
         edges = sorted(set(edges), reverse=True)
         yield from zip(edges[1:], edges[:-1], strict=True)
 
-    def _count(self, low: int, high: int) -> tuple[Counts, Counts, Shares]:
-        """Count normal pixels, defective pixels and their shares of regions, from `high` to `low`.
-
-        Normal pixels between two values of defective ones count as one value: the curves are
-        straight along them, and F1 only falls. So there are in turns the entries of pixels between
-        values and at a value.
-        """
+    def _count(self, low: int, high: int) -> _Step:
+        """Count the pixels from `low` to below `high`."""
         values = self._defective_values(low, high)
-        if not values.size:
-            inside = sum(_inside(p, low, high).size for p in self._store.normal_pixels())
-            return np.array([inside]), np.zeros(1, np.int64), np.zeros(1)
-        counter = ThresholdCounter(values)
-        for pixels in self._store.normal_pixels():
+        if not values.bits.size:
+            inside = sum(_inside(pixels, low, high).size for pixels in self._store.all_pixels())
+            return _Step(np.array([inside]), np.zeros(0, np.int64), values.counts, values.shares)
+        counter = open_counter(values.bits)
+        for pixels in self._store.all_pixels():
             counter.add(_inside(pixels, low, high))
-        size = 2 * values.size + 1
-        normal, defective = np.zeros((2, size), np.int64)
-        shares = np.zeros(size)
-        normal[::2], normal[1::2] = counter.between(), counter.equal()
-        for some in _batches(self._defective(low, high)):
-            places = counter.places((some >> np.uint64(32)).astype(np.uint32))
-            part = 1 / (some & np.uint64(0xFFFFFFFF)).astype(np.float64)
-            defective[1::2] += np.bincount(places, minlength=values.size)
-            shares[1::2] += np.bincount(places, part, minlength=values.size)
-        return normal[::-1], defective[::-1], shares[::-1]
+        between, equal = counter.counts()
+        equal -= values.counts
+        # Copies, because NumPy goes through reversed views at half the speed.
+        return _Step(
+            between[::-1].copy(),
+            equal[::-1].copy(),
+            values.counts[::-1].copy(),
+            values.shares[::-1].copy(),
+        )
 
-    def _defective(self, low: int, high: int) -> Iterator[Defective]:
-        """Yield the defective pixels of a range, picture by picture."""
+    def _defective_values(self, low: int, high: int) -> _Values:
+        """Return the distinct values of defective pixels in a range."""
         edges = np.array([low, high], np.uint64) << np.uint64(32)
-        for records in self._store.defective_pixels():
-            yield records[(records >= edges[0]) & (records < edges[1])]
+        inside = (
+            records[(records >= edges[0]) & (records < edges[1])]
+            for records in self._store.defective_pixels()
+        )
+        return _joined([_Values.of(some) for some in _batches(inside)])
 
-    def _defective_values(self, low: int, high: int) -> NDArray[np.uint32]:
-        """Return the distinct values of defective pixels in a range, ascending."""
-        found = [
-            _distinct((some >> np.uint64(32)).astype(np.uint32))
-            for some in _batches(self._defective(low, high))
-        ]
-        return found[0] if len(found) == 1 else _distinct(np.concatenate(found))
+
+@dataclass(frozen=True)
+class _Values:
+    """Distinct values of defective pixels, ascending."""
+
+    bits: NDArray[np.uint32]
+    counts: Counts
+    """How many defective pixels have each value."""
+    shares: Shares
+    """The sum over these pixels of the share that each has in its region."""
+
+    @staticmethod
+    def of(records: Defective) -> _Values:
+        records = np.sort(records)
+        bits = (records >> np.uint64(32)).astype(np.uint32)
+        sizes = records.astype(np.uint32)  # the lower half
+        starts = _firsts(bits)
+        counts = np.diff(starts, append=bits.size)
+        return _Values(bits[starts], counts, _sums(1 / sizes.astype(np.float64), starts))
+
+
+def _joined(parts: Sequence[_Values]) -> _Values:
+    """Add up the counts and shares of values that are in several parts."""
+    if len(parts) == 1:
+        return parts[0]
+    bits, counts, shares = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("bits", "counts", "shares")
+    )
+    order = np.argsort(bits, kind="stable")
+    bits = bits[order]
+    starts = _firsts(bits)
+    return _Values(bits[starts], _sums(counts[order], starts), _sums(shares[order], starts))
+
+
+def _firsts(bits: NDArray[np.uint32]) -> NDArray[np.intp]:
+    """Return where each distinct value begins in ascending ones."""
+    first = np.ones(bits.size, np.bool_)
+    np.not_equal(bits[1:], bits[:-1], out=first[1:])
+    return np.flatnonzero(first)
+
+
+def _sums(numbers: NDArray[_Number], starts: NDArray[np.intp]) -> NDArray[_Number]:
+    """Return the sums of the numbers from each start to the next one."""
+    return numbers if starts.size == numbers.size else np.add.reduceat(numbers, starts)
 
 
 def _batches(pieces: Iterable[Defective]) -> Iterator[Defective]:
@@ -197,20 +234,25 @@ def _batches(pieces: Iterable[Defective]) -> Iterator[Defective]:
     yield np.concatenate([np.zeros(0, np.uint64), *waiting])
 
 
-def _distinct(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Sort values and leave copies out; np.unique hashes them first, which takes longer."""
-    ordered = np.sort(bits)
-    first = np.ones(ordered.size, np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
-    distinct: NDArray[np.uint32] = ordered[first]
-    return distinct
-
-
 def _inside(pixels: NDArray[np.uint32], low: int, high: int) -> NDArray[np.uint32]:
     """Return the pixels from `low` to below `high`."""
     if (low, high) == (0, INFINITY):
         return pixels
     return pixels[(pixels >= np.uint32(low)) & (pixels < np.uint32(high))]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What the threshold passes on its way down over the next values of defective pixels.
+
+    There are in turns `between`, normal pixels between two values, and at a value `equal`, normal
+    ones, `defective` ones, and their `shares` of regions; at last normal ones once more.
+    """
+
+    between: Counts
+    equal: Counts
+    defective: Counts
+    shares: Shares
 
 
 @dataclass
@@ -226,25 +268,57 @@ class _Curves:
     pro: float = 0.0  # area up to the limit under the sum over regions of their overlap
     f1: float = 0.0
 
-    def lower(self, normal: Counts, defective: Counts, shares: Shares) -> None:
-        """Lower the threshold over the next distinct values."""
-        for start in range(0, normal.size, _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            self._lower(normal[some], defective[some], shares[some])
+    def lower(self, step: _Step) -> None:
+        """Lower the threshold over the next values."""
+        last = step.between.size - 1
+        for start in range(0, last, _AT_ONCE):
+            some = slice(start, min(start + _AT_ONCE, last))
+            self._lower(
+                step.between[some], step.equal[some], step.defective[some], step.shares[some]
+            )
+        self._reject(int(step.between[last]))
 
-    def _lower(self, normal: Counts, defective: Counts, shares: Shares) -> None:
-        found, rejected = np.cumsum(defective), np.cumsum(normal)
-        self.pairs += int(normal @ (2 * found - defective)) + 2 * self.found * int(rejected[-1])
-        found += self.found
-        rejected += self.rejected
-        self.f1 = max(self.f1, float((2 * found / (found + rejected + self.all_defective)).max()))
-        overlap = self.overlap + np.cumsum(shares)
-        # The area is a sum of trapezoids. `width` cuts the one that crosses the limit.
-        width = np.clip(self.limit - (rejected - normal), 0, normal)
-        start, slope = overlap - shares, shares / np.maximum(normal, 1)
-        self.pro += float((width * (start + slope * width / 2)).sum())
-        self.found, self.rejected = int(found[-1]), int(rejected[-1])
-        self.overlap = float(overlap[-1])
+    def _lower(self, between: Counts, equal: Counts, defective: Counts, shares: Shares) -> None:
+        """Pass so many times normal pixels that lie between values, and then the next value."""
+        # Before the tie at a value: how many are found and rejected, and what overlaps.
+        passed = between + equal
+        found, rejected, overlap = np.cumsum(defective), np.cumsum(passed), np.cumsum(shares)
+        found += self.found - defective
+        rejected += self.rejected - equal
+        overlap += self.overlap - shares
+        self.pairs += 2 * int((found * passed).sum())
+        ties = np.flatnonzero(equal)
+        if ties.size:
+            self.pairs += int((defective[ties] * equal[ties]).sum())
+            self.pro += self._area_of_ties(equal[ties], rejected[ties], overlap[ties], shares[ties])
+        # Along normal pixels alone the curves are straight and F1 only falls.
+        after, wrong = found + defective, rejected + equal
+        self.f1 = max(self.f1, float((2 * after / (after + wrong + self.all_defective)).max()))
+        self.pro += self._area(between, rejected, overlap)
+        self.found, self.rejected = int(after[-1]), int(wrong[-1])
+        self.overlap = float(overlap[-1] + shares[-1])
+
+    def _reject(self, normal: int) -> None:
+        """Pass normal pixels alone."""
+        self.pairs += 2 * self.found * normal
+        self.pro += self.overlap * min(max(self.limit - self.rejected, 0), normal)
+        self.rejected += normal
+
+    def _area(self, between: Counts, rejected: Counts, overlap: Shares) -> float:
+        """Return the area under level pieces of the curve, `rejected` at their ends."""
+        whole = int(np.searchsorted(rejected, self.limit, side="right"))
+        area = float((between[:whole] * overlap[:whole]).sum())
+        if whole < between.size:  # the piece that crosses the limit, or the first one beyond it
+            left = self.limit - float(rejected[whole] - between[whole])
+            area += max(left, 0.0) * float(overlap[whole])
+        return area
+
+    def _area_of_ties(
+        self, equal: Counts, rejected: Counts, overlap: Shares, shares: Shares
+    ) -> float:
+        """Return the area under slopes of the curve, `rejected` and `overlap` at their starts."""
+        width = np.clip(self.limit - rejected, 0, equal)
+        return float((width * (overlap + shares / equal * width / 2)).sum())
 
 
 def _bits(anomaly_map: Map, mask: Mask | DefectRegions | None) -> NDArray[np.uint32]:
@@ -261,11 +335,15 @@ def _bits(anomaly_map: Map, mask: Mask | DefectRegions | None) -> NDArray[np.uin
             f"the map is {anomaly_map.dtype} and the mask {mask_type}",
             hint="they have to be float32 and bool",
         )
-    plain = anomaly_map.ravel() + np.float32(0)  # a copy, in which -0 is 0
+    plain = anomaly_map.ravel()
     bits: NDArray[np.uint32] = plain.view(np.uint32)
     if bits.size and bits.max() >= INFINITY:
-        wrong = plain[bits >= INFINITY][0]
-        raise ScoringError(f"the anomaly map holds {wrong}", hint="energies are finite, 0 or more")
+        plain = plain + np.float32(0)  # a copy, in which -0 is 0
+        bits = plain.view(np.uint32)
+        if bits.max() >= INFINITY:
+            wrong = plain[bits >= INFINITY][0]
+            hint = "energies are finite, 0 or more"
+            raise ScoringError(f"the anomaly map holds {wrong}", hint=hint)
     return bits
 
 

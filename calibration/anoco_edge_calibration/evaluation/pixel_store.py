@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from anoco_edge.errors import StorageError
 
-Normal = NDArray[np.uint32]
+Values = NDArray[np.uint32]
 Defective = NDArray[np.uint64]
-Pixels = NDArray[np.unsignedinteger[Any]]
+Stored = NDArray[np.unsignedinteger[Any]]
 
 
 class PixelStore:
-    """Keeps normal pixels in 4 bytes each and defective ones in 8, picture by picture."""
+    """Keeps all pixels in 4 bytes each and the defective ones in 8 more, picture by picture."""
 
     def __init__(self, folder: Path | None, held: int) -> None:
         """More pixels than `held` are kept in a file in `folder` (None: the temporary folder)."""
@@ -30,9 +30,9 @@ class PixelStore:
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         self._end = 0
         self._most_held = held
-        self._held: list[tuple[Normal, Defective]] = []
+        self._held: list[tuple[Values, Defective]] = []
         self._written: list[_Extent] = []
-        self.normal = self.defective = 0
+        self.pixels = self.defective = 0
 
     @property
     def closed(self) -> bool:
@@ -44,36 +44,35 @@ class PixelStore:
         self._file.close()
         self._held.clear()
 
-    def add(self, normal: Normal, defective: Defective) -> None:
+    def add(self, pixels: Values, defective: Defective) -> None:
         """Keep the pixels of one more picture, or raise StorageError and keep none of them."""
-        total = self.normal + self.defective + normal.size + defective.size
-        if self._end or total > self._most_held:
+        if self._end or self.pixels + pixels.size > self._most_held:
             while self._held:
                 self._write(*self._held[-1])
                 self._held.pop()  # after the write, so that a full disk loses nothing
-            self._write(normal, defective)
+            self._write(pixels, defective)
         else:
-            self._held.append((normal, defective))
-        self.normal += normal.size
+            self._held.append((pixels, defective))
+        self.pixels += pixels.size
         self.defective += defective.size
 
-    def normal_pixels(self) -> Iterator[Normal]:
-        """Yield the normal pixels of one picture after the other, in any order of pictures."""
-        yield from (normal for normal, _ in self._held)
+    def all_pixels(self) -> Iterator[Values]:
+        """Yield the pixels of one picture after the other, in any order of pictures."""
+        yield from (pixels for pixels, _ in self._held)
         for extent in self._written:
-            yield np.frombuffer(self._read(extent.offset, 4 * extent.normal), np.uint32)
+            yield np.frombuffer(self._read(extent.offset, 4 * extent.pixels), np.uint32)
 
     def defective_pixels(self) -> Iterator[Defective]:
         """Yield the defective pixels of one picture after the other."""
         yield from (defective for _, defective in self._held)
         for extent in self._written:
-            offset = extent.offset + 4 * extent.normal
+            offset = extent.offset + 4 * extent.pixels
             yield np.frombuffer(self._read(offset, 8 * extent.defective), np.uint64)
 
-    def _write(self, normal: Normal, defective: Defective) -> None:
+    def _write(self, pixels: Values, defective: Defective) -> None:
         """Append a picture; it counts only after all of it is written."""
-        extent = _Extent(self._end, normal.size, defective.size)
-        pieces: tuple[Pixels, ...] = (normal, defective)
+        extent = _Extent(self._end, pixels.size, defective.size)
+        pieces: tuple[Stored, ...] = (pixels, defective)
         with _storing(self._place):
             self._file.seek(self._end)
             for piece in pieces:
@@ -81,7 +80,7 @@ class PixelStore:
                 while left:
                     left = left[self._file.write(left) :]
         self._written.append(extent)
-        self._end += normal.nbytes + defective.nbytes
+        self._end += pixels.nbytes + defective.nbytes
 
     def _read(self, offset: int, wanted: int) -> bytes:
         with _storing(self._place):
@@ -92,10 +91,10 @@ class PixelStore:
 
 
 class _Extent(NamedTuple):
-    """The place in the file of the pixels of one picture: the normal ones, then the others."""
+    """The place in the file of the pixels of one picture: all, then the defective ones again."""
 
     offset: int
-    normal: int
+    pixels: int
     defective: int
 
 

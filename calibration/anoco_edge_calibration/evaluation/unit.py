@@ -33,11 +33,12 @@ from anoco_edge.pipeline.energy import EnergyReader, PatchFeatures, PictureEnerg
 from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
-from anoco_edge_calibration.evaluation.dataset import Category, TestPicture, read_defect_mask
+from anoco_edge_calibration.evaluation.dataset import Category, TestPicture
 from anoco_edge_calibration.evaluation.defect_regions import DefectRegions
 from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max
 from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
-from anoco_edge_calibration.evaluation.scorers import NeighborCache
+from anoco_edge_calibration.evaluation.prompts import BundlePrompts
+from anoco_edge_calibration.evaluation.scorers import NeighborCache, WindowBank
 from anoco_edge_calibration.evaluation.tables import (
     IMAGE_METRICS,
     PIXEL_METRICS,
@@ -55,6 +56,7 @@ Draw = tuple[Shots, int]
 # Several variant runs score side by side, so that each picture is decoded once for all of them, as
 # long as their banks and grids together take no more memory than this.
 MEMORY_BYTES = 512_000_000
+DRAFT_BYTES = 256_000_000  # of banks that are kept, so that later draws need not build them again
 _PIXEL_THREADS = 4  # each takes 100 MB to count pixels, whatever the number of pictures
 
 
@@ -205,8 +207,12 @@ class _UnitMeasurement:
         self._step = step
         self._observe = observe
         self._teacher = Teacher(setup.bundle, setup.engine)
+        self._drafts: list[Draft] = []
+        self._draft_bytes = 0
         self._unmasked: set[TestPicture] = set()  # these are left out of the pixel figures
-        self._regions: dict[Path, DefectRegions] = {}  # by mask, for all variant runs
+        self._regions: dict[TestPicture, DefectRegions] = {}  # for all variant runs
+        prompted = any(variant.prompted for variant in setup.variants)
+        self._prompts = BundlePrompts.read(setup.bundle) if prompted else None
 
     def run(self) -> UnitResult:
         """Measure as many variant runs at a time as memory allows, and at least one."""
@@ -216,10 +222,11 @@ class _UnitMeasurement:
             draft = self._teach(shots, seed)
             if draft is None:
                 continue
-            neighbor_cache = _neighbor_cache(draft)
+            neighbor_cache = _neighbor_cache(draft, self._window_bank(_bank(draft)))
+            readers: dict[str, EnergyReader] = {}
             for variant in self._setup.variants:
                 try:
-                    variant_run = self._enter(variant, shots, seed, draft, neighbor_cache)
+                    variant_run = self._enter(variant, shots, seed, draft, neighbor_cache, readers)
                 except EnvironmentMissingError:
                     raise  # every other draw would fail for the same reason
                 except AnocoError as error:
@@ -242,24 +249,50 @@ class _UnitMeasurement:
         paths = self._category.draw(None if shots == "full" else shots, seed)
         try:
             pictures = [NewPicture.from_file(path) for path in paths]
-            draft = self._teacher.draft(pictures, settings, like=like)
+            draft = self._teacher.draft(pictures, settings, like=like, earlier=self._drafts)
         except AnocoError as error:
             what = f"{shots} shots of seed {seed} are left out: {error}"
             self._result.report("", what)
             return None
+        self._keep(draft)
         self._result.taught |= {reference.pixels for reference in draft.product.references}
         self._result.doubled += len(draft.product.references) < len(pictures)
         return draft
 
+    def _window_bank(self, bank: Bank) -> WindowBank | None:
+        if self._prompts is None:
+            return None
+        text = self._prompts.about(self._category.name)
+        return WindowBank(self._prompts.layout, text, bank.row, bank.col)
+
+    def _keep(self, draft: Draft) -> None:
+        """Keep a draft for the draws that follow, which take some of the same references."""
+        size = _bank(draft).references.features.nbytes
+        if self._draft_bytes + size <= DRAFT_BYTES:
+            self._drafts.append(draft)
+            self._draft_bytes += size
+
     def _enter(
-        self, variant: Variant, shots: Shots, seed: int, draft: Draft, neighbor_cache: NeighborCache
+        self,
+        variant: Variant,
+        shots: Shots,
+        seed: int,
+        draft: Draft,
+        neighbor_cache: NeighborCache,
+        readers: dict[str, EnergyReader],
     ) -> VariantRun:
+        """Make a run of a variant; variants that differ in pooling alone share one of `readers`."""
         setup = self._setup
         built = _bank(draft)
         bank, window = built.references, setup.bundle.manifest.input
         product = variant.product(draft.product)
-        scorer = variant.scorer(bank, neighbor_cache, product, setup.scorer, setup.threads)
-        reader = EnergyReader(setup.engine, window, product, draft.patch_mask, scorer)
+        unpooled = variant.without("pooling").name
+        if unpooled not in readers:
+            scorer = variant.scorer(bank, neighbor_cache, product, setup.scorer, setup.threads)
+            readers[unpooled] = EnergyReader(
+                setup.engine, window, product, draft.patch_mask, scorer
+            )
+        reader = readers[unpooled]
         canvas = reader.tiling.contract
         grids = len(self._category.test) * canvas.rows * canvas.cols
         size = 4 * (bank.features.size + grids)
@@ -277,10 +310,16 @@ class _UnitMeasurement:
         category, test, batch = self._category.name, self._category.test, self._setup.batch
         for start in range(0, len(test), batch):
             self._score(variant_runs, self._read(test[start : start + batch]))
+        # Runs that share a reader have the same maps.
+        measured = {variant_run.reader: variant_run for variant_run in reversed(variant_runs)}
         with ThreadPoolExecutor(min(_PIXEL_THREADS, cores())) as pool:
-            pixels = list(pool.map(self._pixel_figures_or_none, variant_runs))
-        for variant_run, of_pixels in zip(variant_runs, pixels, strict=True):
-            figures = {**_image_figures(variant_run.found), **of_pixels}
+            of_pixels = pool.map(self._pixel_figures_or_none, measured.values())
+            pixels = dict(zip(measured, of_pixels, strict=True))
+        for variant_run in variant_runs:
+            if measured[variant_run.reader] is not variant_run:
+                for _ in variant_run.found:
+                    self._step(category)
+            figures = {**_image_figures(variant_run.found), **pixels[variant_run.reader]}
             shots, seed, name = variant_run.shots, variant_run.seed, variant_run.variant.name
             row = EvaluationRow(self._unit.dataset, category, shots, seed, name, figures)
             self._result.rows.append(row)
@@ -298,7 +337,7 @@ class _UnitMeasurement:
             except PictureError as error:
                 self._report(picture, error)
                 continue
-            read.append((picture, rgb))
+            read.append((picture, picture.turn(rgb)))
             if picture.path not in self._result.tested:
                 self._result.tested[picture.path] = sha256_bytes(rgb.tobytes())
                 self._check_mask(picture, (rgb.shape[1], rgb.shape[0]))
@@ -308,19 +347,17 @@ class _UnitMeasurement:
         if picture.defect is None:
             return
         try:
-            if picture.mask is None:
-                raise PictureError(f"{picture.path} has no mask", hint="draw where the defect is")
-            self._read_regions(picture.mask, size)
+            self._read_regions(picture, size)
         except PictureError as error:
             self._unmasked.add(picture)
             if self._category.has_masks:
                 self._report(picture, error, "left out of the pixel figures: ")
 
-    def _read_regions(self, mask: Path, size: tuple[int, int]) -> DefectRegions:
-        """Return the defects of a mask, which is read once."""
-        if mask not in self._regions:
-            self._regions[mask] = DefectRegions.from_mask(read_defect_mask(mask, size))
-        return self._regions[mask]
+    def _read_regions(self, picture: TestPicture, size: tuple[int, int]) -> DefectRegions:
+        """Return the defects of a picture, whose mask is read once."""
+        if picture not in self._regions:
+            self._regions[picture] = DefectRegions.from_mask(picture.read_mask(size))
+        return self._regions[picture]
 
     def _score(
         self, variant_runs: Sequence[VariantRun], read: Sequence[tuple[TestPicture, Pixels]]
@@ -331,10 +368,17 @@ class _UnitMeasurement:
             if (key := _tiling_key(variant_run)) not in features:
                 features[key] = variant_run.reader.extract([rgb for _, rgb in read])
         for number, (picture, rgb) in enumerate(read):
+            energies: dict[EnergyReader, PictureEnergy] = {}
             for variant_run in variant_runs:
+                reader = variant_run.reader
                 try:
                     variant_run.patch_mask.check_size(rgb.shape[1], rgb.shape[0], str(picture.path))
-                    found = variant_run.reader.score(features[_tiling_key(variant_run)][number])
+                    if (known := energies.get(reader)) is not None:
+                        pooling = variant_run.product.pooling
+                        found = replace(known, score=known.pooled(pooling))
+                    else:
+                        found = reader.score(features[_tiling_key(variant_run)][number])
+                        energies[reader] = found
                     if not math.isfinite(found.score):
                         raise ScoringError(
                             f"{variant_run.variant.name} gives no number",
@@ -368,7 +412,7 @@ class _UnitMeasurement:
                 regions = None
                 if one.picture.mask is not None:
                     size = (one.placement.picture_width, one.placement.picture_height)
-                    regions = self._read_regions(one.picture.mask, size)
+                    regions = self._read_regions(one.picture, size)
                 metrics.add(enlarge(to_map(one.energy, one.scored), one.placement), regions)
                 self._step(self._category.name)
             result = metrics.result()
@@ -387,14 +431,16 @@ def _image_figures(found: Sequence[ScoredPicture]) -> Figures:
     return dict(zip(IMAGE_METRICS, values, strict=True))
 
 
-def _neighbor_cache(draft: Draft) -> NeighborCache:
+def _neighbor_cache(draft: Draft, windows: WindowBank | None) -> NeighborCache:
     """Make the cache that the scorers of a draw share.
 
     Each view of a reference counts as a picture of its own.
     """
     bank = _bank(draft)
     pictures = bank.reference.astype(np.int64) * (int(bank.view.max()) + 1)
-    return NeighborCache(bank.references, pictures + bank.view)
+    row, col = bank.row, bank.col
+    border = (row == 0) | (row == row.max()) | (col == 0) | (col == col.max())
+    return NeighborCache(bank.references, pictures + bank.view, border & (bank.view == 0), windows)
 
 
 def _bank(draft: Draft) -> Bank:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anoco_edge.bundle import Product
 from anoco_edge.errors import UsageError
 from anoco_edge.scoring import POOLINGS, Parameters, References, Scorer, open_scorer
+from anoco_edge.scoring.lambdas import Lambda
 from anoco_edge_calibration.evaluation.scorers import (
     ANOCO,
     KINDS,
     MOST_ROUNDS,
     NeighborCache,
     OwnSettings,
+    check_temperature,
     check_variance,
 )
 
 ALL = "all"
-_OWN = ("rounds", "variance")  # settings that no product records
+_OWN = ("rounds", "variance", "temperature")  # settings that no product records
 SWEPT = ("lambda", "metric", "floor", "pooling", *_OWN)
-_NUMBERS = ("lambda", "floor", "variance")
+_NUMBERS = ("floor", "variance", "temperature")
+_CHECKS = {"variance": check_variance, "temperature": check_temperature}
 _ROUNDS = tuple(range(1, MOST_ROUNDS + 1))
 
 SettingValue = str | float
@@ -44,10 +47,26 @@ class Variant:
         """
         return " ".join([self.kind, *(f"{k}={_text(v)}" for k, v in self.choices.items())])
 
+    def without(self, setting: str) -> Variant:
+        """Return the variant with the product's own value of a setting.
+
+        >>> Variant("anoco", {"lambda": 0.1, "pooling": "top5"}).without("pooling").name
+        'anoco lambda=0.1'
+        """
+        return Variant(self.kind, {k: v for k, v in self.choices.items() if k != setting})
+
+    @property
+    def prompted(self) -> bool:
+        """Whether it needs a bundle with windows and prompts."""
+        return KINDS[self.kind].prompted
+
     def product(self, product: Product) -> Product:
         """Return the product with the settings of this variant."""
-        own = {k: v for k, v in self.choices.items() if k not in _OWN}
-        return product.model_copy(update={"lam" if k == "lambda" else k: own[k] for k in own})
+        update: dict[str, Any] = {k: v for k, v in self.choices.items() if k not in _OWN}
+        if "lambda" in update:
+            lam = Lambda.parse(str(update.pop("lambda")))
+            update |= {"lam": lam.value, "lambda_kind": lam.kind}
+        return product.model_copy(update=update)
 
     def scorer(
         self,
@@ -62,10 +81,18 @@ class Variant:
         `name` and `threads` are those of `open_scorer`. Scorers of one bank share `neighbor_cache`.
         """
         kind = KINDS[self.kind]
-        parameters = Parameters(product.lam, kind.metric or product.metric, product.floor)
-        if kind.make is None:
+        parameters = product.parameters(bank)
+        if kind.metric is not None:
+            parameters = replace(parameters, metric=kind.metric)
+
+        def anoco(bank: References) -> Scorer:
             return open_scorer(name, bank, parameters, threads=threads)
+
         own: dict[str, Any] = {k: v for k, v in self.choices.items() if k in _OWN}
+        if kind.wrap is not None:
+            return kind.wrap(neighbor_cache, bank, parameters, OwnSettings(**own), anoco)
+        if kind.make is None:
+            return anoco(bank)
         return kind.make(neighbor_cache, parameters, OwnSettings(**own))
 
 
@@ -74,15 +101,16 @@ def parse_variants(
 ) -> list[Variant]:
     """Combine scorers, such as `anoco,knn-l2`, with all sweeps, such as `lambda=0.1,1`.
 
-    A setting is swept for the scorers that take it. `all` stands for all scorers. Message passing
-    is tried with every number of rounds unless they are swept. Errors about a sweep begin with
+    A setting is swept for the scorers that take it. `all` stands for all scorers but those that
+    need prompts, which few bundles have. Message passing is tried with every number of rounds
+    unless they are swept. Errors about a sweep begin with
     `sweep_label` and the setting.
 
     >>> [v.name for v in parse_variants("anoco,knn-l2", ["lambda=0.1,1"])]
     ['anoco lambda=0.1', 'anoco lambda=1', 'knn-l2']
     """
     named = list(dict.fromkeys(part.strip() for part in scorers.split(",")))
-    kinds = list(KINDS) if named == [ALL] else named
+    kinds = [k for k in KINDS if not KINDS[k].prompted] if named == [ALL] else named
     for kind in kinds:
         if kind not in KINDS:
             raise UsageError(f"unknown scorer {kind!r}", hint=f"use {', '.join(KINDS)}, or {ALL}")
@@ -133,16 +161,19 @@ def _value(name: str, text: str) -> SettingValue:
         if not (text.isdecimal() and int(text) in _ROUNDS):
             raise UsageError(f"rounds are {text!r}", hint=f"use 1 to {MOST_ROUNDS}")
         return int(text)
+    if name == "lambda":
+        lam = Lambda.parse(text)
+        return lam.value if lam.kind == "absolute" else str(lam)
     value: Any = text
     if name in _NUMBERS:
         try:
             value = float(text)
         except ValueError:
             raise UsageError(f"{name} is {text!r}", hint="it must be a number") from None
-    if name == "variance":
-        check_variance(value)
+    if name in _CHECKS:
+        _CHECKS[name](value)
         return float(value)
-    Parameters(**{"lam" if name == "lambda" else name: value})
+    Parameters(**{name: value})
     return value  # type: ignore[no-any-return]
 
 

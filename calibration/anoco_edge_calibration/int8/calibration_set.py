@@ -13,7 +13,6 @@ from anoco_edge.errors import UsageError
 from anoco_edge.teaching import NewPicture
 from anoco_edge_calibration.int8.ranges import (
     METHOD,
-    PERCENTILE,
     ActivationRanges,
     collect_ranges,
 )
@@ -29,7 +28,7 @@ class CalibrationSet:
     """
 
     pictures: tuple[NewPicture, ...]
-    method: str = f"{METHOD} {PERCENTILE} of absolute values"
+    method: str = METHOD
     enough: int = ENOUGH
 
     def __post_init__(self) -> None:

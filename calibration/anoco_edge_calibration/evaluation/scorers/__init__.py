@@ -2,7 +2,9 @@
 
 Each family has a module, each scorer a `ScorerKind`. A name says what a patch is compared with:
 `knn-...` with its nearest reference patch, `knn-...-5pct` with the nearest 5 % of the bank, which
-is the setting of the paper's ablation, `subspace` with the principal subspace of the whole bank.
+is the setting of the paper's ablation, `subspace` with the principal subspace of the whole bank,
+`winclip` with the nearest windows and with prompts. `anoco-...` is ANoCo with something changed, or
+added to it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from anoco_edge.scoring import Metric, Parameters, Scorer
+from anoco_edge.scoring import Metric, Parameters, References, Scorer
+from anoco_edge_calibration.evaluation.scorers.blend import Blend
+from anoco_edge_calibration.evaluation.scorers.foreground import Foreground, foreground_bank
 from anoco_edge_calibration.evaluation.scorers.graphs import (
     MOST_ROUNDS,
     KnnBipartite,
@@ -22,6 +26,12 @@ from anoco_edge_calibration.evaluation.scorers.nonbipartite import KnnNonBiparti
 from anoco_edge_calibration.evaluation.scorers.patchcore import PatchCore
 from anoco_edge_calibration.evaluation.scorers.spade import Spade
 from anoco_edge_calibration.evaluation.scorers.subspace import VARIANCE, Subspace, check_variance
+from anoco_edge_calibration.evaluation.scorers.winclip import (
+    TEMPERATURE,
+    WinClip,
+    WindowBank,
+    check_temperature,
+)
 
 __all__ = [
     "ANOCO",
@@ -30,6 +40,8 @@ __all__ = [
     "NeighborCache",
     "OwnSettings",
     "ScorerKind",
+    "WindowBank",
+    "check_temperature",
     "check_variance",
 ]
 
@@ -47,9 +59,13 @@ class OwnSettings:
     """How often messages are passed."""
     variance: float = VARIANCE
     """The share of the bank's variance that a subspace explains."""
+    temperature: float = TEMPERATURE
+    """What WinCLIP divides the cosines with prompts by."""
 
 
 ScorerFactory = Callable[[NeighborCache, Parameters, OwnSettings], Scorer]
+OpenAnoco = Callable[[References], Scorer]
+ScorerWrapper = Callable[[NeighborCache, References, Parameters, OwnSettings, OpenAnoco], Scorer]
 
 
 @dataclass(frozen=True)
@@ -60,8 +76,17 @@ class ScorerKind:
     takes: tuple[str, ...]
     make: ScorerFactory | None = None
     """Makes it from the bank, ANoCo's parameters and its own settings; None for ANoCo itself."""
+    wrap: ScorerWrapper | None = None
+    """Makes it around ANoCo, which it opens with the bank or with a part of it."""
     metric: Metric | None = None
     """The metric of the drift that replaces the one of the product."""
+    prompted: bool = False
+    """Whether it needs a bundle with windows and prompts."""
+
+
+def _on_foreground(cache: NeighborCache, bank: References, anoco: OpenAnoco) -> Scorer:
+    model, kept, part = foreground_bank(cache, bank)
+    return Foreground(model, kept, anoco(part))
 
 
 def _nearest(space: Space, says: str) -> ScorerKind:
@@ -113,5 +138,30 @@ KINDS: Mapping[str, ScorerKind] = {
         "distance to the principal components of the bank that explain 99 % of its variance",
         (*_POOLED, "variance"),
         lambda cache, _, own: Subspace(cache, own.variance),
+    ),
+    "winclip": ScorerKind(
+        "CLIP on windows: prompts, and the nearest window of the references",
+        ("temperature",),
+        lambda cache, _, own: WinClip(cache, own.temperature),
+        prompted=True,
+    ),
+    "winclip-anoco": ScorerKind(
+        "the same with ANoCo in place of the nearest window, as in the paper's supplement",
+        ("lambda", "floor", "temperature"),
+        lambda cache, parameters, own: WinClip(cache, own.temperature, parameters),
+        metric="cosine",
+        prompted=True,
+    ),
+    "anoco-subspace": ScorerKind(
+        "geometric mean of ANoCo's energy and the distance to the subspace",
+        (*_ENERGY, *_POOLED, "variance"),
+        wrap=lambda cache, bank, parameters, own, anoco: Blend(
+            cache, anoco(bank), str(parameters), Subspace(cache, own.variance)
+        ),
+    ),
+    "anoco-foreground": ScorerKind(
+        "ANoCo without the patches of an empty background",
+        (*_ENERGY, *_POOLED),
+        wrap=lambda cache, bank, _parameters, _own, anoco: _on_foreground(cache, bank, anoco),
     ),
 }

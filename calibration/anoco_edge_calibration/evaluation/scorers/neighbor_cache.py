@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anoco_edge.images.preprocess import Mask
 from anoco_edge.scoring.types import Floats, References, check_query
 from anoco_edge_calibration.evaluation.scorers.search import Indices, Rows, Search, unit_rows
+
+if TYPE_CHECKING:
+    from anoco_edge_calibration.evaluation.scorers.winclip import WindowBank
 
 Space = Literal["l2", "cosine", "mahalanobis"]
 SHARE = 5  # percent of the bank; the setting for k-NN in the paper's ablation
@@ -48,9 +52,22 @@ class Distances:
 class NeighborCache:
     """One bank, with the results for the latest picture, which several scorers ask for."""
 
-    def __init__(self, bank: References, pictures: NDArray[np.integer[Any]] | None = None) -> None:
-        """`pictures` holds the number of the picture of each patch; None stands for one picture."""
+    def __init__(
+        self,
+        bank: References,
+        pictures: NDArray[np.integer[Any]] | None = None,
+        border: Mask | None = None,
+        windows: WindowBank | None = None,
+    ) -> None:
+        """Keep a bank.
+
+        `pictures` holds the number of the picture of each patch; None stands for one picture.
+        `border` marks the patches at the border of a reference; None stands for no patch.
+        `windows` says what WinCLIP needs to know about the bank.
+        """
+        self.windows = windows
         self.pictures = np.zeros(len(bank.norms), np.int64) if pictures is None else pictures
+        self.border = np.zeros(len(bank.norms), np.bool_) if border is None else border
         self.k = share_of(len(bank.norms))
         self._bank = bank
         self._lasting: dict[str, object] = {}

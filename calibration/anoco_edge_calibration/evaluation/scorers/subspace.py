@@ -50,9 +50,15 @@ class Subspace:
         [0.0, 3.0]
         """
         anchor, _ = self._cache.nearest("l2", query)
-        residual = (query.astype(np.float32, copy=False) - self._mean) @ self._outside
-        energy = np.sqrt(np.einsum("ij,ij->i", residual, residual, dtype=np.float64))
-        return distance_scores(self._cache, query, energy, anchor)
+        return distance_scores(self._cache, query, self.residual(query), anchor)
+
+    def residual(self, query: Floats) -> NDArray[np.float64]:
+        """Return the distance of each row of `query` to the subspace."""
+        outside = (query.astype(np.float32, copy=False) - self._mean) @ self._outside
+        length: NDArray[np.float64] = np.sqrt(
+            np.einsum("ij,ij->i", outside, outside, dtype=np.float64)
+        )
+        return length
 
 
 def check_variance(variance: float) -> None:
