@@ -7,9 +7,18 @@ one tile after the other. `InputContract.tiled` describes that canvas as if it w
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from anoco_edge.errors import BundleError
 
@@ -21,6 +30,8 @@ MOST_PATCHES = 2**15  # along one axis: the bank stores row and column in 16 bit
 Length = Annotated[int, Field(ge=1, le=MOST_LENGTH)]
 Color = Annotated[int, Field(ge=0, le=255)]
 Fit = Literal["stretch", "letterbox"]
+PixelType = Literal["uint8", "float32"]
+"""How a backbone takes pixels: as uint8 NHWC, or as float32 NCHW from 0 to 255 for DeepStream."""
 
 
 class _Model(BaseModel):
@@ -44,8 +55,8 @@ class Tiles(_Model):
 class InputContract(_Model):
     """The size of the input and of the output of a backbone.
 
-    The model takes uint8 NHWC RGB of `width` x `height` pixels and returns `rows` x `cols` patches
-    of `dim` numbers each.
+    The model takes RGB of `width` x `height` pixels and returns `rows` x `cols` patches of `dim`
+    numbers each. Prepared pictures are uint8 NHWC; `arranged` turns them into what the model takes.
     """
 
     width: Length
@@ -56,6 +67,39 @@ class InputContract(_Model):
     rows: Length
     cols: Length
     dim: Length
+    pixels: PixelType = "uint8"
+
+    @model_serializer(mode="wrap")
+    def _without_default_pixels(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Leave `pixels` out where it is the default, so that older versions read the bundle."""
+        written: dict[str, object] = write(self)
+        if self.pixels == "uint8":
+            written.pop("pixels", None)
+        return written
+
+    @property
+    def picture_shape(self) -> tuple[int, int, int]:
+        """The shape of one picture as the model takes it.
+
+        >>> grid = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
+        >>> grid.picture_shape, grid.model_copy(update={"pixels": "float32"}).picture_shape
+        ((16, 32, 3), (3, 16, 32))
+        """
+        if self.pixels == "uint8":
+            return (self.height, self.width, 3)
+        return (3, self.height, self.width)
+
+    def arranged(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
+        """Return prepared pictures, uint8 NHWC, as the model takes them.
+
+        >>> grid = InputContract(width=32, height=16, stride=16, rows=1, cols=2, dim=8)
+        >>> floats = grid.model_copy(update={"pixels": "float32"})
+        >>> floats.arranged(np.full((4, 16, 32, 3), 255, np.uint8)).shape
+        (4, 3, 16, 32)
+        """
+        if self.pixels == "uint8":
+            return pixels
+        return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2), np.float32)
 
     @model_validator(mode="after")
     def _grid_fits(self) -> InputContract:

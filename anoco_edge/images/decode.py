@@ -14,7 +14,7 @@ import io
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +35,7 @@ from PIL import (
 
 from anoco_edge.errors import PictureError
 from anoco_edge.images.jpeg_check import UncheckableError, check_jpeg
+from anoco_edge.images.orientation import turned_upright
 from anoco_edge.images.tiff_check import check_strips, check_tags, silence_libtiff
 from anoco_edge.storage.regular_file import NotRegularFileError, open_regular
 
@@ -69,17 +70,6 @@ _FORMATS = tuple(
 _KNOWN = "JPEG, PNG, TIFF, BMP, WebP, GIF, PNM"
 
 _ORIENTATION_TAG = 0x0112
-# These views turn an array as Image.Transpose turns a picture, without a copy. The keys are the
-# values of the EXIF orientation tag.
-_UPRIGHT: dict[int, Callable[[RGB], RGB]] = {
-    2: lambda rgb: rgb[:, ::-1],
-    3: lambda rgb: rgb[::-1, ::-1],
-    4: lambda rgb: rgb[::-1],
-    5: lambda rgb: rgb.swapaxes(0, 1),
-    6: lambda rgb: rgb.swapaxes(0, 1)[:, ::-1],
-    7: lambda rgb: rgb.swapaxes(0, 1)[::-1, ::-1],
-    8: lambda rgb: rgb.swapaxes(0, 1)[::-1],
-}
 # Pictures are converted in bands of this many pixels to save memory, because each step of a
 # conversion in Pillow makes a copy.
 _BAND_PIXELS = 4_000_000
@@ -143,6 +133,21 @@ def decode_picture(data: bytes, name: str) -> RGB:
     return _decode(io.BytesIO(data), name)
 
 
+def header_size(data: bytes, name: str) -> tuple[int, int]:
+    """Return width and height as the header of a picture says, without decoding its pixels.
+
+    >>> header_size(b"good morning", "a.png")
+    Traceback (most recent call last):
+    anoco_edge.errors.PictureError: a.png is not a picture...
+    """
+    with _damage_reported(None, name):
+        image = _identify(io.BytesIO(data), name)
+        if image is None:
+            raise _no_picture(name, len(data))
+        with image:
+            return image.size
+
+
 def as_rgb(image: Image.Image, name: str) -> RGB:
     """Return a Pillow picture as an upright HxWx3 uint8 RGB array.
 
@@ -155,7 +160,7 @@ def as_rgb(image: Image.Image, name: str) -> RGB:
     check_size(*image.size, name)
     with _damage_reported(image, name):
         image.load()
-        return _upright(_to_array(image, name), _orientation(image))
+        return turned_upright(_to_array(image, name), _orientation(image))
 
 
 def check_rgb(array: Any, name: str) -> RGB:
@@ -187,10 +192,7 @@ def _decode(file: IO[bytes], name: str) -> RGB:
             )
         image = _identify(file, name)
         if image is None:
-            raise PictureError(
-                f"{name} is {'not a picture, whatever its name says' if size else 'empty'}",
-                hint=f"give a picture file ({_KNOWN})",
-            )
+            raise _no_picture(name, size)
         check_size(*image.size, name)
         if image.format in ("JPEG", "MPO"):
             # The check and the decoder use the same bytes, because a camera may overwrite the file
@@ -206,6 +208,13 @@ def _decode(file: IO[bytes], name: str) -> RGB:
             check_strips(image, file)
         with image:
             return as_rgb(image, name)
+
+
+def _no_picture(name: str, size: int) -> PictureError:
+    return PictureError(
+        f"{name} is {'not a picture, whatever its name says' if size else 'empty'}",
+        hint=f"give a picture file ({_KNOWN})",
+    )
 
 
 @contextmanager
@@ -370,11 +379,6 @@ def _unsupported(name: str, what: str) -> PictureError:
         f"{name} has {what}, and where black and white lie is not known",
         hint="save it as an 8-bit or 16-bit picture",
     )
-
-
-def _upright(rgb: RGB, orientation: int) -> RGB:
-    turn = _UPRIGHT.get(orientation)
-    return rgb if turn is None else np.ascontiguousarray(turn(rgb))
 
 
 def _orientation(image: Image.Image) -> int:

@@ -11,6 +11,9 @@ from anoco_edge.images.preprocess import Mask, Placement
 
 Map = NDArray[np.float32]
 KERNEL, SIGMA = 7, 0.8  # as in the paper's supplement
+# Products of so many multiplications OpenBLAS computes in the calling thread. For larger ones it
+# wakes its threads, and on a machine that is busy waiting for them takes a hundred times as long.
+ONE_THREAD = 1 << 18
 
 
 class MapMaker:
@@ -21,8 +24,11 @@ class MapMaker:
 
     def __init__(self, contract: InputContract) -> None:
         self._stride = contract.stride
-        self._down = axis_matrix(contract.rows, contract.height)
-        self._across = axis_matrix(contract.cols, contract.width)
+        across = axis_matrix(contract.cols, contract.width)
+        self._across = across.T
+        down = axis_matrix(contract.rows, contract.height)
+        most = ONE_THREAD // (contract.cols * max(contract.rows, contract.width))
+        self._down = down.reshape(-1, _block(contract.height, most), contract.rows)
 
     def __call__(self, energy: Map, scored: Mask) -> Map:
         """Return the map at the model's input size, with zeros on patches that are not scored.
@@ -38,8 +44,19 @@ class MapMaker:
         return smooth
 
     def _apply(self, grid: Map) -> Map:
-        result: Map = self._down @ grid.astype(np.float32) @ self._across.T
-        return result
+        blocks: Map = self._down @ grid.astype(np.float32) @ self._across
+        return blocks.reshape(-1, self._across.shape[1])
+
+
+def _block(rows: int, most: int) -> int:
+    """Return in blocks of how many rows a product is computed.
+
+    >>> _block(448, 18), _block(4096, 1)
+    (16, 4096)
+    """
+    # Products of fewer rows cost more than the threads that they do without.
+    fitting = [n for n in range(4, most + 1) if rows % n == 0]
+    return max(fitting, default=rows)
 
 
 def axis_matrix(patches: int, pixels: int) -> Map:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from anoco_edge.bundle import Bank, Bundle, Product
 from anoco_edge.engines import EngineChoice, EngineSettings
+from anoco_edge.engines.cpu_precision import PrecisionChoice
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.images.frame import Frame
@@ -40,12 +41,13 @@ class ProductSnapshot:
     threshold_kind: str
 
     @staticmethod
-    def of(bundle: Bundle, name: str | None, threshold: float | None) -> ProductSnapshot:
-        """Read the product; a threshold given here replaces the product's own."""
+    def of(bundle: Bundle, name: str | Product | None, threshold: float | None) -> ProductSnapshot:
+        """Read the product, or take the generation of it that is given; a threshold given here
+        replaces the product's own."""
         # Outside this range the ratio of a score and the threshold overflows a 32-bit float.
         if threshold is not None and not 1e-30 <= threshold <= 1e30:
             raise UsageError(f"threshold is {threshold}", hint="it must be a number above 0")
-        product = bundle.product(name)
+        product = name if isinstance(name, Product) else bundle.product(name)
         return ProductSnapshot(
             bundle,
             product,
@@ -67,11 +69,26 @@ class ProductSnapshot:
         return EvidenceLookup(self.bundle, self.product, index)
 
 
-class PipelineChoices(TypedDict):
+class StageChoices(TypedDict):
     """The engine and the scorer that a pipeline runs, each with the reason for its choice."""
 
     engine: EngineChoice
     scorer: ScorerChoice
+
+
+class PipelineChoices(StageChoices):
+    """The same with the precision in which the engine computes on the processor.
+
+    It is None where the engine computes elsewhere.
+    """
+
+    cpu_precision: PrecisionChoice | None
+
+
+def precision_name(choices: PipelineChoices) -> str | None:
+    """Return the precision that the processor computes in, as rows record it."""
+    chosen = choices["cpu_precision"]
+    return None if chosen is None else chosen.name
 
 
 class Pipeline(Protocol):

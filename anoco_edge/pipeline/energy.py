@@ -26,7 +26,8 @@ from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.pipeline.tiling import Tiling
 from anoco_edge.scoring import Scorer, Scores, pool
 from anoco_edge.scoring.device_array import DeviceArray
-from anoco_edge.scoring.types import DeviceScorer, Floats
+from anoco_edge.scoring.pooling import Pooling
+from anoco_edge.scoring.types import DeviceScorer, Floats, check_query
 
 Pixels = NDArray[np.uint8]
 _VIEWS_AT_ONCE = 4
@@ -46,6 +47,10 @@ class PictureEnergy:
     similarity: NDArray[np.float32]
     score: float
     stages: dict[str, float] = field(repr=False)
+
+    def pooled(self, pooling: Pooling) -> float:
+        """The score that the picture would have with this pooling."""
+        return pool(self.energy, pooling, self.scored)
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class EnergyReader:
         start = time.perf_counter()
         placement, stages = patches.placement, dict(patches.stages)
         mask = self._patch_mask.scored(placement)
-        scores = self._scorer.score(patches.features[mask.reshape(-1)])
+        scores = self._score_rows(patches.features, np.flatnonzero(mask))
         stages["scoring"] = (time.perf_counter() - start) * 1000
         return self._finish(patches.pixels, placement, mask, scores, stages)
 
@@ -192,7 +197,7 @@ class EnergyReader:
         rows = np.flatnonzero(mask)
         try:
             if isinstance(features, np.ndarray):
-                return self._scorer.score(features[rows])
+                return self._score_rows(features, rows)
             if self._on_device is None:
                 raise ScoringError(
                     "features on a device need a scorer that reads them there",
@@ -201,6 +206,16 @@ class EnergyReader:
             return self._on_device[1].score_rows(features, rows)
         except AnocoError as error:
             return error
+
+    def _score_rows(self, features: Floats, rows: NDArray[np.int64]) -> Scores:
+        try:
+            return self._scorer.score(features[rows])
+        except ScoringError:
+            # The scorer named a row of those that it was given; this names the patch of the grid.
+            grid = np.ones_like(features)
+            grid[rows] = features[rows]
+            check_query(grid, features.shape[1])
+            raise
 
     def _finish(
         self,
@@ -218,7 +233,9 @@ class EnergyReader:
             energy = average(self.tiling.contract, [(IDENTITY, energy, mask), *others], mask)
         if self._baseline is not None:
             energy = np.where(mask, self._baseline.excess(energy), np.float32(0))
-        score = pool(energy[mask], self._pooling) if scores.picture is None else scores.picture
+        score = scores.picture
+        if score is None:
+            score = pool(energy, self._pooling, mask)
         return PictureEnergy(placement, mask, energy, anchor, similarity, score, stages)
 
     def _other_views(

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from anoco_edge.errors import UsageError
 from anoco_edge.images.preprocess import Box, Mask, Placement
@@ -81,6 +81,7 @@ class InspectionJson(TypedDict):
     regions: list[RegionJson]
     evidence: EvidenceJson | None
     timings: dict[str, float]
+    cpu_precision: NotRequired[str]
 
 
 class EvidenceSource(Protocol):
@@ -96,6 +97,8 @@ class Inspection:
     """The score and the verdict of one picture, where its defects are and the evidence for them.
 
     Grids have one entry for each patch, which is 0 (in `anchor`, -1) where no patch was scored.
+    `cpu_precision` is the one in which a processor computed the features; None where no processor
+    did.
     """
 
     source: str
@@ -114,6 +117,7 @@ class Inspection:
     anchor: NDArray[np.int64] = field(repr=False)
     similarity: NDArray[np.float32] = field(repr=False)
     evidence_lookup: EvidenceSource = field(repr=False)
+    cpu_precision: str | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -173,7 +177,7 @@ class Inspection:
 
     def to_row(self) -> InspectionJson:
         """Return the fields of a row of results.jsonl that follow from this inspection."""
-        return {
+        row: InspectionJson = {
             "source": self.source,
             "product": self.product,
             "generation": self.generation,
@@ -194,6 +198,9 @@ class Inspection:
             "evidence": _evidence_json(self.peak_evidence),
             "timings": {k: round(v, 3) for k, v in self.timings.items()},
         }
+        if self.cpu_precision is not None:
+            row["cpu_precision"] = self.cpu_precision
+        return row
 
 
 def _evidence_json(evidence: Evidence | None) -> EvidenceJson | None:

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anoco_edge.bundle import Bundle
 from anoco_edge.engines import ENGINES, EngineChoice, EngineSettings
+from anoco_edge.engines.cpu_precision import PrecisionChoice, mismatch
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError, BundleError, EnvironmentMissingError, UsageError
 from anoco_edge.images.frame import Frame
 from anoco_edge.images.preprocess import Placement
-from anoco_edge.machine import cores
+from anoco_edge.machine import cores, is_jetson
 from anoco_edge.native import interface
 from anoco_edge.native.handles import (
     Handle,
@@ -28,7 +30,12 @@ from anoco_edge.native.handles import (
     open_detector,
 )
 from anoco_edge.native.library import VARIABLE, check, find_library, load_library
-from anoco_edge.pipeline.base import PipelineChoices, ProductSnapshot
+from anoco_edge.pipeline.base import (
+    PipelineChoices,
+    ProductSnapshot,
+    StageChoices,
+    precision_name,
+)
 from anoco_edge.pipeline.inspection import Inspection, Timings
 from anoco_edge.pipeline.regions import FoundRegion
 from anoco_edge.plugins import Choice, StageSpec
@@ -38,17 +45,49 @@ OPENVINO_VARIABLE = "ANOCO_OPENVINO_LIBRARY"
 TENSORRT_VARIABLE = "ANOCO_TENSORRT_LIBRARY"
 
 
-def choose_parts(engine: str = "auto", scorer: str = "auto") -> PipelineChoices:
+def choose_parts(
+    engine: str = "auto",
+    scorer: str = "auto",
+    bundle: Bundle | None = None,
+    settings: EngineSettings | None = None,
+) -> StageChoices:
     """Choose what the library runs, out of the engines and scorers that it has (`native`).
+
+    With a bundle, `auto` prefers a plan of it that runs on this machine's GPU.
 
     >>> choose_parts(scorer="cuda")["scorer"]
     ScorerChoice(name='cuda', reason='asked for')
     """
-    first = EngineChoice(*_choose("engine", engine, ENGINES.native()))
+    planned = None
+    if engine == "auto" and bundle is not None and not _asks_for_processor(settings):
+        planned = _choose_plan(bundle)
+    first = EngineChoice(*(planned or _choose("engine", engine, ENGINES.native())))
     # The first choice scores features on the device that computed them, which costs least.
     gpu = ENGINES.get(first.name).gpu
     scorers = sorted(SCORERS.native(), key=lambda spec: spec.gpu != gpu)
     return {"engine": first, "scorer": ScorerChoice(*_choose("scorer", scorer, scorers))}
+
+
+def _asks_for_processor(settings: EngineSettings | None) -> bool:
+    """Whether a device or a precision was asked for that only an engine without a plan has."""
+    default, asked = EngineSettings(), settings or EngineSettings()
+    return (asked.device, asked.cpu_precision) != (default.device, default.cpu_precision)
+
+
+def _choose_plan(bundle: Bundle) -> Choice | None:
+    """Choose the engine of a plan that runs here; on a Jetson also before there is one.
+
+    A Jetson's processor takes minutes for what its GPU does in milliseconds, so there the error of
+    a missing plan helps more than a slow answer.
+    """
+    for spec in sorted(ENGINES.native(), key=lambda spec: spec.rank):
+        if not spec.needs_plan:
+            continue
+        if reason := spec.reason_for_auto(bundle):
+            return Choice(spec.name, reason)
+        if is_jetson():
+            return Choice(spec.name, "this is a Jetson, whose GPU runs plans (anoco-edge build)")
+    return None
 
 
 def _choose(stage: str, asked: str, known: Sequence[StageSpec]) -> Choice:
@@ -132,14 +171,16 @@ class NativePipeline:
     def __init__(
         self, snapshot: ProductSnapshot, engine: str, scorer: str, settings: EngineSettings
     ) -> None:
-        self.choices = choose_parts(engine, scorer)
+        parts = choose_parts(engine, scorer, snapshot.bundle, settings)
         self.selftest: SelfTest | None = None
         self._snapshot = snapshot
         self._library = load_runtime()
         self._threads = settings.threads or cores()
         self._log = WarningLog()
-        self._detector = _open_detector(self._library, snapshot, settings, self.choices, self._log)
+        self._detector = _open_detector(self._library, snapshot, settings, parts, self._log)
         self._warnings_at_open = len(self._log.warnings)
+        precision = _read_precision(self._library, self._detector)
+        self.choices: PipelineChoices = {**parts, "cpu_precision": precision}
         references = snapshot.product.references
         self._size = (max(r.width for r in references), max(r.height for r in references))
         self._idle = [self._new_context()]
@@ -151,7 +192,11 @@ class NativePipeline:
         These concern the engine, which is prepared when a context is created. Earlier warnings
         concern the product, and Python gives those itself.
         """
-        return tuple(dict.fromkeys(self._log.warnings[self._warnings_at_open :]))
+        chosen = self.choices["cpu_precision"]
+        name, why = chosen or (None, f"by {self.choices['engine'].name}")
+        own = mismatch(self._snapshot.product, name, why)
+        said = dict.fromkeys(self._log.warnings[self._warnings_at_open :])
+        return (own, *said) if own else tuple(said)
 
     def inspect(self, frames: Sequence[Frame]) -> list[Inspection | AnocoError]:
         """Inspect one frame after the other, because a batch gains nothing on a CPU."""
@@ -161,7 +206,7 @@ class NativePipeline:
         height, width, _ = frame.pixels.shape
         try:
             with self._context(width, height) as context:
-                return context.inspect(frame, self._snapshot)
+                return context.inspect(frame, self._snapshot, precision_name(self.choices))
         except AnocoError as error:
             return error
 
@@ -191,7 +236,7 @@ def _open_detector(
     library: ctypes.CDLL,
     snapshot: ProductSnapshot,
     settings: EngineSettings,
-    choices: PipelineChoices,
+    choices: StageChoices,
     log: WarningLog,
 ) -> Handle:
     engine, scorer = ENGINES.get(choices["engine"].name), SCORERS.get(choices["scorer"].name)
@@ -208,8 +253,18 @@ def _open_detector(
         allow_random=1,  # Detector.open has already refused random weights, unless they are allowed
         scorer=scorer.native.encode(),
         log=log.function,
+        cpu_precision=settings.cpu_precision.encode(),
     )
     return open_detector(library, bundle, options, log)
+
+
+def _read_precision(library: ctypes.CDLL, detector: Handle) -> PrecisionChoice | None:
+    """Ask the library in which precision its detector computes on the processor, and why."""
+    found = interface.DetectorInfo()
+    check(library, library.anoco_detector_describe(detector.value, found))
+    if not found.cpu_precision:
+        return None
+    return PrecisionChoice(found.cpu_precision.decode(), found.cpu_precision_reason.decode())
 
 
 class _Context:
@@ -223,7 +278,9 @@ class _Context:
         options = interface.ContextOptions(threads=threads, max_width=width, max_height=height)
         self._handle = create_context(library, detector, options)
 
-    def inspect(self, frame: Frame, snapshot: ProductSnapshot) -> Inspection:
+    def inspect(
+        self, frame: Frame, snapshot: ProductSnapshot, precision: str | None = None
+    ) -> Inspection:
         """Inspect a frame and copy the result, which the next frame overwrites in the context."""
         height, width, _ = frame.pixels.shape
         data = frame.pixels.ctypes.data
@@ -257,6 +314,7 @@ class _Context:
             anchor=_copy(found.anchor, grid),
             similarity=_copy(found.similarity, grid),
             evidence_lookup=snapshot.evidence_lookup,
+            cpu_precision=precision,
         )
 
     def _region(self, number: int) -> FoundRegion:

@@ -57,7 +57,7 @@ class PatchMask:
         what = (self._contract, placement, self._product.region, self._ignore)
         if view != IDENTITY:
             inside, wanted = inspected_pixels(*what)
-            if self._product.tta == "rotations":
+            if self._product.has_turned_views:
                 return turned_patches(self._contract, placement, view, wanted)
             return visible_patches(self._contract, view, inside, wanted)
         known = inspected_patches(*what)
@@ -78,6 +78,18 @@ class PatchMask:
             grid, place(grid, side, side), self._product.region, self._ignore
         )
         return wanted
+
+    def is_covered(self, seen: Mask) -> bool:
+        """Whether every patch that is scored lies in the pixels of a picture that are `seen`."""
+        contract = self._contract
+        placement = place(contract, seen.shape[1], seen.shape[0])
+        pixels = np.zeros((contract.height, contract.width), np.bool_)
+        size = (placement.width, placement.height)
+        scaled = Image.fromarray(seen).resize(size, Image.Resampling.NEAREST)
+        rows = slice(placement.top, placement.top + placement.height)
+        pixels[rows, placement.left : placement.left + placement.width] = np.asarray(scaled)
+        whole: Mask = np.all(_by_patch(pixels, contract), axis=(1, 3))
+        return bool(whole[self.scored(placement)].all())
 
     def check_size(self, width: int, height: int, name: str) -> None:
         """Raise an error if a picture does not have the aspect ratio of the references.

@@ -9,6 +9,7 @@ from anoco_edge.images.preprocess import Mask
 from anoco_edge.pipeline.anomaly_map import Map, MapMaker
 from anoco_edge.pipeline.energy import PictureEnergy
 from anoco_edge.pipeline.regions import FoundRegion, find_regions
+from anoco_edge.scoring.pooling import Pooling, threshold_grid
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,17 @@ class PostProcessOutput:
 class PostProcessor:
     """Finds regions in the pictures of one product; without a threshold it makes the map alone."""
 
-    def __init__(self, contract: InputContract, threshold: float | None, min_area: float) -> None:
+    def __init__(
+        self,
+        contract: InputContract,
+        threshold: float | None,
+        min_area: float,
+        pooling: Pooling = "max",
+    ) -> None:
         self._contract = contract
         self._threshold = threshold
         self._min_area = min_area
+        self._pooling = pooling
         self._map = MapMaker(contract)
 
     def process(self, found: PictureEnergy) -> PostProcessOutput:
@@ -44,5 +52,6 @@ class PostProcessor:
             self._contract,
             found.placement,
             self._min_area,
+            threshold_grid(found.energy, found.scored, self._pooling),
         )
         return PostProcessOutput(input_map, tuple(regions), outline)

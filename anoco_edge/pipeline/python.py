@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from anoco_edge.engines import EngineSettings, choose_engine, open_engine
-from anoco_edge.engines.selftest import SelfTest, check_engine
+from anoco_edge.engines import DeviceEngine, EngineSettings
+from anoco_edge.engines.device_scoring import check_device_scoring, why_not_on_gpu
+from anoco_edge.engines.opening import open_tested_engine
+from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError
 from anoco_edge.images.frame import Frame
-from anoco_edge.pipeline.base import PipelineChoices, ProductSnapshot
+from anoco_edge.pipeline.base import PipelineChoices, ProductSnapshot, precision_name
 from anoco_edge.pipeline.energy import EnergyReader, PictureEnergy
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.postprocess import PostProcessor
-from anoco_edge.scoring import Parameters, choose_scorer, open_scorer
+from anoco_edge.scoring import SCORERS, choose_scorer, open_scorer
+from anoco_edge.scoring.half_operands import half_operands
 
 
 class PythonPipeline:
@@ -23,33 +26,40 @@ class PythonPipeline:
         self, snapshot: ProductSnapshot, engine: str, scorer: str, settings: EngineSettings
     ) -> None:
         bundle, product = snapshot.bundle, snapshot.product
-        self.choices: PipelineChoices = {
-            "engine": choose_engine(engine, bundle),
-            "scorer": choose_scorer(scorer),
-        }
+        scorer_choice = choose_scorer(scorer)  # before an engine is loaded, which takes longer
         self._snapshot = snapshot
         baseline = bundle.baseline(product)
-        self.engine = open_engine(self.choices["engine"], bundle, settings)
-        self.selftest: SelfTest | None = check_engine(bundle, self.engine)
+        tested = open_tested_engine(engine, bundle, settings, product)
+        self.choices: PipelineChoices = {
+            "engine": tested.choice,
+            "scorer": scorer_choice,
+            "cpu_precision": tested.precision,
+        }
+        self.engine = tested.engine
+        self.selftest: SelfTest | None = tested.selftest
+        away = why_not_on_gpu(tested.choice.name, scorer, scorer_choice.name)
+        self._remarks = tuple(filter(None, (tested.remark, away)))
+        if isinstance(self.engine, DeviceEngine) and SCORERS.get(scorer_choice.name).gpu:
+            check_device_scoring(bundle, self.engine, scorer_choice.name)
         opened = open_scorer(
             self.choices["scorer"],
             snapshot.bank.references,
-            Parameters(product.lam, product.metric, product.floor),
+            product.parameters(snapshot.bank.references),
             threads=settings.threads,
-            half=bundle.manifest.backbone.precision == "fp16",
+            half=half_operands(bundle.manifest.backbone.precision),
         )
         self.energies = EnergyReader(
             self.engine, bundle.manifest.input, product, snapshot.patch_mask, opened, baseline
         )
         self._postprocessor = PostProcessor(
-            self.energies.tiling.contract, snapshot.threshold, product.min_area
+            self.energies.tiling.contract, snapshot.threshold, product.min_area, product.pooling
         )
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the engine reports about how it runs."""
+        """What the engine reports about how it runs, and what else is not as it should be."""
         said: tuple[str, ...] = getattr(self.engine, "remarks", ())
-        return said
+        return (*self._remarks, *said)
 
     def inspect(self, frames: Sequence[Frame]) -> list[Inspection | AnocoError]:
         """Inspect frames through one run of the backbone, whose time is shared out evenly."""
@@ -82,4 +92,5 @@ class PythonPipeline:
             anchor=found.anchor,
             similarity=found.similarity,
             evidence_lookup=self._snapshot.evidence_lookup,
+            cpu_precision=precision_name(self.choices),
         )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Box, Mask, Placement
 from anoco_edge.pipeline.anomaly_map import Map
+from anoco_edge.scoring.types import Floats
 
 # A region starts where energy exceeds the threshold and spreads to neighbours (8-connected)
 # above this share of it, so that a defect is outlined whole and not only at its peak.
@@ -18,7 +19,11 @@ GROW = 0.5
 
 @dataclass(frozen=True)
 class FoundRegion:
-    """One defect, measured in pixels of the picture; `row, col` is its strongest patch."""
+    """One defect, measured in pixels of the picture; `row, col` is its strongest patch.
+
+    `peak` is the largest value that was compared with the threshold: with pooling `smooth` a
+    smoothed energy, else the energy of the strongest patch.
+    """
 
     box: Box
     area: float
@@ -34,17 +39,22 @@ def find_regions(
     contract: InputContract,
     placement: Placement,
     min_area: float = 0.0,
+    compared: Floats | None = None,
 ) -> tuple[list[FoundRegion], Mask]:
     """Return the regions of at least `min_area` picture pixels, strongest first, and their outline.
 
+    A region starts and spreads by the values in `compared`, one for each patch: the smoothed
+    energies with pooling `smooth`, else the energies (None). So a score over the threshold has a
+    region. Its strongest patch is that of the largest energy, because evidence is about one patch.
     The outline is a mask at the model's input size.
     """
+    compared = energy if compared is None else compared
     outline = np.zeros(input_map.shape, np.bool_)
     regions = []
     # The threshold stays a float64, as it does when it is compared with the score. Rounded to
     # float32, a threshold just below the score could find no region.
-    over = energy > np.float64(threshold)
-    for patches in _components(over, energy > GROW * threshold):
+    over = compared > np.float64(threshold)
+    for patches in _components(over, compared > GROW * threshold):
         rows, cols = np.nonzero(patches)
         strongest = int(np.argmax(energy[rows, cols]))
         pixels = _pixels(patches, over, input_map, threshold, contract.stride)
@@ -54,9 +64,8 @@ def find_regions(
         ys, xs = np.nonzero(pixels)
         box = (int(xs.min()), int(ys.min()), int(xs.max()) + 1, int(ys.max()) + 1)
         row, col = int(rows[strongest]), int(cols[strongest])
-        regions.append(
-            FoundRegion(placement.to_picture(box), area, float(energy[row, col]), row, col)
-        )
+        peak = float(compared[patches].max())
+        regions.append(FoundRegion(placement.to_picture(box), area, peak, row, col))
         outline |= pixels
     regions.sort(key=lambda region: -region.peak)
     return regions, outline

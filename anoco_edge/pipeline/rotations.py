@@ -1,4 +1,4 @@
-"""Turned views of a reference, for parts that may lie at any angle.
+"""Turned and mirrored views of a reference, for parts that may lie at any angle.
 
 A turned view is what the camera would have seen had the part been turned about the centre of the
 picture. It is made from the picture itself and then resized as every picture is, so it is as sharp
@@ -19,7 +19,7 @@ from PIL import Image
 from anoco_edge.bundle.schema import Affine
 from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Mask, Pixels, Placement, resize_into
-from anoco_edge.pipeline.augmentation import wanted_patches
+from anoco_edge.pipeline.augmentation import IDENTITY, wanted_patches
 
 ROTATIONS = 8  # angles of a reference, unless the user gives another number
 # A picture is turned at no more than so many times the size of the input. Interpolation blurs by a
@@ -53,6 +53,17 @@ def rotation_views(count: int, placement: Placement) -> tuple[Affine, ...]:
     return tuple(views)
 
 
+def mirrored_views(turned: tuple[Affine, ...], placement: Placement) -> tuple[Affine, ...]:
+    """Return the mirrored views of a picture that has these turned views: the picture itself, and
+    each of the views, of a picture that is mirrored left to right.
+
+    >>> mirrored_views((), Placement(300, 100, 0, 0, 64, 64))
+    ((-1.0, 0.0, 64.0, 0.0, 1.0, 0.0),)
+    """
+    across = 2.0 * placement.left + placement.width
+    return tuple((-a, 0.0 - b, across - c, d, e, f) for a, b, c, d, e, f in (IDENTITY, *turned))
+
+
 def turn(rgb: Pixels, view: Affine, contract: InputContract, placement: Placement) -> Pixels:
     """Return the model's input for a turned view of a picture, reflected beyond its border.
 
@@ -66,7 +77,9 @@ def turn(rgb: Pixels, view: Affine, contract: InputContract, placement: Placemen
     size = (min(rgb.shape[1], most[0]), min(rgb.shape[0], most[1]))
     if size != (rgb.shape[1], rgb.shape[0]):
         rgb = np.asarray(Image.fromarray(rgb).resize(size, Image.Resampling.BILINEAR))
-    return resize_into(_sample(rgb, _in_pixels(view, placement, size)), contract, placement)
+    return resize_into(
+        sample_reflected(rgb, _in_pixels(view, placement, size)), contract, placement
+    )
 
 
 def turned_patches(
@@ -134,13 +147,18 @@ def _in_pixels(view: Affine, placement: Placement, size: tuple[int, int]) -> Aff
     )
 
 
-def _sample(rgb: Pixels, view: Affine) -> Pixels:
-    """Sample a view bilinearly at the centres of its pixels; beyond its border the picture is
-    reflected.
+def sample_reflected(rgb: Pixels, view: Affine) -> Pixels:
+    """Return a view of a picture, reflected beyond its border and as large as the picture.
 
-    This takes one array operation at a time and not Pillow's transform, which knows no reflection
-    and in which compilers may contract a product and a sum, with other bytes on other processors.
+    The view is an affine between positions in the picture itself, sampled bilinearly at the centres
+    of its pixels.
+
+    >>> row = np.arange(9, dtype=np.uint8).reshape(1, 3, 3)
+    >>> sample_reflected(row, (1, 0, 2, 0, 1, 0)).tolist()
+    [[[6, 7, 8], [6, 7, 8], [3, 4, 5]]]
     """
+    # This takes one array operation at a time and not Pillow's transform, which knows no reflection
+    # and in which compilers may contract a product and a sum, with other bytes on other processors.
     height, width, _ = rgb.shape
     a, b, c, d, e, f = view
     flat = rgb.reshape(-1, 3)

@@ -14,7 +14,10 @@ from PIL import Image
 from anoco_edge.images.contract import InputContract
 from anoco_edge.images.preprocess import Placement, place
 from anoco_edge.pipeline.anomaly_map import MapMaker, axis_matrix, enlarge
+from anoco_edge.pipeline.energy import PictureEnergy
+from anoco_edge.pipeline.postprocess import PostProcessor
 from anoco_edge.pipeline.regions import GROW, FoundRegion, find_regions
+from anoco_edge.scoring.pooling import pool, smooth_grid
 
 Grid = NDArray[np.float32]
 SHAPES = [(4, 6, 16), (9, 9, 16), (5, 3, 14), (1, 7, 8), (1, 1, 4), (6, 2, 1), (3, 1, 2), (2, 2, 1)]
@@ -236,6 +239,42 @@ def test_an_anomalous_picture_has_a_region_and_a_good_one_has_none(
         assert 0 < region.area <= (x1 - x0) * (y1 - y0) + 1e-6
         assert region.peak == energy[region.row, region.col] > threshold
     assert sum(r.area for r in regions) == pytest.approx(outline.sum() * scale**2)
+
+
+@given(energies(), st.integers(0, 2**32 - 1), st.sampled_from([0.2, 0.5, 1.0, 3.0]))
+@settings(derandomize=True, deadline=None)
+def test_with_smooth_pooling_an_anomalous_picture_has_a_region(
+    energy: Grid, seed: int, threshold: float
+) -> None:
+    scored = np.random.default_rng(seed).random(energy.shape) < 0.7
+    assume(scored.any())
+    energy[~scored] = 0
+    made = contract(*energy.shape, 16)
+    at = place(made, made.width, made.height)
+    score = pool(energy, "smooth", scored)
+    picture = PictureEnergy(at, scored, energy, np.array(0), energy, score, {})
+    output = PostProcessor(made, threshold, 0.0, "smooth").process(picture)
+    assert bool(output.regions) == (score > threshold)
+    assume(output.regions)
+    assert output.regions[0].peak == score
+    assert all(scored[r.row, r.col] and r.peak > threshold for r in output.regions)
+    just_under = PostProcessor(made, np.nextafter(score, 0), 0.0, "smooth").process(picture)
+    assert len(just_under.regions) >= 1
+
+
+def test_with_smooth_pooling_evidence_is_that_of_the_hottest_patch() -> None:
+    """Between two hot patches the smoothed grid is highest, where the energy itself is low."""
+    energy = blobs((4, 3, 6), (4, 5, 5))
+    smoothed = smooth_grid(energy, np.ones_like(energy, np.bool_))
+    assert np.unravel_index(np.argmax(smoothed), smoothed.shape) == (4, 3)
+    energy[4, 4] = 2
+    smoothed = smooth_grid(energy, np.ones_like(energy, np.bool_))
+    assert np.unravel_index(np.argmax(smoothed), smoothed.shape) == (4, 4)
+    made = contract(8, 10, 16)
+    input_map = MapMaker(made)(energy, np.ones_like(energy, np.bool_))
+    at = place(made, made.width, made.height)
+    ((region,), _) = find_regions(energy, input_map, 1.0, made, at, 0.0, smoothed)
+    assert (region.row, region.col) == (4, 3) and region.peak == smoothed[4, 4] < energy[4, 3]
 
 
 def test_boxes_in_a_letterbox_lie_in_the_picture() -> None:

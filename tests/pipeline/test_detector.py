@@ -309,6 +309,15 @@ def test_features_that_cannot_be_scored_concern_their_picture_only(
         detector.inspect(black)
 
 
+def test_a_patch_that_cannot_be_scored_is_named_by_its_place_in_the_grid(enrolled: Path) -> None:
+    """The scorer is given the inspected patches only, and counts those."""
+    energies = Detector.open(enrolled)._pipeline.energies
+    grid = np.ones((6, energies.tiling.contract.dim), np.float32)
+    grid[4] = np.nan
+    with pytest.raises(ScoringError, match="query patch 4 contains NaN"):
+        energies._score_rows(grid, np.array([2, 4, 5]))
+
+
 # ---- choices
 
 

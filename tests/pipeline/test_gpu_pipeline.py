@@ -33,10 +33,7 @@ from anoco_edge.plans.build import build_bundle_plan
 from anoco_edge.plans.device import current_device
 from anoco_edge.scoring import References, open_scorer, score_patches
 
-pytestmark = [
-    pytest.mark.usefixtures("use_simulated_driver", "empty_cache"),
-    pytest.mark.xdist_group("native"),
-]
+pytestmark = pytest.mark.usefixtures("use_simulated_driver", "empty_cache")
 FEATURES = 16 * 8 * 4  # bytes of one picture's features
 
 
@@ -62,6 +59,7 @@ def test_infer_end_to_end(trt: FakeTensorRt, cuda: FakeCuda, here: Path, batch: 
     wanted = ok("infer", "line.anoco", "parts", "--engine", "onnxruntime", "--json").json
     on_cpu = ok("infer", "line.anoco", "parts", "--scorer", "onnx", *options).json
     np.testing.assert_allclose(scores(on_cpu), scores(wanted), rtol=1e-4)
+    ok("infer", "line.anoco", "parts", "--scorer", "cuda", *options)  # runs the self-test of both
     cuda.copied.clear()
     on_gpu = ok("infer", "line.anoco", "parts", "--scorer", "cuda", *options).json
     np.testing.assert_allclose(scores(on_gpu), scores(wanted), rtol=1e-4)
@@ -114,7 +112,8 @@ def test_only_what_counts_is_scored(
     outside = np.zeros((16, 8), np.float32)
     outside[~wanted.scored.reshape(-1)] = np.nan
     trt.wrong_by = outside
-    monkeypatch.setattr("anoco_edge.pipeline.python.check_engine", lambda *_: None)
+    monkeypatch.setattr("anoco_edge.engines.opening.check_engine", lambda *_: None)
+    monkeypatch.setattr("anoco_edge.pipeline.python.check_device_scoring", lambda *_: None)
     found = Detector(bundle, engine="tensorrt", scorer="cuda").inspect(picture)
     np.testing.assert_allclose(found.energy, wanted.energy, rtol=1e-4, atol=1e-6)
     assert (found.anchor == wanted.anchor).all()
@@ -212,7 +211,7 @@ def pycuda(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda, trt: FakeTensorRt) -
 
 
 def test_pycuda_serves_as_well(pycuda: FakePycuda, here: Path) -> None:
-    assert current_device().name == "Orin" and why_not("tensorrt") == ""
+    assert current_device().label == "Orin (16 SMs, 8 GB)" and why_not("tensorrt") == ""
     build("line.anoco", 2)
     wanted = ok("infer", "line.anoco", "parts", "--engine", "onnxruntime", "--json").json
     args = ("infer", "line.anoco", "parts", "--engine", "tensorrt", "--json")
@@ -274,6 +273,16 @@ def test_a_report_from_the_simulated_gpu(trt: FakeTensorRt, cuda: FakeCuda, here
     assert report["plan"]["built_now"] and report["selftest"]["min_cosine"] > 0.9999
     assert [row["disagree"] for row in report["agreement"]] == [0, 0]
     assert report["frames"]["stages"]["scoring"]["p50"] > 0
+    assert report["fused"] == {
+        "fused": 1,
+        "kernels": 2,
+        "copies": 1,
+        "activation_bytes": 512,
+        "blocks": None,
+    }
+    assert report["gemm"]["size"] == 64 and report["gemm"]["tflops"] > 0
+    assert [row["picture"] for row in report["hard_pictures"]] == ["the wrong part", "no part"]
+    assert report["cameras"]["frames"] == 6 and report["cameras"]["changes"] >= 1
     assert report["not_measured"] == report["problems"] == []
     assert report["simulated"] is True and report["device"]["capability"] == "sm87"
     (data,), (page,) = Path("sent").glob("*.json"), Path("sent").glob("*.md")

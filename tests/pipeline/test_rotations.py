@@ -27,11 +27,20 @@ from anoco_edge.images.contract import Fit, InputContract
 from anoco_edge.images.preprocess import place, prepare
 from anoco_edge.pipeline.augmentation import IDENTITY
 from anoco_edge.pipeline.patch_mask import inspected_pixels
-from anoco_edge.pipeline.rotations import rotation_views, turn, turned_patches
+from anoco_edge.pipeline.rotations import (
+    mirrored_views,
+    rotation_views,
+    turn,
+    turned_patches,
+)
 from anoco_edge.teaching import NewPicture, Settings, Teacher, TileSettings
+from anoco_edge.teaching.drafts import ProductFields
+from anoco_edge.teaching.near_duplicates import MERGE_DISTANCE
 
 Pixels = NDArray[np.uint8]
-ROTATIONS = Settings({"tta": "rotations"})
+# Everything that the angles show is in the bank, but for copies.
+WHOLE: ProductFields = {"tta": "rotations", "merge_distance": 0.0}
+ROTATIONS = Settings(WHOLE)
 
 
 def part(seed: int, width: int = SIZE, height: int = SIZE) -> NewPicture:
@@ -176,6 +185,57 @@ def test_patches_that_touch_anything_from_beyond_are_left_out(
     assert fewest < 30
 
 
+# ---- mirrored views
+
+
+@pytest.mark.parametrize(("width", "height"), [(SIZE, SIZE), (240, 120)])
+def test_a_mirrored_view_is_the_mirrored_picture_at_every_angle(width: int, height: int) -> None:
+    rgb = textured_picture(1, width, height)
+    c, placement = contract(), place(contract(), width, height)
+    mirror = np.ascontiguousarray(rgb[:, ::-1])
+    turned = rotation_views(8, placement)
+    first, *others = mirrored_views(turned, placement)
+    np.testing.assert_array_equal(turn(rgb, first, c, placement), prepare(mirror, c)[0])
+    everything = np.ones((SIZE, SIZE), np.bool_)
+    assert turned_patches(c, placement, first, everything).all()
+    for view, mirrored in zip(turned, others, strict=True):
+        expected = turn(mirror, view, c, placement).astype(int)
+        assert np.abs(turn(rgb, mirrored, c, placement) - expected).max() <= 1
+        np.testing.assert_array_equal(
+            turned_patches(c, placement, mirrored, everything),
+            turned_patches(c, placement, view, everything),
+        )
+
+
+def test_a_mirrored_part_is_good_only_with_flips(bundle: Bundle) -> None:
+    teacher = Teacher.open(bundle.path)
+    mirror = np.ascontiguousarray(part(1).rgb[:, ::-1])
+    scores = {}
+    mirrored = Settings({"flips": True, "merge_distance": 0.0})
+    for name, settings in (("plain", Settings({})), ("mirrored", mirrored)):
+        product = teacher.enroll(parts(1, 2), name, settings).product
+        assert [len(r.views) for r in product.references] == [int(settings is mirrored)] * 2
+        scores[name] = Detector.open(bundle.path, name).inspect(mirror).score
+    assert scores["mirrored"] < 1e-6 < scores["plain"]
+    assert inspected_area(bundle.product("mirrored")) == "references mirrored too"
+    found = Detector.open(bundle.path, "mirrored").inspect(mirror).evidence(0, 0)
+    assert (found.reference, found.row, found.col) == ("frame1", 0, 5)
+    both = teacher.enroll(parts(1), "both", Settings({**WHOLE, "flips": True})).product
+    assert len(both.references[0].views) == 15 and bundle.bank(both).view.max() == 15
+    assert inspected_area(both) == "references at 8 angles and mirrored too"
+    back = teacher.configure(Settings({"flips": False}), "mirrored").product
+    assert bank_hash(back) == bank_hash(bundle.product("plain"))
+    with pytest.raises(UsageError, match="views of 'paper' are mirrored already"):
+        teacher.configure(Settings({"tta": "paper"}), "both")
+
+
+def test_a_product_without_flips_is_written_as_before(bundle: Bundle) -> None:
+    Teacher.open(bundle.path).enroll(parts(1))
+    written = json.loads((bundle.path / "products/default/product.json").read_bytes())
+    later = {"rotations", "flips", "augmentation_choice", "merged_patches", "merge_distance"}
+    assert not later & written.keys()
+
+
 # ---- the bank
 
 
@@ -215,7 +275,7 @@ def test_copies_among_the_angles_are_merged_and_those_of_the_picture_stay(bundle
         NewPicture.from_array(name, pixels)
         for name, pixels in (("symmetric", symmetric), ("even", even))
     ]
-    settings = Settings({"tta": "rotations", "rotations": 4}, threshold=1.0)
+    settings = Settings({**WHOLE, "rotations": 4}, threshold=1.0)
     product = Teacher(bundle, Colour()).enroll(pictures, settings=settings).product
     bank = bundle.bank(product)
     counts = [
@@ -223,9 +283,40 @@ def test_copies_among_the_angles_are_merged_and_those_of_the_picture_stay(bundle
     ]
     # Colour does not see how a patch lies, so quarter turns repeat all of them.
     assert counts == [[36, 0, 0, 0], [36, 0, 0, 0]]
-    assert product.dropped_patches == 0
+    assert (product.dropped_patches, product.merged_patches) == (0, 2 * 3 * 36)
     turned = Teacher.open(bundle.path).enroll(pictures[:1], "turned", settings).product
     assert [int((bundle.bank(turned).view == k).sum()) for k in range(4)] == [36, 36, 0, 0]
+    assert turned.merged_patches == 2 * 36
+    both = Teacher.open(bundle.path).enroll(parts(4), "turned").product
+    assert both.merged_patches == 2 * 36  # what was counted for known references stays counted
+
+
+def test_near_duplicates_among_the_angles_are_merged_unless_a_product_is_older(
+    bundle: Bundle,
+) -> None:
+    teacher = Teacher.open(bundle.path)
+    whole = teacher.enroll(parts(1), "older", ROTATIONS).product
+    product = teacher.enroll(parts(1), "new", Settings({"tta": "rotations"})).product
+    assert (whole.merge_distance, product.merge_distance) == (0.0, MERGE_DISTANCE)
+    every, kept = bundle.bank(whole), bundle.bank(product)
+    assert product.merged_patches == len(every) - len(kept) > 0
+    assert np.count_nonzero(kept.view == 0) == 36, "the picture's own patches stay"
+    near = np.linalg.norm(
+        every.references.features.astype(np.float64)[:, None]
+        - kept.references.features.astype(np.float64)[None],
+        axis=2,
+    ).min(axis=1)
+    assert (near <= MERGE_DISTANCE * every.references.norms * (1 + 1e-6)).all()
+    # A product keeps its distance, and with it its scores, whatever else is taught.
+    grown = teacher.enroll(parts(2), "older").product
+    assert grown.merge_distance == 0.0 and grown.merged_patches == whole.merged_patches
+    assert bundle.bank(grown).only([0]).to_bytes() == every.to_bytes()
+    plain = teacher.configure(Settings({"tta": "none"}), "older").product
+    assert plain.merge_distance == 0.0
+    again = teacher.configure(Settings({"tta": "rotations"}), "older").product
+    assert again.merge_distance == MERGE_DISTANCE
+    with pytest.raises(UsageError, match=r"merge_distance is 0.2 and references are not turned"):
+        teacher.enroll(parts(1), "straight", Settings({"merge_distance": 0.2}))
 
 
 def test_the_same_pictures_give_the_same_bytes_in_any_order_of_changes(
@@ -282,13 +373,13 @@ def test_patches_without_signal_are_counted_once_each(bundle: Bundle) -> None:
     rgb = part(1).rgb.copy()
     rgb[:16, :32] = 0
     pictures = [NewPicture.from_array("dark", rgb)]
-    for settings in (ROTATIONS, Settings({"tta": "rotations"}, max_patches=20)):
+    for settings in (ROTATIONS, Settings(WHOLE, max_patches=20)):
         product = Teacher(bundle, Dark()).enroll(pictures, f"p{len(bundle.products())}", settings)
         assert product.product.dropped_patches == 2
 
 
 def test_a_thinned_bank_of_turned_references(bundle: Bundle) -> None:
-    settings = Settings({"tta": "rotations"}, max_patches=40)
+    settings = Settings(WHOLE, max_patches=40)
     product = Teacher.open(bundle.path).enroll(parts(1, 2), settings=settings).product
     bank = bundle.bank(product)
     assert len(bank) == 40 and len(np.unique(bank.view)) > 4
@@ -302,7 +393,7 @@ def test_a_thinned_bank_of_turned_references(bundle: Bundle) -> None:
 def test_with_tiles_a_region_and_a_picture_that_is_not_square(tmp_path: Path) -> None:
     bundle = make_tiny_bundle(tmp_path / "tiles.anoco")
     settings = Settings(
-        {"tta": "rotations", "rotations": 6},
+        {**WHOLE, "rotations": 6},
         region=[(30, 10), (220, 155)],
         tiles=TileSettings(grid=(2, 2), overlap=32),
     )
@@ -416,7 +507,7 @@ def test_a_product_without_rotations_is_written_as_before(bundle: Bundle) -> Non
         for name in ("plain", "turned")
     )
     assert "rotations" not in plain and (turned["tta"], turned["rotations"]) == ("rotations", 8)
-    assert turned.keys() - plain.keys() == {"rotations"}
+    assert turned.keys() - plain.keys() == {"rotations"}, "copies alone are the older way"
     for fields in ({"tta": "rotations"}, {"rotations": 8}, {"tta": "rotations", "rotations": 1}):
         with pytest.raises(ValueError, match="rotations"):
             Product.model_validate({**plain, **fields})
