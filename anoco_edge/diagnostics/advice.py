@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anoco_edge.diagnostics.doctor import Finding
+from anoco_edge.diagnostics.findings import Finding
+from anoco_edge.machine import is_jetson
 
 GROUP = "advice"
 _TEACH = "anoco-edge enroll line.anoco GOOD_PICTURES/"
@@ -28,7 +29,7 @@ class Board:
         Board(jetson=False, nvidia=False)
         """
         return Board(
-            jetson=(root / "etc/nv_tegra_release").exists(),
+            jetson=is_jetson(root),
             nvidia=(root / "proc/driver/nvidia/version").exists(),
         )
 
@@ -90,7 +91,7 @@ def _gpu(report: _Report, board: Board) -> Advice | None:
         return None
     why = "because no engine uses the GPU of this machine"
     if board.jetson:
-        install = "pip install 'anoco-edge[cpu,tensorrt]'"
+        install = "pip install 'anoco-edge[jetson]'"
         return why, f"{_JETPACK} sees JetPack's TensorRT; in it, {install}"
     return (why, "pip install 'anoco-edge[rtx]'") if board.nvidia else None
 

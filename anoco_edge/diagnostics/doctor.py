@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anoco_edge import __version__
+from anoco_edge.diagnostics.cpu_precisions import precision_findings
+from anoco_edge.diagnostics.findings import Finding, State, attempt, failed
 from anoco_edge.engines import ENGINES, EngineSpec
 from anoco_edge.engines.probe_graph import PROBE_GRAPH
 from anoco_edge.errors import AnocoError, EnvironmentMissingError
@@ -38,23 +40,7 @@ from anoco_edge.sources.cv2_reader import load_cv2
 if TYPE_CHECKING:
     from anoco_edge.plans.tensorrt_modules import PlanEngine
 
-State = Literal["ok", "missing", "broken", "absent"]
 _CAMERA_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report.
-
-    The state `missing` means that something can be installed, `broken` that it is there and fails,
-    and `absent` that it is not there and need not be.
-    """
-
-    group: str
-    name: str
-    state: State
-    detail: str = ""
-    help: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +65,7 @@ _OPENCV = (
     "opencv-contrib-python-headless",
     "opencv-contrib-python",
 )
+_BINDING = "not needed: TensorRT's memory is reached through the driver itself"
 _PACKAGES = (
     _Package("numpy", ("numpy",), "the base"),
     _Package("PIL", ("pillow",), "the base"),
@@ -93,8 +80,8 @@ _PACKAGES = (
     _Package("tensorrt", ("tensorrt",), "comes with JetPack", needed=False),
     _Package("tensorrt_rtx", ("tensorrt-rtx-cu13",), "plans for RTX", "rtx", needed=False),
     _Package("openvino", ("openvino",), "Intel's engine", "openvino", needed=False),
-    _Package("pycuda", ("pycuda",), "for TensorRT, if cuda is not there", needed=False),
-    _Package("cuda", ("cuda-python", "cuda-bindings"), "for TensorRT", "tensorrt", needed=False),
+    _Package("pycuda", ("pycuda",), _BINDING, needed=False),
+    _Package("cuda", ("cuda-python", "cuda-bindings"), _BINDING, needed=False),
 )
 
 
@@ -105,7 +92,8 @@ def examine(*, cameras: bool = True) -> list[Finding]:
     'processor'
     """
     findings = [*machine_findings(), *package_findings()]
-    findings += [*engine_findings(), *builder_findings(), *provider_findings()]
+    findings += [*engine_findings(), *precision_findings()]
+    findings += [*builder_findings(), *provider_findings()]
     findings += [*scorer_findings(), *runtime_findings()]
     findings += [*source_findings(), *sink_findings(), *video_findings()]
     return [*findings, *camera_findings(try_them=cameras)]
@@ -165,7 +153,7 @@ def engine_findings() -> Iterator[Finding]:
 def _engine_finding(spec: EngineSpec) -> Finding:
     if spec.gpu and (reason := spec.why_not(spec.name)):
         return Finding("engines", spec.name, "absent", reason)
-    found = _try("engines", spec.name, spec.try_out)
+    found = attempt("engines", spec.name, spec.try_out)
     return _optional(found) if spec.optional else found
 
 
@@ -174,7 +162,7 @@ def builder_findings() -> Iterator[Finding]:
     from anoco_edge.plans.tensorrt_modules import PLAN_ENGINES
 
     for name in PLAN_ENGINES:
-        yield _optional(_try("builders", name, partial(_make_builder, name)))
+        yield _optional(attempt("builders", name, partial(_make_builder, name)))
 
 
 def scorer_findings() -> Iterator[Finding]:
@@ -191,7 +179,7 @@ def _scorer_finding(spec: ScorerSpec) -> Finding:
         reason = ""
     if reason:
         return Finding("scorers", spec.name, "absent", reason)
-    found = _try("scorers", spec.name, partial(_score_three, spec))
+    found = attempt("scorers", spec.name, partial(_score_three, spec))
     return _optional(found) if spec.optional else found
 
 
@@ -203,7 +191,7 @@ def _broken_entries(table: Registry[Any], group: str) -> Iterator[Finding]:
 
 def runtime_findings() -> Iterator[Finding]:
     """Find out whether the native runtime can run: libanoco_edge, and the engine that it loads."""
-    yield _optional(_try("runtimes", "native", _load_native))
+    yield _optional(attempt("runtimes", "native", _load_native))
 
 
 def provider_findings() -> Iterator[Finding]:
@@ -214,7 +202,7 @@ def provider_findings() -> Iterator[Finding]:
         return  # packages and engines report that
     ort.set_default_logger_severity(4)  # our finding says what does not start
     for provider in ort.get_available_providers():
-        yield _try(
+        yield attempt(
             "providers",
             provider,
             lambda provider=provider: _start(ort, provider),  # type: ignore[misc]
@@ -248,7 +236,7 @@ def _table_findings(
         return describe(spec)
 
     for spec in table:
-        yield _try(group, spec.name, partial(look, spec))
+        yield attempt(group, spec.name, partial(look, spec))
     yield from _broken_entries(table, group)
 
 
@@ -257,14 +245,14 @@ def video_findings() -> Iterator[Finding]:
     try:
         av = load_av()
     except AnocoError as error:
-        yield _failed("video", "PyAV", error)
+        yield failed("video", "PyAV", error)
     else:
         yield Finding("video", "PyAV", "ok", f"{av.__version__}, FFmpeg {av.ffmpeg_version_info}")
     try:
         cv2 = load_cv2()
         gstreamer = cameras.has_gstreamer()
     except AnocoError as error:
-        yield _failed("video", "OpenCV", error)
+        yield failed("video", "OpenCV", error)
         return
     yield Finding("video", "OpenCV", "ok", cv2.__version__)
     if gstreamer:
@@ -292,7 +280,7 @@ def camera_findings(
         if not try_them:
             yield Finding("cameras", device, "ok", "is there (not tried)")
             continue
-        yield _try("cameras", device, lambda device=device: _one_frame(device))  # type: ignore[misc]
+        yield attempt("cameras", device, lambda device=device: _one_frame(device))  # type: ignore[misc]
 
 
 def _one_frame(device: str) -> str:
@@ -368,26 +356,6 @@ def _session(ort: Any, provider: str) -> Any:
     return ort.InferenceSession(PROBE_GRAPH, options, providers=[provider])
 
 
-def _try(group: str, name: str, trial: Callable[[], str]) -> Finding:
-    try:
-        return Finding(group, name, "ok", trial())
-    except AnocoError as error:
-        return _failed(group, name, error)
-    except Exception as error:  # noqa: BLE001 (a trial may fail in any way, which is the finding)
-        return Finding(
-            group, name, "broken", _one_line(error), "install it again, or another version of it"
-        )
-
-
 def _optional(finding: Finding) -> Finding:
     """Call what need not be installed absent, not missing."""
     return replace(finding, state="absent") if finding.state == "missing" else finding
-
-
-def _failed(group: str, name: str, error: AnocoError) -> Finding:
-    state: State = "missing" if "is not installed" in error.what else "broken"
-    return Finding(group, name, state, error.what, error.hint.removeprefix("install it with: "))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -12,7 +12,7 @@ from command_line import ok
 from anoco_edge.cli.console import PlainConsole
 from anoco_edge.cli.views import doctor as view
 from anoco_edge.diagnostics.advice import Board, advise
-from anoco_edge.diagnostics.doctor import Finding, State
+from anoco_edge.diagnostics.findings import Finding, State
 
 JETSON, RTX = Board(jetson=True), Board(nvidia=True)
 CPU = "pip install 'anoco-edge[cpu]'"
@@ -43,7 +43,7 @@ def machine(**states: State) -> list[Finding]:
         (machine(engines__onnxruntime="broken"), Board(), "help of engines onnxruntime"),
         (machine(machine__cache="broken"), Board(), "help of machine cache"),
         (machine(), RTX, "pip install 'anoco-edge[rtx]'"),
-        (machine(), JETSON, "pip install 'anoco-edge[cpu,tensorrt]'"),
+        (machine(), JETSON, "pip install 'anoco-edge[jetson]'"),
         (machine(scorers__native="absent"), Board(), "install g++ and cmake"),
         (machine(video__OpenCV="missing"), Board(), "pip install 'anoco-edge[camera]'"),
         (machine(engines__tensorrt="ok", video__OpenCV="missing"), JETSON, "JetPack's OpenCV"),
@@ -79,6 +79,11 @@ def test_what_kind_of_machine_it_is(tmp_path: Path) -> None:
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/version").touch()
     assert Board.of(tmp_path) == Board(jetson=True, nvidia=True)
+    # In a container the release file may be missing; the board's device tree is there.
+    (tmp_path / "etc/nv_tegra_release").unlink()
+    (tmp_path / "proc/device-tree").mkdir()
+    (tmp_path / "proc/device-tree/compatible").write_bytes(b"nvidia,p3971\0nvidia,tegra264\0")
+    assert Board.of(tmp_path).jetson
 
 
 def rendered(monkeypatch: pytest.MonkeyPatch, findings: Sequence[Finding]) -> list[str]:

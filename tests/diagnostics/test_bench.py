@@ -212,7 +212,10 @@ def test_names_that_are_unknown() -> None:
     with pytest.raises(UsageError, match="come from pictures"):
         parse_features("real")
     assert list(parse_features(None)) == list(SYNTHETIC)
+    with pytest.raises(UsageError, match="of another product"):
+        parse_features("wrong-part", isotropic)
     assert list(parse_features(None, isotropic)) == [*SYNTHETIC, "real"]
+    assert list(parse_features(None, isotropic, isotropic)) == [*SYNTHETIC, "real", "wrong-part"]
     assert parse_rivals("faiss,faiss,onnx") == ["numpy-sgemm", "faiss", "onnx"]
 
 
@@ -223,6 +226,10 @@ def test_options_that_do_not_go_together(enrolled: Bundle) -> None:
         run(str(enrolled.path), "--scoring", "8x8x8")
     with pytest.raises(UsageError, match="belong to --scoring"):
         run(str(enrolled.path), "--rivals", "faiss")
+    with pytest.raises(UsageError, match="--wrong-pictures belong to --scoring"):
+        run(str(enrolled.path), "--wrong-pictures", ".")
+    with pytest.raises(UsageError, match="compared with references of pictures"):
+        run("--scoring", "8x8x8", "--wrong-pictures", ".")
 
 
 def test_clustered_features_have_aliens() -> None:
@@ -270,6 +277,24 @@ def test_queries_come_from_other_pictures_than_references(
     _, other_half = RealFeatures(tiny_bundle, pictures[3:] + pictures[:3])(Size(16, 48, 8))
     np.testing.assert_array_equal(references, first_half[:33])
     np.testing.assert_array_equal(query, other_half)
+
+
+def test_queries_of_a_wrong_part_come_from_its_own_pictures(
+    tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]
+) -> None:
+    """All pictures of the product may be references then."""
+    pictures = good_pictures(6)
+    real = RealFeatures(tiny_bundle, pictures[:3])
+    wrong = real.of_wrong_part(pictures[3:])
+    query, references = wrong(Size(48, 48, 8))
+    expected, _ = RealFeatures(tiny_bundle, pictures)(Size(48, 48, 8))
+    np.testing.assert_array_equal(query, expected)
+    assert references.shape == (48, 8)
+    assert wrong.describe(8).endswith("queries of another product")
+    assert not real.describe(8).endswith("queries of another product")
+    for size in (Size(49, 48, 8), Size(48, 49, 8)):
+        with pytest.raises(UsageError, match="3 pictures, and 3 of a wrong part, of 16 patches"):
+            wrong(size)
 
 
 def test_the_sorting_rival_computes_the_method() -> None:
@@ -333,12 +358,13 @@ def test_every_kind_of_features_has_its_rows(
     monkeypatch.setattr(rivals_module, "SETTLE_SECONDS", 0.0)
     folder = good_pictures(8)[0].parent
     arguments = ("--scoring", "60x50x16,60x60x16", "--scorers", "onnx", "--repeat", "1", "--json")
-    report = json.loads(run(str(enrolled.path), "--pictures", str(folder), *arguments))
+    pictures = ("--pictures", str(folder), "--wrong-pictures", str(folder))
+    report = json.loads(run(str(enrolled.path), *pictures, *arguments))
     rows = [row for row in report["rows"] if row["kind"] == "scorer"]
-    kinds = ["clustered", "isotropic", "crowd", "real"]
+    kinds = ["clustered", "isotropic", "crowd", "real", "wrong-part"]
     assert [row["features"] for row in rows] == 2 * kinds
-    assert [row["size"] for row in rows] == 4 * ["60x50x16"] + 4 * ["60x60x16"]
-    assert [row["disagree"] for row in rows] == 8 * [0]
+    assert [row["size"] for row in rows] == 5 * ["60x50x16"] + 5 * ["60x60x16"]
+    assert [row["disagree"] for row in rows] == 10 * [0]
     assert rows[2]["neighbors"][2] == 50 and rows[1]["neighbors"][0] < 10
     assert list(report["settings"]["features"]) == kinds
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from command_line import fails, ok, run_cli
 from paths import ROOT
 
 from anoco_edge.bundle import Bundle
+from anoco_edge.detector import Detector
 from anoco_edge.diagnostics.device_report import device_table, read_device_report, read_state
+from anoco_edge.diagnostics.device_report.gemm_peak import measure_gemm_peak
 from anoco_edge.diagnostics.device_report.state import system_facts
 from anoco_edge.diagnostics.device_report.table import NONE_YET
-from anoco_edge.errors import UsageError
+from anoco_edge.diagnostics.device_report.two_cameras import time_two_cameras
+from anoco_edge.errors import EngineError, EnvironmentMissingError, UsageError
 
 NVPMODEL = "NV Fan Mode:quiet\nNV Power Mode: MAXN SUPER\n2\n"
 SMI = "NVIDIA GeForce RTX 4090, 570.86, P2, 61.02, 450.00, 2520, 3105, 10501, 47, 812, 24564\n"
@@ -119,6 +123,13 @@ def test_the_processor_is_measured_when_asked(here: Path) -> None:
     assert "the backbone on a GPU: onnxruntime uses none" in report["not_measured"]
     assert any(text.startswith("scoring on a GPU: ") for text in report["not_measured"])
     text = page.read_text()
+    assert [row["picture"] for row in report["hard_pictures"]] == ["the wrong part", "no part"]
+    assert all(row["ratio"] > 1 for row in report["hard_pictures"])
+    cameras = report["cameras"]
+    assert (cameras["cameras"], cameras["frames"], cameras["failed"]) == (2, 10, [])
+    assert cameras["changes"] >= 1 and cameras["change"]["p50"] > 0
+    assert "## Hard cases" in text and "product changes beside them" in text
+    assert report["gemm"] is None and report["fused"] is None and report["sanitizer"] == []
     assert "**Not measured:**" in text and "| total |" in text and "Simulated" not in text
     assert f"please send in: {data} and {page}" in ran.err
 
@@ -176,6 +187,125 @@ def test_a_scorer_that_disagrees_is_in_the_report(
     assert ran.code == 1 and "scorer onnx disagrees with the reference on" in ran.complaint
     (data,) = Path("device-report").glob("*.json")
     assert read_device_report(data).agreement[0].disagree > 500
+
+
+# ---- hard cases, and tools that may not be there
+
+SANITIZER = """#!/bin/sh
+tool=$4; shift 4
+"$@" > /dev/null 2>&1 || exit 9
+echo "========= $tool looked at it" >&2
+test "$tool" = racecheck && echo "========= RACECHECK SUMMARY: ERRORS hazards" && exit 0
+echo "========= ERROR SUMMARY: ERRORS errors"
+"""
+
+
+def report_with_sanitizer(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, errors: int | None
+) -> tuple[int, Any]:
+    monkeypatch.setattr("anoco_edge.diagnostics.device_report.sanitizer.TOOLS", ("memcheck",))
+    if errors is not None:
+        folder.mkdir()
+        (folder / "compute-sanitizer").write_text(SANITIZER.replace("ERRORS", str(errors)))
+        (folder / "compute-sanitizer").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder), prepend=":")
+    args = ("--engine", "onnxruntime", "--frames", 1, "--sanitize", "--json")
+    ran = run_cli("device-report", "line.anoco", *args)
+    return ran.code, ran.json
+
+
+def test_what_the_sanitizer_finds_is_in_the_report(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, report = report_with_sanitizer(monkeypatch, tmp_path / "bin", 0)
+    assert code == 0 and report["sanitizer"] == [{"tool": "memcheck", "errors": 0, "said": ""}]
+
+
+def test_errors_of_the_sanitizer_are_problems(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, report = report_with_sanitizer(monkeypatch, tmp_path / "bin", 3)
+    (run,) = report["sanitizer"]
+    assert code == 1 and run["errors"] == 3 and "memcheck looked at it" in run["said"]
+    assert "compute-sanitizer memcheck reports 3" in report["problems"][0]
+
+
+def test_without_the_sanitizer_the_rest_is_measured(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, report = report_with_sanitizer(monkeypatch, tmp_path / "bin", None)
+    assert code == 3 and "compute-sanitizer is not installed" in report["problems"][0]
+    assert report["frames"] is not None and report["sanitizer"] == []
+
+
+def test_a_frame_that_fails_while_products_change_is_a_problem(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Detector.inspect
+
+    def fails_beside_others(self: Detector, image: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            raise EngineError("the capture was invalidated", hint="try again")
+        return real(self, image)
+
+    monkeypatch.setattr(Detector, "inspect", fails_beside_others)
+    ran = run_cli("device-report", "line.anoco", "--engine", "onnxruntime", "--frames", 2, "--json")
+    assert ran.code == 1 and "frames failed while products were changed" in ran.complaint
+    assert ran.json["cameras"]["failed"] == ["the capture was invalidated; try again"]
+
+
+def test_products_of_one_picture_size_take_turns(here: Path) -> None:
+    for name in ("lids", "caps"):
+        ok("enroll", "line.anoco", "good", "--product", name)
+    opened: list[str] = []
+    bundle = Bundle.open("line.anoco")
+
+    def open_one(name: str) -> Detector:
+        opened.append(name)
+        return Detector(bundle, name, "onnxruntime")
+
+    pictures = sorted(Path("good").iterdir())
+    found = time_two_cameras(open_one, ["lids", "caps"], pictures, 5)
+    assert opened[:3] == ["lids", "caps", "lids"][: len(opened)]
+    assert len(opened) == found.changes + 1 >= 2 and found.frames == 10
+
+
+def test_a_product_is_changed_however_fast_the_frames_are(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ahead(threading.Thread):
+        """A camera that has its frames, if it waits for nothing, before anything else happens."""
+
+        def start(self) -> None:
+            super().start()
+            self.join(1)
+
+    monkeypatch.setattr(threading, "Thread", Ahead)
+    bundle, pictures = Bundle.open("line.anoco"), sorted(Path("good").iterdir())
+    found = time_two_cameras(
+        lambda name: Detector(bundle, name, "onnxruntime"), [bundle.products()[0]], pictures, 1
+    )
+    assert found.changes >= 1 and found.frames == 2
+
+
+def test_the_peak_of_the_gpu_is_measured(
+    simulated_driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANOCO_CUDA_DRIVER", str(simulated_driver))
+    assert measure_gemm_peak(32, 2).tflops > 0
+    monkeypatch.setenv("ANOCO_CUDA_DRIVER", "libno-such-driver.so")
+    with pytest.raises(EnvironmentMissingError, match="there is no NVIDIA driver"):
+        measure_gemm_peak(32, 2)
+
+
+def test_a_report_from_before_is_read(here: Path) -> None:
+    ok("device-report", "line.anoco", "--engine", "onnxruntime", "--frames", 1)
+    (path,) = Path("device-report").glob("*.json")
+    report = json.loads(path.read_text())
+    for name in ("fused", "gemm", "hard_pictures", "cameras", "sanitizer"):
+        del report[name]
+    path.write_text(json.dumps(report))
+    assert read_device_report(path).hard_pictures == ()
 
 
 # ---- the table of a README

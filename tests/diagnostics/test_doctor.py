@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from anoco_edge.cli.commands import doctor as doctor_command
 from anoco_edge.diagnostics import doctor
-from anoco_edge.diagnostics.doctor import Finding
+from anoco_edge.diagnostics.findings import Finding
 from anoco_edge.engines import openvino, ort
 from anoco_edge.errors import EnvironmentMissingError, SourceError
 

@@ -95,19 +95,27 @@ DESCRIPTIONS: dict[FeatureSource, str] = {
 """What a report says of these features."""
 
 
-def parse_features(text: str | None, real: FeatureSource | None = None) -> dict[str, FeatureSource]:
+def parse_features(
+    text: str | None, real: FeatureSource | None = None, wrong_part: FeatureSource | None = None
+) -> dict[str, FeatureSource]:
     """Read names of features, separated by commas; without any, all are taken.
 
     >>> list(parse_features("crowd, clustered"))
     ['crowd', 'clustered']
     """
-    known = SYNTHETIC if real is None else {**SYNTHETIC, "real": real}
+    pictured = {"real": real, "wrong-part": wrong_part}
+    known = {**SYNTHETIC, **{name: source for name, source in pictured.items() if source}}
     names = [name.strip() for name in (text or ",".join(known)).split(",") if name.strip()]
     for name in names:
         if name == "real" and real is None:
             raise UsageError(
                 "real features come from pictures",
                 hint="give a bundle and `pictures`: first those for references, then others",
+            )
+        if name == "wrong-part" and wrong_part is None:
+            raise UsageError(
+                "features of a wrong part come from pictures of another product",
+                hint="give a bundle, `pictures` for references, and `wrong_pictures`",
             )
         if name not in known:
             raise UsageError(f"unknown features {name!r}", hint=f"use {', '.join(known)}")

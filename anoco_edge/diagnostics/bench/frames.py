@@ -27,7 +27,7 @@ from anoco_edge.machine import (
 from anoco_edge.sources.files import find_pictures
 
 STAGES = ("decode", "preprocess", "backbone", "scoring", "map", "total")
-_PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu")
+_PACKAGES = ("numpy", "pillow", "onnxruntime", "onnxruntime-gpu", "openvino")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class FrameSettings(TypedDict):
     engine: str
     scorer: str
     remarks: NotRequired[str]
+    cpu_precision: NotRequired[str]
     device: str
     threads: int
     arena: bool
@@ -205,6 +206,8 @@ def _frame_settings(
         "memory_mb": here["memory_mb"],
         "versions": versions(_PACKAGES),
     }
+    if (precision := detector.choices["cpu_precision"]) is not None:
+        found["cpu_precision"] = f"{precision.name} ({precision.reason})"
     if detector.remarks:
         found["remarks"] = "; ".join(detector.remarks)
     return found

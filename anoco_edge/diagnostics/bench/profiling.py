@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from anoco_edge.detector import Detector
@@ -13,7 +14,7 @@ from anoco_edge.images.decode import read_picture
 from anoco_edge.images.preprocess import prepare
 from anoco_edge.pipeline.patch_mask import PatchMask
 from anoco_edge.pipeline.tiling import Tiling
-from anoco_edge.scoring import Parameters, open_scorer
+from anoco_edge.scoring import open_scorer
 from anoco_edge.scoring.types import Floats
 
 _MAX_FRAMES = 20
@@ -30,9 +31,8 @@ def split_scoring(
     """Measure `retrieval` and `graph` in milliseconds per frame; also says how it was measured."""
     settings = settings or EngineSettings()
     queries = query_features(detector, pictures[: min(frames, _MAX_FRAMES)], settings)
-    product = detector.product
-    parameters = Parameters(product.lam, product.metric, product.floor)
     bank = detector.bank.references
+    parameters = detector.product.parameters(bank)
     scorer = open_scorer(detector.choices["scorer"], bank, parameters, threads=settings.threads)
     splits = []
     for k in range(min(frames, _MAX_FRAMES) + 1):
@@ -54,6 +54,9 @@ def query_features(
 ) -> list[Floats]:
     """Compute the features that are scored for each picture."""
     bundle = detector.bundle
+    precision = detector.choices["cpu_precision"]
+    if precision is not None and precision.name == "bf16":
+        settings = replace(settings, cpu_precision="bf16")
     engine = open_engine(detector.choices["engine"], bundle, settings)
     patch_mask = PatchMask.of(bundle, detector.product)
     queries: list[Floats] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ _SEED = 21
 class RealFeatures:
     """Makes references from the first pictures, and queries evenly from those that follow.
 
+    Queries of a wrong part come from pictures of their own, see `of_wrong_part`.
+
     Backbones with free weights have fewer features per patch than the 1024 of DINOv3-L. So a patch
     is joined with as many of its neighbors as fit, 3 x 3 or 5 x 5, and then mapped to the wanted
     dimension by a seeded matrix with orthonormal rows, which keeps every length and every angle.
@@ -36,33 +39,43 @@ class RealFeatures:
         self._contract = bundle.manifest.input
         self._pictures = pictures
         self._engine = open_engine(engine, bundle, settings or EngineSettings())
-        self._grids: dict[int, Features] = {}
+        self._wrong: Sequence[Path] = ()
+        self._grids: dict[Path, Features] = {}
         self._backbone = bundle.manifest.backbone.id
 
     def __call__(self, size: Size) -> tuple[Features, Features]:
         """Make queries and references of this size."""
         each = self._contract.rows * self._contract.cols
-        first = math.ceil(size.references / each)  # the first picture with queries
-        if first >= len(self._pictures) or size.queries > each * (len(self._pictures) - first):
+        first = math.ceil(size.references / each)
+        rest = self._wrong or self._pictures[first:]
+        if first > len(self._pictures) or size.queries > each * len(rest):
+            whose = f", and {len(self._wrong)} of a wrong part," if self._wrong else ""
             raise UsageError(
-                f"{len(self._pictures)} pictures of {each} patches are too few for {size}: it "
-                f"takes {first} for references and {math.ceil(size.queries / each)} for queries",
+                f"{len(self._pictures)} pictures{whose} of {each} patches are too few for {size}: "
+                f"it takes {first} for references and {math.ceil(size.queries / each)} for queries",
                 hint="give more `pictures`, or a smaller size",
             )
-        rest = range(first, len(self._pictures))
         # If there are many pictures, a few patches of each are enough.
         some = rest[:: max(1, len(rest) * each // (8 * size.queries))]
-        references = self._patches(range(first), size.dim)[: size.references]
+        references = self._patches(self._pictures[:first], size.dim)[: size.references]
         queries = self._patches(some, size.dim)
         chosen = np.linspace(0, len(queries) - 1, size.queries).astype(np.int64)
         return np.ascontiguousarray(queries[chosen]), np.ascontiguousarray(references)
+
+    def of_wrong_part(self, pictures: Sequence[Path]) -> RealFeatures:
+        """Make features with the same references, and queries from pictures of another product."""
+        wrong = copy.copy(self)
+        wrong._wrong = pictures
+        return wrong
 
     def describe(self, dim: int) -> str:
         """Say what a patch of `dim` features is made of."""
         beside, own = self._beside(dim), self._contract.dim
         width = beside * beside * own
         lifted = "" if width == dim else f", lifted to {dim}"
-        return f"{self._backbone}, {beside} x {beside} patches of {own} side by side{lifted}"
+        whose = ", queries of another product" if self._wrong else ""
+        patches = f"{beside} x {beside} patches of {own} side by side"
+        return f"{self._backbone}, {patches}{lifted}{whose}"
 
     def _beside(self, dim: int) -> int:
         """Compute the side of the neighborhood: the largest odd one that fits."""
@@ -74,14 +87,14 @@ class RealFeatures:
             )
         return fits - 1 + fits % 2
 
-    def _patches(self, pictures: Sequence[int], dim: int) -> Features:
+    def _patches(self, pictures: Sequence[Path], dim: int) -> Features:
         side = self._beside(dim)
-        rows = np.concatenate([side_by_side(self._grid(k), side) for k in pictures])
+        rows = np.concatenate([side_by_side(self._grid(path), side) for path in pictures])
         return rows if rows.shape[1] == dim else rows @ orthonormal(rows.shape[1], dim)
 
-    def _grid(self, picture: int) -> Features:
+    def _grid(self, picture: Path) -> Features:
         if picture not in self._grids:
-            pixels, _ = prepare(read_picture(self._pictures[picture]), self._contract)
+            pixels, _ = prepare(read_picture(picture), self._contract)
             features = self._engine.features(pixels[None])[0].astype(np.float32)
             shape = (self._contract.rows, self._contract.cols, -1)
             self._grids[picture] = features.reshape(shape)

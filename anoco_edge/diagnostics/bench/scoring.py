@@ -33,7 +33,15 @@ from anoco_edge.diagnostics.bench.footprint import extra_memory_mb
 from anoco_edge.diagnostics.bench.real import RealFeatures
 from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge.machine import MachineFacts, cores, machine, versions
-from anoco_edge.scoring import SCORERS, References, Scorer, Scores, choose_scorer, open_scorer
+from anoco_edge.scoring import (
+    SCORERS,
+    PatchScorer,
+    References,
+    Scorer,
+    Scores,
+    choose_scorer,
+    open_scorer,
+)
 from anoco_edge.scoring.types import DeviceScorer
 
 __all__ = ["ScoringBench", "Size", "bench_scoring", "parse_scorers", "parse_sizes"]
@@ -52,7 +60,8 @@ class ScoringRow:
 
     `retrieval` is the share of a scorer's own time that goes into similarities, anchors and
     neighbors; the rest goes into weights and energies. `neighbors` are the median, the 95th
-    percentile and the maximum of |N(i)| over the queries that were checked.
+    percentile and the maximum of |N(i)| over the queries that were checked. A row whose name ends
+    with ", new bank" is `score_patches`: it includes all that a new bank costs.
     """
 
     features: str
@@ -178,7 +187,7 @@ class _Comparison:
     ) -> None:
         self.remarks: list[str] = []
         self._features, self._size, self._threads = features, size, threads
-        self._scorers = scorers
+        self._scorers, self._rivals = scorers, rivals
         self._tell = step
         self._query, self._references = source(size)
         self._bank, _ = References.of(self._references)
@@ -195,6 +204,9 @@ class _Comparison:
             except EnvironmentMissingError as error:
                 kind = "scorer" if name in scorers else "rival"
                 self.remarks.append(f"{kind} {name} left out: {error}")
+            else:
+                if name in scorers and SCORERS.get(name).prepares:
+                    self._runs[f"{name}, new bank"] = self._new_bank(name)
 
     def run(self, repeat: int) -> list[ScoringRow]:
         """Measure, and make one row for each scorer and rival; scorers come first."""
@@ -220,6 +232,16 @@ class _Comparison:
             if timed:
                 shares.append(scores.retrieval)
             return scores.energy.astype(np.float32)
+
+        return run
+
+    def _new_bank(self, name: str) -> Run:
+        """Make what `score_patches` does, with the threads of this comparison."""
+        query, references, threads = self._query, self._references, self._threads
+
+        def run() -> Features:
+            scorer = PatchScorer(references, scorer=name, threads=threads, once=True)
+            return scorer.score(query).energy.astype(np.float32)
 
         return run
 
@@ -259,7 +281,7 @@ class _Comparison:
             features=self._features,
             size=str(self._size),
             name=name,
-            kind="scorer" if name in self._scorers else "rival",
+            kind="rival" if name in self._rivals else "scorer",
             runs=len(times[name]),
             median_ms=median(times[name]),
             min_ms=min(times[name]),

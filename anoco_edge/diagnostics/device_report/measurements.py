@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
 
 from anoco_edge import __version__
-from anoco_edge.bundle import Bundle
+from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.store import now
 from anoco_edge.detector import Detector
 from anoco_edge.diagnostics.bench.agreement import compare
 from anoco_edge.diagnostics.bench.features import Size, clustered
 from anoco_edge.diagnostics.bench.frames import bench_frames, bench_pictures
+from anoco_edge.diagnostics.device_report.gemm_peak import GemmPeak, measure_gemm_peak
+from anoco_edge.diagnostics.device_report.hard_pictures import HardPicture, time_hard_pictures
 from anoco_edge.diagnostics.device_report.report import (
     BundleFacts,
     DeviceFacts,
     DeviceReport,
     FrameFigures,
+    FusedKernels,
     PlanFacts,
     ScoringCheck,
 )
+from anoco_edge.diagnostics.device_report.sanitizer import SanitizerRun, run_sanitizer
 from anoco_edge.diagnostics.device_report.state import read_state, system_facts
+from anoco_edge.diagnostics.device_report.two_cameras import CameraFigures, time_two_cameras
 from anoco_edge.engines import ENGINES, EngineSettings, choose_engine, open_engine
 from anoco_edge.engines.selftest import SelfTest, check_engine
-from anoco_edge.errors import AnocoError, EnvironmentMissingError
+from anoco_edge.errors import AnocoError, EngineError, EnvironmentMissingError
+from anoco_edge.images.decode import read_picture
 from anoco_edge.machine import machine, versions
 from anoco_edge.pipeline.base import Runtime
+from anoco_edge.plans.cache import PlanRecord
 from anoco_edge.plans.tensorrt_modules import PLAN_ENGINES
 from anoco_edge.scoring import SCORERS, References, choose_scorer, open_scorer
 from anoco_edge.scoring.cuda import CudaDeviceInfo
@@ -38,6 +46,8 @@ from anoco_edge.scoring.types import Floats
 _PACKAGES = ("numpy", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "cuda-bindings")
 _QUERIES = 576  # few, because the reference is slow
 _REFERENCES = 4096
+_MOST_HARD = 50  # frames of each hard picture, and of each of two cameras twice as many
+_SIMULATED_GEMM = 64  # a simulated GPU multiplies on the processor
 
 Tell = Callable[[str], None]
 """Is called with what is being measured."""
@@ -58,6 +68,7 @@ class ReportRequest:
     pictures: tuple[str, ...] = ()
     batch: int = 1
     force: bool = False
+    sanitize: bool = False
     settings: EngineSettings = field(default_factory=EngineSettings)
 
 
@@ -96,6 +107,7 @@ class _Measurement:
             self._engine = choose_engine(request.engine, request.bundle).name
         self._on_gpu = ENGINES.get(self._engine).gpu
         self._scorer = self._choose_scorer(request.scorer)
+        self._plan_record: PlanRecord | None = None
         self._not_measured: list[str] = []
         self._problems: list[AnocoError] = []
 
@@ -106,8 +118,19 @@ class _Measurement:
         selftest = self._attempt("the self-test", self._selftest)
         agreement = self._attempt("scoring beside the reference", self._agreement)
         frames = self._attempt("frames", self._frames)
-        self._list_what_is_missing()
+        hard = cameras = None
+        if frames is not None:
+            hard = self._attempt("the wrong part and no part", self._hard_pictures)
+            cameras = self._attempt("two cameras and product changes", self._cameras)
+        fused = self._attempt("what is fused", self._fused) if planned else None
         gpu = _gpu() if self._on_gpu or SCORERS.get(self._scorer).gpu else None
+        gemm = None
+        if gpu is not None:
+            gemm = self._attempt("FP16 products", lambda: _gemm(gpu))
+        sanitizer = None
+        if self._request.sanitize:
+            sanitizer = self._attempt("compute-sanitizer", self._sanitize)
+        self._list_what_is_missing()
         report = DeviceReport(
             created=now(),
             anoco_edge=__version__,
@@ -121,6 +144,11 @@ class _Measurement:
             selftest=selftest,
             agreement=tuple(agreement or ()),
             frames=frames,
+            fused=fused,
+            gemm=gemm,
+            hard_pictures=hard or (),
+            cameras=cameras,
+            sanitizer=sanitizer or (),
             before=before,
             after=read_state(),
             not_measured=tuple(self._not_measured),
@@ -131,14 +159,14 @@ class _Measurement:
     # ---- what is measured
 
     def _build(self) -> PlanFacts:
-        from anoco_edge.plans.build import build_bundle_plan
+        from anoco_edge.engines.plan_trial import build_tested_plan
 
         request = self._request
         plan_engine = next(name for name in PLAN_ENGINES if name == self._engine)
-        outcome = build_bundle_plan(
+        outcome = build_tested_plan(
             self._bundle, plan_engine, batch=request.batch, force=request.force
-        )
-        record = outcome.record
+        ).outcome
+        record = self._plan_record = outcome.record
         return PlanFacts(
             engine=record.plan_engine,
             version=record.fingerprint.version,
@@ -196,29 +224,15 @@ class _Measurement:
                 f"enroll {self._bundle.path} PICTURES"
             )
             return None
-        detector = Detector(
-            self._bundle,
-            request.product,
-            self._engine,
-            self._scorer,
-            runtime=request.runtime,
-            settings=request.settings,
-        )
+        detector = self._detector(request.product)
         paths, what = bench_pictures(self._bundle, detector.product, request.pictures)
-        done = 0
-
-        def step() -> None:
-            nonlocal done
-            done += 1
-            self._tell(f"frame {done} of {request.frames}")
-
         result = bench_frames(
             detector,
             paths,
             frames=request.frames,
             settings=request.settings,
             pictures_are=what,
-            step=step,
+            step=self._counting("frame"),
         )
         return FrameFigures(
             stages=result.stages,
@@ -227,6 +241,72 @@ class _Measurement:
             summary=result.in_words(),
             settings=result.settings,
         )
+
+    def _hard_pictures(self) -> tuple[HardPicture, ...]:
+        detector = self._detector(self._request.product)
+        paths, _ = bench_pictures(self._bundle, detector.product, self._request.pictures)
+        frames = min(self._request.frames, _MOST_HARD)
+        good = read_picture(paths[0])
+        return time_hard_pictures(detector, good, frames, self._counting("hard picture"))
+
+    def _cameras(self) -> CameraFigures:
+        request = self._request
+        first = self._bundle.product(request.product)
+        paths, _ = bench_pictures(self._bundle, first, request.pictures)
+        others = (self._bundle.product(name) for name in self._bundle.products())
+        fitting = [other.name for other in others if _takes_pictures_of(other, first)]
+        frames = min(request.frames, 2 * _MOST_HARD)
+        found = time_two_cameras(self._detector, [first.name, *fitting], paths, frames)
+        if found.failed:
+            self._problems.append(
+                EngineError(
+                    f"frames failed while products were changed: {found.failed[0]}",
+                    hint="do not change products while cameras inspect, and send this report in",
+                )
+            )
+        return found
+
+    def _fused(self) -> FusedKernels | None:
+        from anoco_edge.diagnostics.device_report.inspector import count_kernels
+
+        if self._plan_record is None:
+            return None  # why there is none is among the problems
+        fusion = self._bundle.manifest.parity.get("fusion")
+        blocks = fusion.get("blocks") if isinstance(fusion, dict) else None
+        counts = count_kernels(self._bundle, self._plan_record)
+        return FusedKernels(**asdict(counts), blocks=blocks if isinstance(blocks, int) else None)
+
+    def _sanitize(self) -> tuple[SanitizerRun, ...]:
+        request = self._request
+        product = self._bundle.product(request.product)
+        paths, _ = bench_pictures(self._bundle, product, request.pictures)
+        how = (product.name, self._engine, self._scorer, request.runtime)
+        runs = run_sanitizer((self._bundle.path, *how, paths[0]))
+        for run in runs:
+            if run.errors != 0:
+                self._problems.append(
+                    EngineError(
+                        f"compute-sanitizer {run.tool} reports {run.errors or 'no summary'}",
+                        hint="its last lines are in the report: send it in",
+                    )
+                )
+        return runs
+
+    def _detector(self, product: str | None) -> Detector:
+        request = self._request
+        return Detector(
+            self._bundle,
+            product,
+            self._engine,
+            self._scorer,
+            runtime=request.runtime,
+            settings=request.settings,
+        )
+
+    def _counting(self, what: str) -> Callable[[], None]:
+        """Return a function that tells how often it was called."""
+        numbers = count(1)
+        return lambda: self._tell(f"{what} {next(numbers)}")
 
     # ---- what is known
 
@@ -263,6 +343,18 @@ class _Measurement:
             self._problems.append(error)
             self._not_measured.append(f"{what}: {error}")
             return None
+
+
+def _takes_pictures_of(other: Product, first: Product) -> bool:
+    """Whether another product can inspect the pictures of the first one."""
+    if other.name == first.name or not other.references:
+        return False
+    sizes = {(ref.width, ref.height) for ref in (other.references[0], first.references[0])}
+    return len(sizes) == 1
+
+
+def _gemm(gpu: CudaDeviceInfo) -> GemmPeak:
+    return measure_gemm_peak(_SIMULATED_GEMM, 1) if gpu.simulated else measure_gemm_peak()
 
 
 def _gpu() -> CudaDeviceInfo:

@@ -11,7 +11,11 @@ from typing_extensions import TypedDict  # pydantic wants this one before Python
 from anoco_edge.diagnostics.bench.frames import FrameSettings, MemoryUse
 from anoco_edge.diagnostics.bench.statistics import LatencySummary
 from anoco_edge.diagnostics.bench.tables import facts
+from anoco_edge.diagnostics.device_report.gemm_peak import GemmPeak
+from anoco_edge.diagnostics.device_report.hard_pictures import HardPicture
+from anoco_edge.diagnostics.device_report.sanitizer import SanitizerRun
 from anoco_edge.diagnostics.device_report.state import DeviceState
+from anoco_edge.diagnostics.device_report.two_cameras import CameraFigures
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import UsageError
 from anoco_edge.storage.atomic_files import write_atomic, writing
@@ -66,6 +70,20 @@ class PlanFacts(_Model):
     batch: int
 
 
+class FusedKernels(_Model):
+    """What the builder on the device made of the graph, by its own list of kernels.
+
+    `blocks` is the number of attention blocks, as the export counted them; None for a bundle whose
+    report does not say.
+    """
+
+    fused: int
+    kernels: int
+    copies: int
+    activation_bytes: int
+    blocks: int | None = None
+
+
 class ScoringCheck(_Model):
     """A comparison of a scorer's energies with the reference on the same rounded inputs."""
 
@@ -103,6 +121,11 @@ class DeviceReport(_Model):
     selftest: SelfTest | None = None
     agreement: tuple[ScoringCheck, ...] = ()
     frames: FrameFigures | None = None
+    fused: FusedKernels | None = None
+    gemm: GemmPeak | None = None
+    hard_pictures: tuple[HardPicture, ...] = ()
+    cameras: CameraFigures | None = None
+    sanitizer: tuple[SanitizerRun, ...] = ()
     before: DeviceState
     after: DeviceState
     not_measured: tuple[str, ...] = ()
@@ -155,6 +178,7 @@ def render(report: DeviceReport) -> str:
         "",
         *_problems(report),
         *_stages(report),
+        *_hard_cases(report),
         *_checks(report),
         *_state(report),
     ]
@@ -189,6 +213,40 @@ def _stages(report: DeviceReport) -> list[str]:
     ]
 
 
+def _hard_cases(report: DeviceReport) -> list[str]:
+    lines = [
+        f"- a picture of {row.picture}: {row.total.p50:.2f} ms, p99 {row.total.p99:.2f}, of which "
+        f"scoring {row.scoring.p50:.2f}"
+        for row in report.hard_pictures
+    ]
+    if (found := report.cameras) is not None:
+        lines.append(
+            f"- {found.cameras} cameras, {found.changes} product changes beside them "
+            f"({found.change.p50:.0f} ms each): {found.total.p50:.2f} ms a frame, "
+            f"p99 {found.total.p99:.2f}, {len(found.failed)} kinds of failure"
+        )
+    return ["## Hard cases", "", *lines, ""] if lines else []
+
+
+def _kernels(report: DeviceReport) -> list[str]:
+    lines = []
+    if (found := report.fused) is not None:
+        blocks = "" if found.blocks is None else f" of {found.blocks}"
+        lines.append(
+            f"- kernels: {found.fused}{blocks} attention blocks fused, {found.kernels} kernels "
+            f"({found.copies} only copy), {found.activation_bytes / 1e6:.0f} MB of activations"
+        )
+    if report.gemm is not None:
+        lines.append(
+            f"- FP16 products of {report.gemm.size}x{report.gemm.size}: "
+            f"{report.gemm.tflops:.2f} TFLOPS at these clocks"
+        )
+    for run in report.sanitizer:
+        found_errors = "no summary" if run.errors is None else f"{run.errors} errors"
+        lines.append(f"- compute-sanitizer {run.tool}: {found_errors}")
+    return lines
+
+
 def _checks(report: DeviceReport) -> list[str]:
     lines = ["## Does it compute what it must?", ""]
     if report.plan is not None:
@@ -208,6 +266,7 @@ def _checks(report: DeviceReport) -> list[str]:
         f"with the reference, {100 * row.undecided:.2f} % too close to call"
         for row in report.agreement
     ]
+    lines += _kernels(report)
     return [*lines, ""] if len(lines) > 2 else []
 
 
