@@ -27,6 +27,13 @@ from anoco_edge.cli.commands import (
     package,
     product,
     references,
+    replay,
+    serve,
+    sign,
+    station,
+    station_backup,
+    station_people,
+    tune,
     verify,
 )
 from anoco_edge.cli.commands import eval as eval_
@@ -48,6 +55,7 @@ class Command:
 GROUPS = {
     "references": "List, remove, undo or prune references.",
     "product": "Show or change the settings of a product.",
+    "station": "Check a station on a line; its users, its audit and its backups.",
 }
 """Commands of two words, such as `references list`: the first word, and what it is about."""
 
@@ -60,12 +68,16 @@ COMMANDS = (
     Command(
         "calibrate", calibrate.calibrate, "line.anoco good/ --false-reject 0.01 --out calibration"
     ),
+    Command("tune", tune.tune, "line.anoco more-good/"),
     Command("infer", infer.infer, "line.anoco parts/ --out out"),
+    Command("serve", serve.serve, "station.toml"),
+    Command("replay", replay.replay, "press-3-19c2f0a1b2c-000042"),
     Command("package", package.package, "line.anoco --single-file line.onnx"),
     Command("bench", bench.bench, "hazelnut.anoco --profile --max-p99 100"),
     Command("eval", eval_.eval_, "mvtec/ --backbone efficientnet-lite0 --shots 1,4 --seeds 3"),
     Command("info", info.info, "line.anoco"),
     Command("verify", verify.verify, "line.anoco"),
+    Command("sign", sign.sign, "line.anoco --key engineer.key"),
     Command("doctor", doctor.doctor, ""),
     Command("device-report", device_report.device_report, "line.anoco"),
     Command("references list", references.list_, "line.anoco"),
@@ -74,6 +86,11 @@ COMMANDS = (
     Command("references prune", references.prune, "line.anoco"),
     Command("product list", product.list_, "line.anoco"),
     Command("product set", product.set_, "line.anoco --roi 40,40,560,400"),
+    Command("station check", station.check, "station.toml"),
+    Command("station users", station_people.users, "station.toml --add mia --role engineer"),
+    Command("station audit", station_people.audit, "station.toml --verify"),
+    Command("station backup", station_backup.backup, "station.toml press-3.tar"),
+    Command("station restore", station_backup.restore, "press-3.tar restored/"),
 )
 
 

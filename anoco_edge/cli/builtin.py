@@ -29,8 +29,11 @@ _GRAPH_OPTIONS = {
     "precision": "--precision",
     "calibration": "--calib",
     "islands": "--islands",
+    "allow_unfused": "--allow-unfused",
     "targets": "--target",
     "fit": "--fit",
+    "pixels": "--input",
+    "prompts": "--prompts",
     "single_file": "--single-file",
     "triton": "--triton",
 }
@@ -89,6 +92,7 @@ def beyond_builtin(backbone: str, options: Mapping[str, Any]) -> str:
         "size": (manifest.input.width, manifest.input.height),
         "precision": manifest.backbone.precision,
         "fit": manifest.input.fit,
+        "pixels": manifest.input.pixels,
     }
     for name, option in _GRAPH_OPTIONS.items():
         value = options.get(name)

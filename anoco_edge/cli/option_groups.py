@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from anoco_edge.cli.options import (
     ArenaOption,
+    CpuPrecisionOption,
     DeviceOption,
     EngineOption,
     RuntimeOption,
@@ -34,12 +35,13 @@ class StageOptions:
     engine: EngineOption = "auto"
     device: DeviceOption = "CPU"
     scorer: ScorerOption = "auto"
+    cpu_precision: CpuPrecisionOption = "auto"
 
     def settings(self) -> EngineSettings:
         """Return how the engine is to run."""
         from anoco_edge.engines import EngineSettings
 
-        return EngineSettings(device=self.device)
+        return EngineSettings(device=self.device, cpu_precision=self.cpu_precision)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class RunOptions(StageOptions):
         """Return how the engine is to run."""
         from anoco_edge.engines import EngineSettings
 
-        return EngineSettings(threads=self.threads, arena=self.arena, device=self.device)
+        return EngineSettings(self.threads, self.arena, self.device, self.cpu_precision)
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
@@ -64,8 +66,8 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     ...     print(limit, stages.engine, stages.scorer)
     >>> expanded = expand_groups(inspect_frames)
     >>> list(inspect.signature(expanded).parameters)
-    ['limit', 'engine', 'device', 'scorer']
-    >>> expanded(limit=3, engine="openvino", device="CPU", scorer="auto")
+    ['limit', 'engine', 'device', 'scorer', 'cpu_precision']
+    >>> expanded(limit=3, engine="openvino", device="CPU", scorer="auto", cpu_precision="auto")
     3 openvino auto
     """
     signature = inspect.signature(command, eval_str=True)

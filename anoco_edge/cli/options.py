@@ -34,6 +34,13 @@ EngineOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(help="Where the engine runs, with {devices}.")]
+CpuPrecisionOption = Annotated[
+    Literal["auto", "fp32", "bf16", "int8"],
+    typer.Option(
+        help="How the processor computes the backbone. auto follows the product; a new one takes "
+        "bf16 if openvino is installed, the processor has it and the self-test passes."
+    ),
+]
 ScorerOption = Annotated[str, typer.Option(help="What scores: auto, {scorers}.")]
 RuntimeOption = Annotated[
     Literal["python", "native"],

@@ -11,13 +11,15 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from anoco_edge.bundle.schema import BankDtype, Tta
+from anoco_edge.bundle.schema import BankDtype
 from anoco_edge.cli.options import parse_region, parse_size
 from anoco_edge.errors import UsageError
+from anoco_edge.scoring.lambdas import Lambda
 from anoco_edge.scoring.pooling import Pooling
 from anoco_edge.scoring.types import Metric
 from anoco_edge.storage.regular_file import read_regular
 from anoco_edge.teaching import ProductFields, Settings, TileSettings
+from anoco_edge.teaching.drafts import AskedLevel, AskedLimits
 
 RoiOption = Annotated[
     str | None,
@@ -42,28 +44,52 @@ AnySizeOption = Annotated[
 ]
 PoolingOption = Annotated[
     Pooling | None,
-    typer.Option(help="Score of a picture: its largest energy, or the mean of the five largest."),
+    typer.Option(
+        help="Score of a picture: its largest energy, the mean of the five largest, or the largest "
+        "after a 3x3 Gaussian on the grid of patches (smooth)."
+    ),
 ]
 MetricOption = Annotated[Metric | None, typer.Option(help="Energy of a patch.")]
 LambdaOption = Annotated[
-    float | None, typer.Option("--lambda", help="How strongly a patch holds its place.")
+    str | None,
+    typer.Option(
+        "--lambda",
+        metavar="NUMBER|NUMBERx",
+        help="How strongly a patch holds its place; with x in median norms of the bank, so that it "
+        "means the same for every backbone: 0.05x.",
+    ),
 ]
 FloorOption = Annotated[float | None, typer.Option(help="Least similarity in an edge's weight.")]
 BankOption = Annotated[BankDtype | None, typer.Option(help="Precision of the stored features.")]
 AugmentOption = Annotated[
-    Tta | None,
+    AskedLevel | None,
     typer.Option(
         "--augment",
         "--tta",
         help="Views of the references in the bank: turned all round (rotations), or turned a "
-        "little, mirrored and shifted (references), or (paper) of the inspected picture too. "
-        "Costs time; how much is said first.",
+        "little, mirrored and shifted (references), or (paper) of the inspected picture too; "
+        "auto compares none and rotations. Costs time; how much is said first.",
     ),
 ]
 RotationsOption = Annotated[
     int | None,
     typer.Option(
         min=2, max=64, help="With --augment rotations: angles of each reference. Default: 8."
+    ),
+]
+FlipsOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--flips/--no-flips",
+        help="Enrol each reference mirrored too, at each of its angles: a mirrored part is then "
+        "no defect.",
+    ),
+]
+MergeDistanceOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Of turned and mirrored views, leave out patches as near to another of their "
+        "picture, in norms of a patch: 0.3 unless given; 0 leaves out copies alone."
     ),
 ]
 TtaSeedOption = Annotated[
@@ -86,6 +112,13 @@ MaxPatchesOption = Annotated[
     int | None,
     typer.Option(min=0, help="Keep only so many patches, the most different ones; 0: all."),
 ]
+PictureLimitsOption = Annotated[
+    AskedLimits | None,
+    typer.Option(
+        help="Limits of light, sharpness and likeness outside of which a line gives no verdict: "
+        "learn them from the references (new products do), or judge every picture."
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Accept the cost without asking.")]
 
 
@@ -105,10 +138,13 @@ class ProductOptions:
     tta: AugmentOption = None
     tta_seed: TtaSeedOption = None
     rotations: RotationsOption = None
+    flips: FlipsOption = None
+    merge_distance: MergeDistanceOption = None
     tiles: TilesOption = None
     tile_size: TileSizeOption = None
     overlap: OverlapOption = None
     max_patches: MaxPatchesOption = None
+    picture_limits: PictureLimitsOption = None
 
     def settings(self, threshold: float | None = None) -> Settings:
         """Return what the teacher takes, with a threshold of the user's own if there is one."""
@@ -125,6 +161,8 @@ _PLAIN_FIELDS = (
     "tta",
     "tta_seed",
     "rotations",
+    "flips",
+    "merge_distance",
 )
 """Options that set the field of a product that has their name."""
 
@@ -136,13 +174,15 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     the command does not have, or that were not given, leave a setting as it is.
 
     >>> read_settings({"metric": "l2", "tta": None, "max_patches": 500, "json_": True})
-    Settings(fields={'metric': 'l2'}, region=None, ..., max_patches=500)
+    Settings(fields={'metric': 'l2'}, region=None, ..., max_patches=500, picture_limits=None)
     """
     threshold = options.get("threshold")
     if threshold is not None and not 0 <= threshold < math.inf:
         raise UsageError(f"threshold is {threshold}", hint="give 0 or more; with 0 it is computed")
     fields = {name: options.get(name) for name in _PLAIN_FIELDS}
-    fields["lambda"] = options.get("lam")
+    if (given := options.get("lam")) is not None:
+        lam = Lambda.parse(given)
+        fields |= {"lambda": lam.value, "lambda_kind": lam.kind}
     for name, value in fields.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{name.replace('_', '-')} is {value}", hint="give a finite number")
@@ -153,6 +193,7 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
         threshold=threshold,
         tiles=read_tiles(options.get("tiles"), options.get("tile_size"), options.get("overlap")),
         max_patches=options.get("max_patches"),
+        picture_limits=options.get("picture_limits"),
     )
 
 

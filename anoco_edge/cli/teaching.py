@@ -42,13 +42,18 @@ def _teach(
 
     with progress("teaching", count * 2 + 1) as step:
         teacher = Teacher.open(
-            bundle, config.engine, config.scorer, settings=config.settings, progress=step
+            bundle,
+            config.engine,
+            config.scorer,
+            settings=config.settings,
+            progress=step,
+            on_choice=note,
         )
         pause = every if source.live else 0.0
         pictures = pictures_from_frames(
             source, count, name=source.name, pause=pause, on_picture=step
         )
-        change = teacher.enroll(pictures, config.product)
+        change = teacher.enroll(pictures, config.product, new_level="auto")
     for name in change.duplicates:
         warn(f"refused a frame that is there already: {name}")
     for text in change.notes:

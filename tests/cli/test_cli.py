@@ -50,9 +50,9 @@ def test_every_command_of_the_design_is_there() -> None:
     first = {command[0] for command in all_commands()}
     assert first == {
         *("demo", "backbones", "export", "build", "enroll", "calibrate", "infer", "package"),
-        *("bench", "eval"),
-        *("info", "verify", "doctor", "device-report"),
-        *("references", "product"),
+        *("tune", "bench", "eval"),
+        *("info", "sign", "verify", "doctor", "device-report"),
+        *("references", "product", "serve", "station", "replay"),
     }
     assert {c[1] for c in all_commands() if c[0] == "references"} == {
         *("list", "remove", "undo", "prune")
@@ -116,6 +116,23 @@ def test_every_setting_arrives(here: Path, command: str) -> None:
     wanted = {"min_area": 12, "any_size": True, "pooling": "top5", "metric": "l2", "lambda": 2}
     wanted |= {"floor": 0.1, "bank_dtype": "float32"}
     assert {k: product[k] for k in wanted} == wanted
+
+
+def test_a_relative_lambda_is_set_shown_and_replaced(here: Path) -> None:
+    ok("product", "set", "line.anoco", "--lambda", "0.5x")
+    ran = ok("info", "line.anoco", "--json")
+    (product,) = ran.json["products"]
+    assert (product["lambda"], product["lambda_kind"]) == (0.5, "relative")
+    bundle = Bundle.open("line.anoco")
+    norm = bundle.bank(bundle.product()).references.median_norm
+    assert product["effective_lambda"] == pytest.approx(0.5 * norm)
+    shown = ok("info", "line.anoco").out
+    assert f"lambda 0.5 x the bank's median norm of {norm:.4g} is {0.5 * norm:.4g}" in shown
+    assert "0.5x" in ok("product", "list", "line.anoco").out
+    ok("product", "set", "line.anoco", "--lambda", "2")
+    (product,) = ok("info", "line.anoco", "--json").json["products"]
+    assert product["lambda"] == 2
+    assert "lambda_kind" not in product and "effective_lambda" not in product
 
 
 def test_ctrl_c_while_enrolling(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,11 +435,14 @@ def test_random_weights_are_refused_unless_allowed(parts: Path, tmp_path: Path) 
 MATERIALS = ("washer", "cloth", "circuit")
 
 
-def test_a_short_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [(), pytest.param(("--size", "128"), marks=pytest.mark.full)])
+def test_a_short_demo(
+    size: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("anoco_edge.cli.commands.demo.GOOD_PARTS", 2)
     monkeypatch.setattr("anoco_edge.cli.commands.demo.DEFECTIVE_PARTS", 2)
     monkeypatch.chdir(tmp_path)
-    ran = ok("demo", "--size", "128", "--json")
+    ran = ok("demo", *size, "--json")
     assert [m["material"] for m in ran.json["materials"]] == list(MATERIALS)
     for figures in ran.json["materials"]:
         assert figures["good_passed"] + figures["good_rejected"] == 2

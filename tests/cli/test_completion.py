@@ -12,10 +12,12 @@ from command_line import PATIENCE, environment, ok
 
 from anoco_edge import __version__
 
+COMMAND = [sys.executable, "-m", "anoco_edge"]
+
 
 def run(*args: str, **variables: str) -> str:
     ran = subprocess.run(
-        [sys.executable, "-m", "anoco_edge", *args],
+        [*COMMAND, *args],
         env={**environment(), **variables},
         capture_output=True,
         text=True,
@@ -53,7 +55,15 @@ def test_zsh_shows_complete_help_texts() -> None:
 def test_completion_is_installed_for_a_shell(tmp_path: Path) -> None:
     if shutil.which("bash") is None:
         pytest.skip("bash is not installed")
-    assert "installed" in run("--install-completion", "bash", HOME=str(tmp_path))
+    # The shell is the nearest one among the processes above, so bash must be the one that asks.
+    installed = subprocess.run(
+        ["bash", "-c", '"$@"; exit $?', "bash", *COMMAND, "--install-completion"],
+        env={**environment(), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert installed.returncode == 0, installed.stdout + installed.stderr
     assert ".bash_completions/anoco-edge.sh" in (tmp_path / ".bashrc").read_text()
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin/anoco-edge"

@@ -21,6 +21,7 @@ from anoco_edge.errors import UsageError
 OTHER_PROGRAMS = (  # options of other programs that our messages may name
     *("ray start ", "pip install ", "--system-site-packages"),
     *("--format=csv", "--query-gpu"),  # nvidia-smi
+    *("--target-processes", "--tool"),  # compute-sanitizer
 )
 PACKAGE_FOLDERS = [
     ROOT / "anoco_edge",

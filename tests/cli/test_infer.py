@@ -243,7 +243,7 @@ def test_engine_settings_arrive(here: Path, monkeypatch: pytest.MonkeyPatch) -> 
         asked.append((choice.name, settings.threads, settings.arena))
         return open_engine(choice, bundle, settings)
 
-    monkeypatch.setattr("anoco_edge.pipeline.python.open_engine", listening)
+    monkeypatch.setattr("anoco_edge.engines.opening.open_engine", listening)
     ok("infer", "parts", "--threads", "1", "--no-arena", "--engine", "onnxruntime")
     ok("infer", "parts", "--scorer", "reference")
     assert asked == [("onnxruntime", 1, False), ("onnxruntime", 0, True)]

@@ -15,7 +15,7 @@ from PIL import Image
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge.bundle import create_builtin_bundle
-from anoco_edge.teaching import calibration_effects, measure_augmentation_cost, past_effects
+from anoco_edge.teaching import calibration_effects, measure_augmentation_cost, past_effects, tune
 from anoco_edge.teaching.calibration_scores import read_calibration_scores
 from anoco_edge.teaching.defects import score_defects
 from anoco_edge_calibration.evaluation.bundle_evaluation import evaluate_bundle
@@ -33,12 +33,13 @@ def example_of(function: Callable[..., Any]) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a calibrated line.anoco, and parts/ both as pictures and as part of a data set."""
+    """Write a calibrated line.anoco, its parts/, more-good/ parts and a bad one."""
     monkeypatch.chdir(tmp_path)
     make_tiny_bundle(tmp_path / "line.anoco")
     ok("enroll", "line.anoco", *write_good_pictures(tmp_path / "good", 4))
     write_good_pictures(tmp_path / "parts", 6, seed=50)
     ok("calibrate", "line.anoco", "parts", "--accept-fewer")
+    write_good_pictures(tmp_path / "more-good", 16, seed=100)
     Image.fromarray(defective_picture()).save("bad.png")
     return tmp_path
 
@@ -64,6 +65,7 @@ def dataset(folder: Path) -> Path:
         past_effects,
         read_calibration_scores,
         score_defects,
+        tune,
         package_bundle,
     ],
     ids=lambda function: function.__name__,

@@ -88,7 +88,8 @@ def test_a_stopped_enrolment_changes_nothing(here: Path, moment: str) -> None:
     """
     before = tree(here)
     stuck = STUCK_DISK.replace("MOMENT", moment)
-    with stopped_when(stuck, "enroll", "line.anoco", "parts/good0.png", "parts/good1.png"):
+    asked = ("enroll", "line.anoco", "parts/good0.png", "parts/good1.png", "--augment", "none")
+    with stopped_when(stuck, *asked):
         assert any(moment in path for path in tree(here))
     assert tree(here) == before
 

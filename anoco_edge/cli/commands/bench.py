@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import Annotated
 
 import typer
 
-from anoco_edge.cli.console import progress, warn
+from anoco_edge.cli.bench_runs import (
+    measure_frames,
+    measure_line,
+    measure_rival,
+    measure_scoring,
+)
 from anoco_edge.cli.option_groups import RunOptions
 from anoco_edge.cli.options import (
     JsonOption,
@@ -15,22 +21,26 @@ from anoco_edge.cli.options import (
     ProductOption,
 )
 from anoco_edge.cli.requests.bench import (
+    RIVAL,
     BaselinesOption,
     FeaturesOption,
+    FloodOption,
+    LineOption,
+    RivalPythonOption,
     ScorersOption,
     ScoringOption,
-    ScoringRequest,
+    WrongPicturesOption,
     check_bench,
     read_scoring,
 )
-from anoco_edge.cli.views.bench import Format, show_frame_bench, show_scoring_bench
+from anoco_edge.cli.views.bench import (
+    Format,
+    show_frame_bench,
+    show_line_bench,
+    show_rival_bench,
+    show_scoring_bench,
+)
 from anoco_edge.errors import BudgetMissedError
-
-if TYPE_CHECKING:
-    from anoco_edge.detector import Detector
-    from anoco_edge.diagnostics.bench.frames import FrameBench
-    from anoco_edge.diagnostics.bench.scoring import ScoringBench
-    from anoco_edge.engines import EngineSettings
 
 
 def bench(
@@ -52,23 +62,42 @@ def bench(
     scoring: ScoringOption = None,
     scorers: ScorersOption = None,
     rivals: BaselinesOption = None,
+    rival_python: RivalPythonOption = None,
     features: FeaturesOption = None,
+    line: LineOption = False,
+    flood: FloodOption = False,
+    wrong_pictures: WrongPicturesOption = None,
     repeat: Annotated[int, typer.Option(min=1, help="With --scoring: rounds.")] = 7,
     form: Annotated[
         Format, typer.Option("--format", case_sensitive=False, help="How to write the figures.")
     ] = Format.table,
     json_: JsonOption = False,
 ) -> None:
-    """Measure a frame stage by stage, or with --scoring the scorers beside their rivals."""
+    """Measure a frame stage by stage, or with --scoring the scorers beside their rivals.
+
+    With --rivals anomalib, frames run beside its PatchCore: the same backbone, pictures and
+    references, with a bank of its size and with the whole one, in FP32 and BF16. With --line, a
+    station runs with its buses and its store.
+    """
     from anoco_edge.bundle import find_bundle
     from anoco_edge.detector import Detector
 
     form = Format.json if json_ else form
     check_bench(context.params)
     settings = stages.settings()
+    if line:
+        measured = measure_line(bundle, product, pictures or [], frames, warmup, flood=flood)
+        show_line_bench(measured, form)
+        check_p99("from the trigger to the output", measured.worst_p99, max_p99)
+        return
     if scoring is not None:
         request = read_scoring(context.params, settings)
-        show_scoring_bench(_measure_scoring(request, repeat, stages.threads), form)
+        show_scoring_bench(measure_scoring(request, repeat, stages.threads), form)
+        return
+    if rivals == RIVAL:
+        opened, inputs = bundle or find_bundle(), pictures or []
+        python = rival_python or sys.executable
+        show_rival_bench(measure_rival(opened, product, inputs, python, frames, stages), form)
         return
     # Random weights compute nothing useful, but take the same time.
     detector = Detector.open(
@@ -80,60 +109,15 @@ def bench(
         settings=settings,
         allow_random=True,
     )
-    result = _measure_frames(detector, pictures or [], frames, warmup, profile, settings)
+    result = measure_frames(detector, pictures or [], frames, warmup, profile, settings)
     show_frame_bench(result, form)
-    p99 = result.stages["total"].p99
-    if max_p99 is not None and p99 > max_p99:
+    check_p99("of a frame", result.stages["total"].p99, max_p99)
+
+
+def check_p99(what: str, p99: float, allowed: float | None) -> None:
+    """Exit with 6 if a p99 exceeds what is allowed."""
+    if allowed is not None and p99 > allowed:
         raise BudgetMissedError(
-            f"p99 of a frame is {p99:.1f} ms, over the {max_p99:g} ms allowed",
+            f"p99 {what} is {p99:.1f} ms, over the {allowed:g} ms allowed",
             hint="a smaller input, a smaller bank or another engine makes it faster",
         )
-
-
-def _measure_frames(
-    detector: Detector,
-    inputs: list[str],
-    frames: int,
-    warmup: int,
-    profile: bool,
-    settings: EngineSettings,
-) -> FrameBench:
-    from anoco_edge.diagnostics.bench.frames import bench_frames, bench_pictures
-    from anoco_edge.diagnostics.bench.profiling import split_scoring
-
-    paths, what = bench_pictures(detector.bundle, detector.product, inputs)
-    with progress("measuring", frames + warmup) as step:
-        result = bench_frames(
-            detector,
-            paths,
-            frames=frames,
-            warmup=warmup,
-            settings=settings,
-            pictures_are=what,
-            step=step,
-        )
-    for text in detector.remarks:
-        warn(text)
-    if profile:
-        with progress("profiling the scorer") as step:
-            parts, how = split_scoring(detector, paths, frames=frames, settings=settings, step=step)
-        result = result.with_scoring_split(parts, how)
-    return result
-
-
-def _measure_scoring(request: ScoringRequest, repeat: int, threads: int) -> ScoringBench:
-    from anoco_edge.diagnostics.bench.scoring import bench_scoring
-
-    with progress("measuring") as step:
-        result = bench_scoring(
-            request.sizes,
-            scorers=request.scorers,
-            rivals=request.baselines,
-            features=request.features,
-            repeat=repeat,
-            threads=threads,
-            step=step,
-        )
-    for remark in result.remarks:
-        warn(remark)
-    return result

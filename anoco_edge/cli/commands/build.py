@@ -12,7 +12,7 @@ from anoco_edge.cli.console import emit_json, note, progress
 from anoco_edge.cli.options import JsonOption
 from anoco_edge.cli.views.plan import plan_report, show_plan
 from anoco_edge.cli.views.randomness import warn_if_random
-from anoco_edge.errors import ParityError, UsageError
+from anoco_edge.errors import UsageError
 
 if TYPE_CHECKING:
     from anoco_edge.engines.plan_trial import PlanTrial
@@ -81,15 +81,15 @@ def build_plan_for(
     force: bool = False,
 ) -> PlanTrial:
     """Build a plan with progress on stderr, and run the self-test where that is possible."""
-    from anoco_edge.engines.plan_trial import try_plan
-    from anoco_edge.plans.build import build_bundle_plan, default_plan_engine
+    from anoco_edge.engines.plan_trial import build_tested_plan
+    from anoco_edge.plans.build import default_plan_engine
 
     plan_engine = engine or default_plan_engine(for_targets=bool(targets))
     if targets and plan_engine == "tensorrt":
         raise UsageError("TensorRT builds for the GPU that it runs on", hint="leave out --target")
     warn_if_random(bundle)
     with progress(f"building {bundle.path.name} for {plan_engine}") as step:
-        outcome = build_bundle_plan(
+        return build_tested_plan(
             bundle,
             plan_engine,
             targets=targets,
@@ -97,12 +97,8 @@ def build_plan_for(
             force=force,
             workspace_mb=workspace_mb,
             progress=step.phase,
+            tell=note,
         )
-    try:
-        return try_plan(bundle, outcome)
-    except ParityError:
-        note(f"the plan was removed: {outcome.record.path}")
-        raise
 
 
 def _say_removed(paths: list[Path]) -> None:

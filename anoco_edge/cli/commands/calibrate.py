@@ -80,6 +80,7 @@ def calibrate(
             wait=wait,
             progress=step,
             on_wait=note,
+            on_choice=note,
         )
         change = teacher.calibrate(
             good,

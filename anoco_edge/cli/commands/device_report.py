@@ -32,6 +32,9 @@ def device_report(
     frames: Annotated[int, typer.Option(min=1, help="Frames to measure.")] = 200,
     batch: Annotated[int, typer.Option(min=1, help="Most pictures at once, for the plan.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Build the plan again.")] = False,
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="Also inspect under compute-sanitizer: minutes.")
+    ] = False,
     threads: ThreadsOption = 0,
     out_: Annotated[Path, typer.Option("--out", "-o", help="Folder for the two files.")] = Path(
         "device-report"
@@ -45,7 +48,8 @@ def device_report(
     """Build, test, compare and measure on this device; write a report to send in.
 
     It builds the plan if it is missing, runs the self-test, holds scoring against the reference
-    and measures a frame by stages, with power mode, clocks, memory and temperatures. Without a GPU
+    and measures a frame by stages, with power mode, clocks, memory and temperatures. Then come the
+    hard cases: the wrong part, no part, and two cameras while products change. Without a GPU
     --engine onnxruntime measures the processor, and the report says what it did not measure.
     """
     from anoco_edge.bundle import Bundle, find_bundle
@@ -71,6 +75,7 @@ def device_report(
         pictures=tuple(pictures or ()),
         batch=batch,
         force=force,
+        sanitize=sanitize,
         settings=EngineSettings(threads=threads),
     )
     with progress("measuring") as step:

@@ -9,12 +9,12 @@ import typer
 
 from anoco_edge.cli.console import emit_json
 from anoco_edge.cli.flags import with_flags
-from anoco_edge.cli.options import JsonOption
+from anoco_edge.cli.options import CpuPrecisionOption, JsonOption
 from anoco_edge.cli.views.doctor import show_advice, show_findings
 from anoco_edge.errors import EnvironmentMissingError
 
 if TYPE_CHECKING:
-    from anoco_edge.diagnostics.doctor import Finding
+    from anoco_edge.diagnostics.findings import Finding
 
 
 def doctor(
@@ -22,13 +22,15 @@ def doctor(
         bool,
         typer.Option("--camera/--no-camera", help="Open each camera for a moment."),
     ] = True,
+    cpu_precision: CpuPrecisionOption = "auto",
     json_: JsonOption = False,
 ) -> None:
     """Show what is installed and works, and what to do next.
 
-    Exits with 3 when parts cannot be inspected here.
+    Exits with 3 when parts cannot be inspected here, or not in the precision that is asked for.
     """
     from anoco_edge.diagnostics.advice import advise
+    from anoco_edge.diagnostics.cpu_precisions import require_precision
     from anoco_edge.diagnostics.doctor import examine, usable
 
     findings = examine(cameras=camera)
@@ -41,6 +43,7 @@ def doctor(
         raise EnvironmentMissingError(
             "no engine or no scorer works here, so parts cannot be inspected", hint=advice.help
         )
+    require_precision(findings, cpu_precision)
     if not json_:
         show_advice(advice)
 

@@ -83,8 +83,9 @@ def enroll(
                 progress=step,
                 on_wait=note,
                 thinning=partial(step.phase, "thinning the bank"),
+                on_choice=note,
             )
-            change = teacher.enroll(good, product, settings, commit=not dry_run)
+            change = teacher.enroll(good, product, settings, new_level="auto", commit=not dry_run)
             return change, find_effects(teacher, change, past) if dry_run else None
 
         if new and not dry_run:

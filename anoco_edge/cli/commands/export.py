@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,7 +21,6 @@ from anoco_edge.cli.commands.package import (
 from anoco_edge.cli.console import emit_json, note, progress
 from anoco_edge.cli.options import JsonOption
 from anoco_edge.cli.requests import export as ask
-from anoco_edge.cli.requests.export import ExportRequest, check_only_packages, read_export
 from anoco_edge.cli.settings import OverlapOption, TileSizeOption, TilesOption
 from anoco_edge.cli.views.export import export_report, show_export
 from anoco_edge.cli.views.package import package_report, show_package
@@ -48,10 +47,13 @@ def export(
     precision: ask.PrecisionOption = "fp32",
     calib: ask.CalibOption = None,
     islands: ask.IslandsOption = None,
+    allow_unfused: ask.AllowUnfusedOption = False,
     engine: ask.PlanEngineOption = "onnxruntime",
     target: ask.TargetOption = None,
     batch: ask.BatchOption = 1,
     fit: ask.FitOption = "stretch",
+    input_: ask.InputOption = "uint8",
+    prompts: ask.PromptsOption = None,
     refs: ask.RefsOption = None,
     shots: ask.ShotsOption = None,
     seed: ask.SeedOption = 0,
@@ -75,11 +77,11 @@ def export(
         backbones(json_)
         return
     if bundle is not None:
-        check_only_packages(context)
+        ask.check_only_packages(context)
         package(bundle, product, single_file, triton, overwrite, json_)
         return
     check_paths(single_file, triton, overwrite)
-    request = read_export(context.params)
+    request = ask.read_export(context.params)
     preparation = _BundlePreparation(request)
     made = export_or_builtin(request, preparation.run, single_file=single_file, triton=triton)
     if not json_:
@@ -104,7 +106,7 @@ class _BundlePreparation:
     What fails leaves nothing written.
     """
 
-    request: ExportRequest
+    request: ask.ExportRequest
     plan: PlanTrial | None = None
     change: ProductChange | None = None
 
@@ -120,15 +122,17 @@ class _BundlePreparation:
         request = self.request
         try:
             with progress("enrolling", len(request.pictures) + 1) as step:
-                teacher = Teacher.open(bundle, progress=step)
-                change = teacher.enroll(request.pictures, request.product, request.settings)
+                teacher = Teacher.open(bundle, progress=step, on_choice=note)
+                change = teacher.enroll(
+                    request.pictures, request.product, request.settings, new_level="auto"
+                )
         except AnocoError:
             note(f"{request.path.name} was not written: correct the references and export again")
             raise
         warn_of_duplicates(change)
         return change
 
-    def report(self, made: ExportedBundle | Bundle) -> dict[str, Any]:
+    def report(self, made: ExportedBundle | Bundle) -> dict[str, object]:
         """Return the export, the plan and what was taught as JSON."""
         report = export_report(made)
         if self.plan is not None:

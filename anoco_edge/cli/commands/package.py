@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.cli.console import emit_json
+from anoco_edge.cli.console import emit_json, warn
 from anoco_edge.cli.options import (
     BundleArgument,
     JsonOption,
@@ -17,6 +17,7 @@ from anoco_edge.cli.options import (
 )
 from anoco_edge.cli.views.package import package_report, show_package
 from anoco_edge.cli.views.randomness import warn_if_random
+from anoco_edge.engines.cpu_precision import mismatch
 from anoco_edge.errors import UsageError, missing
 
 if TYPE_CHECKING:
@@ -76,4 +77,6 @@ def write_package(
     except ImportError:
         raise missing("anoco_edge_export", "export", "to write a single file") from None
     warn_if_random(bundle)
+    if remark := mismatch(bundle.product(product), None, "by other runtimes"):
+        warn(remark)
     return package_bundle(bundle, product, single_file=single_file, triton=triton, overwrite=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from anoco_edge.bundle import Bundle
-from anoco_edge.cli.console import emit_json, progress
+from anoco_edge.cli.console import emit_json, note, progress
 from anoco_edge.cli.options import BundleArgument, JsonOption, ProductOption
 from anoco_edge.cli.settings import ProductOptions, YesOption
 from anoco_edge.cli.views.augmentation_cost import accept_cost
@@ -44,7 +44,10 @@ def set_(
     accept_cost(opened, product, settings, yes=yes)
     with progress("rebuilding") as step:
         teacher = Teacher.open(
-            opened, progress=step, thinning=partial(step.phase, "thinning the bank")
+            opened,
+            progress=step,
+            thinning=partial(step.phase, "thinning the bank"),
+            on_choice=note,
         )
         change = teacher.configure(settings, product)
     report_change(change, bundle, json_=json_)

@@ -43,7 +43,10 @@ def remove(
     """Take references away; bank and threshold follow."""
     with progress("removing", 1) as step:
         teacher = Teacher.open(
-            bundle, progress=step, thinning=partial(step.phase, "thinning the bank")
+            bundle,
+            progress=step,
+            thinning=partial(step.phase, "thinning the bank"),
+            on_choice=note,
         )
         change = teacher.remove([utf8_text(name) for name in names], product, commit=not dry_run)
         effects = find_effects(teacher, change, None) if dry_run else None

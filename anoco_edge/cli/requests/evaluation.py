@@ -33,6 +33,14 @@ LayoutOption = Annotated[
 CategoriesOption = Annotated[
     str | None, typer.Option(help="Only these categories (commas); default: all.")
 ]
+TurnTestOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="SEED",
+        min=0,
+        help="Turn every test picture and its mask by an angle that this seed draws.",
+    ),
+]
 BackboneOption = Annotated[
     str | None, typer.Option(help="Backbone to export, once; it stays in the cache folder.")
 ]
@@ -53,6 +61,10 @@ BundleOption = Annotated[
 ]
 ShotsOption = Annotated[str, typer.Option(help="Good parts to teach (commas); 'full' takes all.")]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Draws of these parts, seeds 0 to N-1.")]
+# There is no --no-flips: nothing has flips before, and help has room for the names of scorers.
+FlipsOption = Annotated[
+    bool | None, typer.Option("--flips", help="Enrol each reference mirrored too.")
+]
 ScorersOption = Annotated[
     str,
     typer.Option(
@@ -60,15 +72,17 @@ ScorersOption = Annotated[
         "anoco-cosine); nearest patch: knn-l2, knn-cosine, knn-mahalanobis; mean over the "
         "nearest 5 % of the bank, as in the paper's ablation: knn-l2-5pct, knn-cosine-5pct, "
         "knn-mahalanobis-5pct; ANoCo's energy on these 5 %: knn-bipartite, knn-nonbipartite; "
-        "message-passing, patchcore, spade, subspace."
+        "message-passing, patchcore, spade, subspace; anoco-subspace (the geometric mean of both), "
+        "anoco-foreground (without the patches of an empty background); with prompts, and not part "
+        "of all: winclip, winclip-anoco."
     ),
 ]
 SweepOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=A,B",
-        help="Try several values of lambda, metric, floor, pooling, rounds or variance "
-        "(repeatable: all combinations).",
+        help="Try several values of lambda, metric, floor, pooling, rounds, variance or "
+        "temperature (repeatable: all combinations).",
     ),
 ]
 OutOption = Annotated[
@@ -97,15 +111,20 @@ def open_evaluation(context: typer.Context, dataset: Path) -> BundleEvaluation:
     from anoco_edge_calibration.evaluation import EvaluationPlan
     from anoco_edge_calibration.evaluation.bundle_evaluation import BundleEvaluation, EngineRequest
     from anoco_edge_calibration.evaluation.layouts import open_dataset
+    from anoco_edge_calibration.evaluation.prompts import object_name
 
     options = context.params
     variants, settings = read_variants(options), read_settings(options)
     shots, features = read_shots(options["shots"]), _feature_folder(options)
     names = [name.strip() for name in (options["categories"] or "").split(",") if name]
     data = open_dataset(dataset, names, options["layout"])
+    if options["turn_test"] is not None:
+        data = data.turn_tests(options["turn_test"])
     plan = EvaluationPlan(data, shots, options["seeds"])
     plan.check()
-    bundle, like = _open_bundle(context)
+    prompted = any(variant.prompted for variant in variants)
+    objects = [object_name(one.name) for one in data.categories] if prompted else []
+    bundle, like = _open_bundle(context, objects)
     warn_if_random(bundle)
     threads = options["threads"] or (0 if options["on"] is None else 1)
     return BundleEvaluation.open(
@@ -165,9 +184,9 @@ def read_variants(options: Mapping[str, Any]) -> list[Variant]:
     return variants
 
 
-def _open_bundle(context: typer.Context) -> tuple[Bundle, Product | None]:
+def _open_bundle(context: typer.Context, objects: Sequence[str]) -> tuple[Bundle, Product | None]:
     """Return the bundle to measure, exported first with --backbone, and the product whose settings
-    hold."""
+    hold. A bundle that is exported gets prompts about `objects`."""
     options = context.params
     backbone, path, product = options["backbone"], options["bundle"], options["product"]
     if backbone is not None:
@@ -176,7 +195,7 @@ def _open_bundle(context: typer.Context) -> tuple[Bundle, Product | None]:
                 "--backbone exports a new bundle: --bundle and --product cannot be given with it",
                 hint="pass --backbone, or --bundle",
             )
-        return _exported(backbone, options), None
+        return _exported(backbone, options, objects), None
     _refuse_given(context, ("size", "layer", "layers", "tap_norm", "weights", "precision"))
     opened = Bundle.open(path or find_bundle())
     has_settings = product is not None or opened.products()
@@ -191,7 +210,7 @@ def _refuse_given(context: typer.Context, names: Sequence[str]) -> None:
             raise UsageError(f"{option} is for --backbone", hint="pass that, or leave it out")
 
 
-def _exported(backbone: str, options: Mapping[str, Any]) -> Bundle:
+def _exported(backbone: str, options: Mapping[str, Any], objects: Sequence[str]) -> Bundle:
     """Return the bundle of a backbone from the cache folder, exported there at the first time."""
     try:
         from anoco_edge_export.export_cache import cached_bundle
@@ -204,6 +223,8 @@ def _exported(backbone: str, options: Mapping[str, Any]) -> Bundle:
         "weights": options["weights"],
         "precision": options["precision"],
     }
+    if objects:
+        wanted["prompts"] = list(objects)
     cached = cached_bundle(backbone, wanted, export=export_progress.export_bundle)
     path = cached.bundle.path
     if cached.found:

@@ -38,7 +38,7 @@ WeightsOption = Annotated[
     str | None, typer.Option(help="Weights file, or random:SEED; default: the recipe's own.")
 ]
 PrecisionOption = Annotated[
-    Literal["fp32", "fp16", "int8"], typer.Option(help="Arithmetic of the backbone.")
+    Literal["fp32", "fp16", "bf16", "int8"], typer.Option(help="Arithmetic of the backbone.")
 ]
 CalibOption = Annotated[
     list[str] | None,
@@ -46,7 +46,10 @@ CalibOption = Annotated[
 ]
 IslandsOption = Annotated[
     str | None,
-    typer.Option(help="For fp16, what stays FP32: softmax,layernorm,...; default: as proven."),
+    typer.Option(help="For fp16 and bf16, what stays FP32: softmax,...; default: as proven."),
+]
+AllowUnfusedOption = Annotated[
+    bool, typer.Option(help="Export even if TensorRT does not fuse attention, which is slow.")
 ]
 PlanEngineOption = Annotated[
     Literal["onnxruntime", "openvino", "tensorrt", "tensorrt-rtx"],
@@ -59,6 +62,14 @@ BatchOption = Annotated[int, typer.Option(min=1, help="Most pictures at once, fo
 FitOption = Annotated[
     Literal["stretch", "letterbox"],
     typer.Option(help="How a picture is brought to the input size."),
+]
+InputOption = Annotated[
+    Literal["uint8", "float"],
+    typer.Option("--input", help="What the graph takes: bytes, or float for DeepStream."),
+]
+PromptsOption = Annotated[
+    str | None,
+    typer.Option(help="For WinCLIP, objects to write prompts about (commas): bottle,metal nut."),
 ]
 RefsOption = Annotated[
     list[str] | None, typer.Option(help="Pictures of good parts to enrol at once.")
@@ -115,7 +126,10 @@ def read_export(options: Mapping[str, Any]) -> ExportRequest:
             "weights": options["weights"],
             "precision": options["precision"],
             "islands": islands.split(",") if islands is not None else None,
+            "allow_unfused": options["allow_unfused"],
             "fit": options["fit"],
+            "pixels": "float32" if options["input_"] == "float" else "uint8",
+            "prompts": parse_prompts(options["prompts"]),
             "pictures": [picture.rgb for picture in pictures[:3]],
             "calibration": _calibration_set(options["calib"]),
             "targets": targets,
@@ -143,10 +157,28 @@ def _check_combination(options: Mapping[str, Any], settings: Settings) -> None:
         raise UsageError("--product names what --refs teaches", hint="pass --refs, or leave it out")
     if settings != NO_CHANGE and not refs:
         raise UsageError("tiles are for the product of --refs", hint="pass --refs, or tile later")
-    if options["islands"] is not None and options["precision"] != "fp16":
-        raise UsageError("--islands is for --precision fp16", hint="pass that, or leave it out")
+    if options["islands"] is not None and options["precision"] not in ("fp16", "bf16"):
+        raise UsageError(
+            "--islands is for --precision fp16 and bf16", hint="pass one, or leave it out"
+        )
+    if options["allow_unfused"] and options["precision"] == "fp32":
+        raise UsageError(
+            "--allow-unfused is for --precision fp16, bf16 and int8",
+            hint="pass one, or leave it out",
+        )
     if options["calib"] and options["precision"] != "int8":
         raise UsageError("--calib is for --precision int8", hint="pass that, or leave it out")
+
+
+def parse_prompts(text: str | None) -> tuple[str, ...]:
+    """Read the names of objects.
+
+    >>> parse_prompts("bottle, metal nut"), parse_prompts(None)
+    (('bottle', 'metal nut'), ())
+    """
+    if text is None:
+        return ()
+    return tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
 
 
 def check_only_packages(context: typer.Context) -> None:

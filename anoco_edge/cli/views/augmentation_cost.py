@@ -13,6 +13,7 @@ from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.errors import UsageError
 from anoco_edge.teaching import NewPicture, Settings, TileSettings, measure_augmentation_cost
 from anoco_edge.teaching.augmentation_cost import augmentation_level
+from anoco_edge.teaching.drafts import asked_level
 
 
 def accept_cost(
@@ -33,9 +34,13 @@ def accept_cost(
     """
     known = product or (bundle.product().name if bundle.products() else None)
     old = bundle.product(known) if known in bundle.products() else None
-    views = settings.fields.keys() & {"tta", "rotations"}
+    views = settings.fields.keys() & {"tta", "rotations", "flips"}
     asked = bool(views) or settings.tiles not in (None, TileSettings())
-    if augmentation_level(settings, old) == "none" or not (asked or new):
+    # Where `auto` chooses, the cost is said once it has chosen.
+    auto = asked_level(settings, old) == "auto"
+    flips = settings.fields.get("flips", old.flips if old else False)
+    none = auto or augmentation_level(settings, old) == "none"
+    if (none and not flips) or not (asked or new):
         return
     picture = NewPicture.from_file(new[0]) if new else None
     cost = measure_augmentation_cost(

@@ -29,10 +29,17 @@ def show_backbones(recipes: Sequence[Recipe], *, json_: bool) -> None:
             f"{recipe.parameters / 1e6:.1f}M",
             f"{recipe.tapped().stride}",
             str(width) if width == height else f"{width}x{height}",
-            f"{','.join(map(str, recipe.taps))}/{len(recipe.layers)}",
+            f"{_layers(recipe.taps)}/{len(recipe.layers)}",
             f"{recipe.gflops:.4g}",
             source.license,
             "PyPI" if source.package else "hub",
         )
     out.print(table)
     out.print("tap: layer of how many; GFLOPs of the graph cut there, at that size", markup=False)
+
+
+def _layers(taps: Sequence[int]) -> str:
+    """Return the numbers of layers; more than two in a row as the first and the last."""
+    if len(taps) > 2 and list(taps) == list(range(taps[0], taps[-1] + 1)):
+        return f"{taps[0]}-{taps[-1]}"
+    return ",".join(map(str, taps))

@@ -11,7 +11,9 @@ from anoco_edge.cli.console import emit_json, out
 
 if TYPE_CHECKING:
     from anoco_edge.diagnostics.bench.frames import FrameBench
+    from anoco_edge.diagnostics.bench.rival_frames import RivalBench
     from anoco_edge.diagnostics.bench.scoring import ScoringBench
+    from anoco_edge.line.bench.latency import LineBench
 
 
 class Format(str, Enum):
@@ -75,6 +77,45 @@ def show_scoring_bench(result: ScoringBench, form: Format) -> None:
         for title, rows in scoring_tables(result).items():
             out.print(rich_table(rows, title))
         _print_lines(["median of interleaved runs", *facts(result.settings)])
+
+
+def show_rival_bench(result: RivalBench, form: Format) -> None:
+    """Print our frames beside those of anomalib."""
+    from anoco_edge.diagnostics.bench.tables import csv_text, facts, markdown, rich_table
+
+    rows = [asdict(row) for row in result.rows]
+    if form is Format.json:
+        emit_json(result.to_dict())
+    elif form is Format.csv:
+        out.file.write(csv_text(rows))
+    elif form is Format.md:
+        lines = [markdown(rows), "", *(f"- {fact}" for fact in facts(result.settings))]
+        out.file.write("\n".join(lines) + "\n")
+    else:
+        out.print(rich_table(rows, "milliseconds a frame, in turn"))
+        _print_lines(facts(result.settings))
+
+
+def show_line_bench(result: LineBench, form: Format) -> None:
+    """Print the latency of a line by bus."""
+    from anoco_edge.diagnostics.bench.tables import csv_text, facts, markdown, rich_table
+    from anoco_edge.line.bench.latency import MEANINGS
+
+    rows = [
+        {"bus": row.bus, "what": row.what, "parts": row.parts, **asdict(row.milliseconds)}
+        for row in result.rows
+    ]
+    if form is Format.json:
+        emit_json(result.to_dict())
+    elif form is Format.csv:
+        out.file.write(csv_text(rows))
+    elif form is Format.md:
+        words = [*MEANINGS, *facts(result.settings)]
+        out.file.write("\n".join([markdown(rows), "", *(f"- {line}" for line in words)]) + "\n")
+    else:
+        shown = [{k: row[k] for k in ("bus", "what", "p50", "p99", "max")} for row in rows]
+        out.print(rich_table(shown, "milliseconds a part"))
+        _print_lines([*MEANINGS, *facts(result.settings)])
 
 
 def _print_lines(lines: Sequence[str]) -> None:

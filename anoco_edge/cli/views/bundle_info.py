@@ -7,7 +7,7 @@ from rich.table import Table
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.schema import Backbone
 from anoco_edge.cli.console import out, plain, warn
-from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table
+from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table, unfused_warning
 from anoco_edge.text.plain_text import plain_text
 
 
@@ -20,8 +20,8 @@ def show_bundle(bundle: Bundle) -> None:
     out.print(parity_table(parity))
     for remark in parity_remarks(parity):
         out.print(plain_text(remark), markup=False)
-    if few := few_pictures(parity):
-        warn(few)
+    for warning in filter(None, (few_pictures(parity), unfused_warning(parity))):
+        warn(warning)
 
 
 def _manifest_table(bundle: Bundle) -> Table:
@@ -38,7 +38,8 @@ def _manifest_table(bundle: Bundle) -> Table:
     table.add_row(
         "input",
         f"{contract.width}x{contract.height} ({contract.fit}), {contract.rows} x {contract.cols} "
-        f"patches of {contract.stride} px, {contract.dim} numbers each",
+        f"patches of {contract.stride} px, {contract.dim} numbers each"
+        + ("" if contract.pixels == "uint8" else "; float32 pixels, for DeepStream"),
     )
     for plan in manifest.plans:
         size = bundle.file(plan.path).size / 1e6

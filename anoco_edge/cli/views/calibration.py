@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anoco_edge.bundle import Product
 from anoco_edge.bundle.evidence import ConformalEvidence
 from anoco_edge.cli.console import note, out, plain
 from anoco_edge.cli.flags import with_flags
+from anoco_edge.cli.views.product_change import augmentation_report
 from anoco_edge.errors import StorageError
 from anoco_edge.scoring.conformal import group_maxima, percent
 from anoco_edge.storage.atomic_files import write_atomic, writing
@@ -53,7 +54,7 @@ class CalibrationResult:
         return tradeoff(parts, [p.score for p in self.defects], threshold)
 
 
-def calibration_report(result: CalibrationResult) -> dict[str, Any]:
+def calibration_report(result: CalibrationResult) -> dict[str, object]:
     """Return a calibration as JSON."""
     product, before, curve = result.product, result.change.before, result.tradeoff()
     return {
@@ -65,6 +66,7 @@ def calibration_report(result: CalibrationResult) -> dict[str, Any]:
         "scores": [p._asdict() for p in read_calibration_scores(product)],
         "defects": [{"picture": p.picture, "score": p.score} for p in result.defects],
         "tradeoff": asdict(curve) if curve else None,
+        "augmentation": augmentation_report(product),
         "notes": [with_flags(text) for text in result.warnings],
     }
 

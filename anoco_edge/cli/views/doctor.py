@@ -12,7 +12,7 @@ from anoco_edge.cli.console import out, plain
 from anoco_edge.cli.flags import with_flags
 
 if TYPE_CHECKING:
-    from anoco_edge.diagnostics.doctor import Finding
+    from anoco_edge.diagnostics.findings import Finding
 
 _MARKS = {
     "ok": "[green]\N{CHECK MARK}[/green]",

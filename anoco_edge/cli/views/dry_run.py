@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
@@ -35,7 +34,7 @@ def find_effects(teacher: Teacher, change: ProductChange, past: Path | None) -> 
     return effects
 
 
-def dry_run_report(change: ProductChange, effects: Sequence[Effect]) -> dict[str, Any]:
+def dry_run_report(change: ProductChange, effects: Sequence[Effect]) -> dict[str, object]:
     """Return a change that was not made, and its effects, as JSON."""
     before = change.before
     return {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.cli.console import emit_json, note, out, plural, warn
 from anoco_edge.errors import AnocoError
 from anoco_edge.machine import cores, machine, versions
 from anoco_edge.teaching.drafts import rotations_of
+from anoco_edge.teaching.near_duplicates import MERGE_DISTANCE
 
 if TYPE_CHECKING:
     from anoco_edge_calibration.evaluation import Evaluation
@@ -42,6 +43,7 @@ def report_evaluation(
         "dataset": str(dataset),
         "layout": data.layout,
         "categories": [category.name for category in data.categories],
+        "turn_test": data.turn_seed,
         **effective_settings(evaluation),
         "windows": vars(evaluation.engine.use),
         "seconds": round(time.perf_counter() - started, 1),
@@ -58,7 +60,7 @@ def report_evaluation(
     note(f"results: {folder / 'results.json'}, {folder / 'results.md'}, {folder / 'report.html'}")
 
 
-def effective_settings(evaluation: BundleEvaluation) -> dict[str, Any]:
+def effective_settings(evaluation: BundleEvaluation) -> dict[str, object]:
     """Return everything that the figures depend on, as it stands in results.json."""
     from anoco_edge.scoring import choose_scorer
 
@@ -86,10 +88,11 @@ def effective_settings(evaluation: BundleEvaluation) -> dict[str, Any]:
     }
 
 
-def _product_settings(setup: EvaluationSetup) -> dict[str, Any]:
+def _product_settings(setup: EvaluationSetup) -> dict[str, object]:
     """Return the settings by which each category is taught."""
     like, given = setup.like, setup.settings.fields
-    names = {"lambda": "lam"} | {n: n for n in ("floor", "metric", "pooling", "tta", "bank_dtype")}
+    same = ("lambda_kind", "floor", "metric", "pooling", "tta", "bank_dtype")
+    names = {"lambda": "lam"} | {n: n for n in same}
     settings = {
         name: given.get(
             name, getattr(like, own) if like else Product.model_fields[own].get_default()
@@ -97,13 +100,17 @@ def _product_settings(setup: EvaluationSetup) -> dict[str, Any]:
         for name, own in names.items()
     }
     settings["rotations"] = rotations_of(setup.settings, like)
+    settings["flips"] = given.get("flips", like.flips if like else False)
+    if settings["rotations"] or settings["flips"]:
+        known = like.merge_distance if like and like.has_turned_views else MERGE_DISTANCE
+        settings["merge_distance"] = given.get("merge_distance", known)
     if like is not None:
         kept = {"region", "mask", "tiles", "coreset", "tta_seed", "any_size"}
         settings |= {"product": like.name, **like.model_dump(mode="json", include=kept)}
     return settings
 
 
-def _write(folder: Path, result: Evaluation, settings: dict[str, Any]) -> None:
+def _write(folder: Path, result: Evaluation, settings: dict[str, object]) -> None:
     """Write results.json and results.md."""
     from anoco_edge.diagnostics.bench.tables import facts
     from anoco_edge.storage.atomic_files import write_atomic, writing

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anoco_edge.bundle import Bundle
 from anoco_edge.bundle.builtin import BUILTIN_LAYERS
 from anoco_edge.cli.console import note, out, plain, warn
-from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table
+from anoco_edge.cli.views.parity import few_pictures, parity_remarks, parity_table, unfused_warning
 from anoco_edge.cli.views.randomness import warn_if_random
 
 if TYPE_CHECKING:
     from anoco_edge_export import ExportedBundle
 
 
-def export_report(made: ExportedBundle | Bundle) -> dict[str, Any]:
+def export_report(made: ExportedBundle | Bundle) -> dict[str, object]:
     """Return what was exported, or a bundle with the built-in backbone, as JSON."""
     if isinstance(made, Bundle):
         return _bundle_report(made, BUILTIN_LAYERS, terms="")
@@ -31,7 +31,7 @@ def export_report(made: ExportedBundle | Bundle) -> dict[str, Any]:
     return report
 
 
-def _bundle_report(bundle: Bundle, layers: tuple[int, int], terms: str) -> dict[str, Any]:
+def _bundle_report(bundle: Bundle, layers: tuple[int, int], terms: str) -> dict[str, object]:
     manifest = bundle.manifest
     return {
         "bundle": str(bundle.path),
@@ -57,8 +57,8 @@ def show_export(exported: ExportedBundle | Bundle) -> None:
     out.print(parity_table(parity))
     for remark in parity_remarks(parity):
         note(remark)
-    if few := few_pictures(parity):
-        warn(few)
+    for warning in filter(None, (few_pictures(parity), unfused_warning(parity))):
+        warn(warning)
     _show_bundle(bundle, exported.exported.layers)
     _show_plans(exported)
     if exported.exported.variant:

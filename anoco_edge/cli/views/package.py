@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anoco_edge.cli.console import out
 from anoco_edge.text.plain_text import plain_text
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from anoco_edge_export.package import PackageFiles
 
 
-def package_report(files: PackageFiles) -> dict[str, Any]:
+def package_report(files: PackageFiles) -> dict[str, object]:
     """Return what was written as JSON, without what was not asked for."""
-    report: dict[str, Any] = {}
+    report: dict[str, object] = {}
     if files.single_file is not None:
         report["single_file"] = str(files.single_file)
     if files.triton:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from rich import box
 from rich.table import Column, Table
 
+from anoco_edge.bundle.parity_report import FusionReport
 from anoco_edge.cli.console import plain
 
 _COLUMNS = {
@@ -58,7 +60,22 @@ def parity_remarks(parity: Mapping[str, Any]) -> list[str]:
             times = _formatted(largest.get("times_to_overflow"), ".3g")
             tensor = _text(largest.get("tensor"))
             remarks.append(f"closest to overflow: {tensor}, {times} times below")
+    remarks += [f"TensorRT: {_fusion_summary(parity['fusion'])}"] if "fusion" in parity else []
     return remarks + (_int8_remarks(_object(parity["int8"])) if "int8" in parity else [])
+
+
+def unfused_warning(parity: Mapping[str, Any]) -> str:
+    """Return a warning where the graph was exported although TensorRT does not fuse attention."""
+    if _object(parity.get("fusion")).get("unfused") is not True:
+        return ""
+    return "attention is not fused (allowed at export): a GPU takes several times as long"
+
+
+def _fusion_summary(fusion: Any) -> str:
+    try:
+        return TypeAdapter(FusionReport).validate_python(fusion).summary
+    except ValidationError:
+        return _UNKNOWN
 
 
 def few_pictures(parity: Mapping[str, Any]) -> str:

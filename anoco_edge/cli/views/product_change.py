@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from anoco_edge.bundle import Product
 from anoco_edge.cli.console import emit_json, note, out, plain, plural, warn
 from anoco_edge.cli.flags import with_flags
 from anoco_edge.cli.views.dry_run import dry_run_report, show_dry_run
@@ -30,7 +30,7 @@ def warn_of_duplicates(change: ProductChange) -> None:
         warn(f"refused a picture that is there already: {name}")
 
 
-def change_report(change: ProductChange) -> dict[str, Any]:
+def change_report(change: ProductChange) -> dict[str, object]:
     """Return a change as JSON."""
     product = change.product
     return {
@@ -40,8 +40,22 @@ def change_report(change: ProductChange) -> dict[str, Any]:
         "duplicates": list(change.duplicates),
         "references": [r.name for r in product.references],
         "dropped_patches": product.dropped_patches,
+        "merged_patches": product.merged_patches,
+        "augmentation": augmentation_report(product),
         "threshold": product.threshold.model_dump(),
         "notes": [with_flags(text) for text in change.notes],
+    }
+
+
+def augmentation_report(product: Product) -> dict[str, object]:
+    """Return the augmentation of a product as JSON, with the evidence where `auto` chose it."""
+    choice = product.augmentation_choice
+    return {
+        "level": product.tta,
+        "rotations": product.rotations,
+        "flips": product.flips,
+        "merge_distance": product.merge_distance,
+        "auto": None if choice is None else choice.model_dump(mode="json"),
     }
 
 
@@ -62,6 +76,11 @@ def show_change(change: ProductChange, bundle: Path) -> None:
     if (coreset := product.coreset) is not None and change.added:
         kept = min(coreset.max_patches, coreset.considered - coreset.duplicates)
         out.print(f"{kept:,} of {coreset.considered:,} patches kept, {coreset.duplicates} copies")
+    if product.merged_patches:
+        out.print(
+            f"{product.merged_patches:,} patches of turned or mirrored views are like another and "
+            "were left out"
+        )
     if product.dropped_patches:
         warn(f"{product.dropped_patches} patches without any signal were left out")
     note(f"undo this with: anoco-edge references undo {bundle} --product {product.name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.table import Table
 
@@ -12,7 +11,7 @@ from anoco_edge.cli.console import out, plain
 from anoco_edge.cli.views.products import kind_and_threshold
 
 
-def references_report(product: Product, history: Sequence[Product]) -> dict[str, Any]:
+def references_report(product: Product, history: Sequence[Product]) -> dict[str, object]:
     """Return the references of a product and its generations as JSON."""
     return {
         "product": product.name,
