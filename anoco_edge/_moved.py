@@ -200,14 +200,14 @@ NAMES = {
         "ask_torch": "anoco_edge_export.torch_reference:run_torch_reference",
     },
     "anoco_edge_export.half": {
-        "HALF_MAX": "anoco_edge_export.fp16:FP16_MAX",
+        "HALF_MAX": "anoco_edge_export.half_format:FP16_MAX",
         "HalfReport": "anoco_edge.bundle.parity_report:Fp16Report",
-        "convert": "anoco_edge_export.fp16:convert_to_fp16",
+        "convert": "anoco_edge_export.fp16:convert_to_half",
     },
     "anoco_edge_export.rounding": {
         "Walk": "anoco_edge_export.fp16_emulation:EmulationResult",
         "rounding_graph": "anoco_edge_export.fp16_emulation:emulation_graph",
-        "rounding_walk": "anoco_edge_export.fp16_emulation:emulate_fp16",
+        "rounding_walk": "anoco_edge_export.fp16_emulation:emulate_half",
     },
     "anoco_edge_export.state_file": {
         "find_file": "anoco_edge_export.checkpoint:find_checkpoint",

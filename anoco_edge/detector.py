@@ -11,13 +11,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
-from anoco_edge.bundle import Bank, Bundle
+from anoco_edge.bundle import Bank, Bundle, Product
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
 from anoco_edge.images.decode import check_rgb, decode_picture, read_picture
 from anoco_edge.images.frame import Frame
+from anoco_edge.images.preprocess import Mask
 from anoco_edge.pipeline.base import Pixels, ProductSnapshot, Runtime, open_pipeline
 from anoco_edge.pipeline.inspection import Evidence, Inspection
+from anoco_edge.pipeline.picture_quality import (
+    PictureGauge,
+    PictureProblem,
+    likeness,
+    measured_problem,
+)
 
 Picture: TypeAlias = "Pixels | str | os.PathLike[str]"
 
@@ -34,7 +41,7 @@ class Detector:
     def __init__(
         self,
         bundle: Bundle,
-        product: str | None = None,
+        product: str | Product | None = None,
         engine: str = "auto",
         scorer: str = "auto",
         *,
@@ -42,6 +49,12 @@ class Detector:
         settings: EngineSettings | None = None,
         threshold: float | None = None,
     ) -> None:
+        if runtime == "native" and bundle.manifest.input.pixels != "uint8":
+            raise UsageError(
+                f"{bundle.path.name} takes float32 pixels, for DeepStream, and the native runtime "
+                "gives uint8",
+                hint="use `runtime='python'`, or a bundle that was exported without `pixels`",
+            )
         snapshot = ProductSnapshot.of(bundle, product, threshold)
         self.bundle = bundle
         self.product = snapshot.product
@@ -49,6 +62,8 @@ class Detector:
         self.threshold_kind = snapshot.threshold_kind
         self.runtime = runtime
         self._snapshot = snapshot
+        whole = bundle.manifest.input.tiled(self.product.tiles)
+        self._gauge = PictureGauge(whole, snapshot.patch_mask)
         folder = bundle.product_folder(self.product.name)
         self._references = {r.name: r for r in self.product.references}
         # A missing reference picture raises its error now, not when a rejected part needs it.
@@ -65,7 +80,7 @@ class Detector:
     def open(
         cls,
         path: str | os.PathLike[str] | Bundle,
-        product: str | None = None,
+        product: str | Product | None = None,
         engine: str = "auto",
         scorer: str = "auto",
         *,
@@ -76,7 +91,8 @@ class Detector:
     ) -> Detector:
         """Open a detector for a product of a bundle, which is given by its path or already open.
 
-        A threshold given here overrides that of the product. `runtime="native"` inspects entirely
+        A `Product` in place of a name opens that generation, which need not be the current one. A
+        threshold given here overrides that of the product. `runtime="native"` inspects entirely
         in libanoco_edge, with OpenVINO or TensorRT and the library's own scorer.
         """
         bundle = path if isinstance(path, Bundle) else Bundle.open(path)
@@ -160,6 +176,31 @@ class Detector:
             return replace(frame, rgb=None, error=error)
         return replace(frame, rgb=rgb)
 
+    def picture_problem(self, rgb: Pixels) -> PictureProblem | None:
+        """Say why a picture should have no verdict: it is darker, more saturated or less sharp than
+        the product's limits allow. None if nothing is wrong, or if the product has no limits.
+
+        `inspect` scores such a picture all the same; a line asks first.
+        """
+        limits = self.product.picture_limits
+        return None if limits is None else measured_problem(self._gauge.measure(rgb), limits)
+
+    def likeness_problem(self, found: Inspection) -> PictureProblem | None:
+        """Say whether an inspected picture shows nothing like the references."""
+        limits = self.product.picture_limits
+        if limits is None or limits.min_likeness is None:
+            return None
+        like = likeness(found.similarity, found.scored)
+        return "unlike the references" if like < limits.min_likeness else None
+
+    def first_reference(self) -> Pixels:
+        """Return the picture of the first reference, which regions and alignment refer to."""
+        return self._read_reference(self.product.references[0].name)
+
+    def sees(self, seen: Mask) -> bool:
+        """Whether all that is inspected lies in the pixels of a picture that are `seen`."""
+        return self._snapshot.patch_mask.is_covered(seen)
+
     def probe_engine(self) -> None:
         """Inspect a reference picture, which the engine has processed before.
 
@@ -167,7 +208,7 @@ class Detector:
         not with a picture.
         """
         try:
-            self.inspect(self._read_reference(self.product.references[0].name))
+            self.inspect(self.first_reference())
         except EngineError as error:
             raise EngineError(
                 f"the engine stopped working, references fail too: {error.what}", hint=error.hint

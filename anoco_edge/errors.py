@@ -57,6 +57,10 @@ class StorageError(AnocoError):
     """A write that failed: the disk is full or read-only, or another process holds the lock."""
 
 
+class ConflictError(AnocoError):
+    """A change that was planned for a generation which is not the current one any more."""
+
+
 class UsageError(AnocoError, ValueError):
     """A call with a wrong argument, such as an unknown name or a value out of range."""
 
@@ -80,6 +84,10 @@ class BundleError(AnocoError):
 
     exit_code = 4
     default_hint = "the bundle is damaged or was edited: copy or make it again"
+
+
+class SignatureError(BundleError):
+    """A bundle that is not signed by an accepted key, or that was changed after it was signed."""
 
 
 class ParityError(AnocoError):

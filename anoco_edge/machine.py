@@ -16,6 +16,7 @@ from anoco_edge import __version__
 _STATUS = Path("/proc/self/status")
 _MEMINFO = Path("/proc/meminfo")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
+_ARENA_MAX = -8  # M_ARENA_MAX of malloc.h
 
 
 def cpu_model() -> str:
@@ -29,6 +30,40 @@ def cpu_model() -> str:
             return line.split(":", 1)[1].strip()
     board = "".join(_lines(Path("/proc/device-tree/model"))).strip("\0 ")
     return board or platform.processor() or platform.machine()
+
+
+def cpu_flags() -> frozenset[str]:
+    """Return the instruction sets of the processor by the names that the kernel gives them.
+
+    >>> cpu_flags() != frozenset()
+    True
+    """
+    for line in _lines(Path("/proc/cpuinfo")):
+        name, _, words = line.partition(":")
+        if name.strip() in ("flags", "Features"):  # x86, ARM
+            return frozenset(words.split())
+    return frozenset()
+
+
+def is_jetson(root: Path = Path("/")) -> bool:
+    """Whether this is a Jetson, also seen from a container that lacks the board's release file.
+
+    >>> is_jetson(Path("/no such folder"))
+    False
+    """
+    compatible = root / "proc/device-tree/compatible"
+    return (root / "etc/nv_tegra_release").exists() or "tegra" in "".join(_lines(compatible))
+
+
+def share_malloc_arenas(most: int = 2) -> bool:
+    """Let all threads of this process take memory from at most this many arenas of glibc's malloc.
+
+    By itself glibc gives each thread an arena and keeps what was freed in it, so a process with
+    many threads that each use memory now and then grows for hours. It says False where the C
+    library is another one. Arenas that are there already stay.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    return set_option is not None and bool(set_option(_ARENA_MAX, most))
 
 
 def cores() -> int:

@@ -80,7 +80,7 @@ def save_parts(folder: Path, references: Sequence[Part], line: Sequence[Part]) -
 def teach(bundle: Bundle | Path, material: str, references: Sequence[Part]) -> None:
     """Enroll the reference parts as a product named like their material."""
     pictures = [NewPicture.from_array(f"{material}-{p.seed}.png", p.rgb) for p in references]
-    Teacher.open(bundle).enroll(pictures, material)
+    Teacher.open(bundle).enroll(pictures, material, new_level="auto")
 
 
 class _RowList:

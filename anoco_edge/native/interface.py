@@ -26,7 +26,10 @@ STORAGE, UNSUPPORTED, NO_RESULT = range(13, 16)
 
 FLOAT32, FLOAT16 = 1, 2
 RGB, BGR, RGBA, BGRA, GREY, NV12 = range(1, 7)
+BT601, BT709 = 0, 1
+LIMITED_RANGE, FULL_RANGE = 0, 1
 HOST, DEVICE = 0, 1
+PRODUCTS_AUTO, PRODUCTS_CUBLAS, PRODUCTS_OWN = 0, 1, 2
 
 
 class Struct(ctypes.Structure):
@@ -79,6 +82,8 @@ class Image(Struct):
         ("chroma_stride", c_int64),
         ("memory", c_uint32),
         ("reserved", c_uint32),
+        ("matrix", c_uint32),
+        ("range", c_uint32),
     )
 
 
@@ -100,6 +105,22 @@ class DetectorOptions(Struct):
         ("allow_random", c_uint32),
         ("gpu", c_uint32),
         ("scorer", c_char_p),
+        ("cpu_precision", c_char_p),
+        ("blocking_sync", c_uint32),
+        ("reserved", c_uint32),
+    )
+
+
+class DetectorInfo(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("cpu_precision", c_char_p),
+        ("cpu_precision_reason", c_char_p),
+        ("backend", c_char_p),
+        ("backend_reason", c_char_p),
+        ("scorer", c_char_p),
+        ("scorer_reason", c_char_p),
     )
 
 
@@ -206,6 +227,7 @@ class CudaInfo(Struct):
         ("name", c_char * 128),
         ("code", c_char * 64),
         ("why_not", c_char * 512),
+        ("cublas_file", c_char * 256),
     )
 
 
@@ -214,8 +236,17 @@ class CudaOptions(Struct):
         ("struct_size", c_uint32),
         ("device", c_uint32),
         ("operands", c_uint32),
-        ("reserved", c_uint32),
+        ("products", c_uint32),
         ("max_rows", c_int64),
+    )
+
+
+class ProductTimes(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("faster", c_uint32),
+        ("cublas_ms", c_double),
+        ("own_ms", c_double),
     )
 
 
@@ -242,6 +273,20 @@ class PatchScores(Struct):
     )
 
 
+CUDA_CHANGE, CUDA_CAPTURE = 1, 2
+
+
+class GraphInfo(Struct):
+    _fields_ = (
+        ("struct_size", c_uint32),
+        ("given_up", c_uint32),
+        ("made", c_int64),
+        ("failed", c_int64),
+        ("postponed", c_int64),
+        ("reason", c_char * 256),
+    )
+
+
 _MADE = ctypes.POINTER(c_void_p)
 _STATUS = c_int32
 
@@ -261,11 +306,17 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("anoco_scorer_destroy", None, (c_void_p,)),
     ("anoco_scorer_score", _STATUS, (c_void_p, c_void_p, c_int64, *[c_void_p] * 4)),
     ("anoco_scorer_retrieval_share", c_double, (c_void_p,)),
+    (
+        "anoco_count_values",
+        _STATUS,
+        (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_void_p),
+    ),
     ("anoco_bundle_open", _STATUS, (c_char_p, _MADE)),
     ("anoco_bundle_destroy", None, (c_void_p,)),
     ("anoco_detector_open", _STATUS, (c_void_p, _to(DetectorOptions), _MADE)),
     ("anoco_detector_destroy", None, (c_void_p,)),
     ("anoco_detector_select", _STATUS, (c_void_p, c_char_p)),
+    ("anoco_detector_describe", _STATUS, (c_void_p, _to(DetectorInfo))),
     ("anoco_context_create", _STATUS, (c_void_p, _to(ContextOptions), _MADE)),
     ("anoco_context_destroy", None, (c_void_p,)),
     ("anoco_inspect", _STATUS, (c_void_p, _to(Image), _to(Result))),
@@ -274,12 +325,18 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("anoco_result_map", _STATUS, (c_void_p, c_void_p)),
     ("anoco_result_timings", _STATUS, (c_void_p, _to(Timings))),
     ("anoco_cuda_describe", _STATUS, (c_uint32, _to(CudaInfo))),
+    ("anoco_cuda_add_folders", _STATUS, (ctypes.POINTER(c_char_p), c_int64)),
     (
         "anoco_cuda_scorer_create",
         _STATUS,
         (_to(BankOptions), _to(ScorerOptions), _to(CudaOptions), _MADE),
     ),
     ("anoco_cuda_scorer_destroy", None, (c_void_p,)),
+    (
+        "anoco_cuda_measure_products",
+        _STATUS,
+        (_to(BankOptions), _to(ScorerOptions), _to(CudaOptions), _to(ProductTimes)),
+    ),
     ("anoco_cuda_scorer_memory", _STATUS, (c_void_p, ctypes.POINTER(ctypes.c_uint64))),
     (
         "anoco_cuda_scorer_score",
@@ -291,6 +348,10 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
         _STATUS,
         (c_void_p, _to(DevicePatches), _to(PatchScores)),
     ),
+    ("anoco_context_graphs", _STATUS, (c_void_p, _to(GraphInfo))),
+    ("anoco_cuda_scorer_graphs", _STATUS, (c_void_p, _to(GraphInfo))),
+    ("anoco_cuda_lock", _STATUS, (c_uint32,)),
+    ("anoco_cuda_unlock", _STATUS, (c_uint32,)),
 )
 
 

@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from anoco_edge.errors import (
@@ -92,7 +93,18 @@ def _load(path: Path) -> ctypes.CDLL:
             f"the native library {path} has interface {version}, not {interface.ABI}", hint=hint
         )
     interface.declare(library)
+    _name_cublas_folders(library)
     return library
+
+
+def _name_cublas_folders(library: ctypes.CDLL) -> None:
+    """Tell the library where pip put cuBLAS; no loader knows these folders."""
+    package = find_spec("nvidia")
+    places = (package and package.submodule_search_locations) or ()
+    files = (file for place in places for file in Path(place).glob("*/lib/libcublas.so.*"))
+    folders = [os.fsencode(folder) for folder in dict.fromkeys(file.parent for file in files)]
+    if folders and hasattr(library, "anoco_cuda_add_folders"):
+        library.anoco_cuda_add_folders((ctypes.c_char_p * len(folders))(*folders), len(folders))
 
 
 def last_error(library: ctypes.CDLL) -> str:

@@ -98,6 +98,7 @@ def row_from_json(value: object) -> Row:
         overlay=_get(fields, "overlay", _optional(_text)),
         overlay_error=_get(fields, "overlay_error", _optional(_text)),
         drift=drift,
+        cpu_precision=_get(fields, "cpu_precision", _optional(_text)),
     )
 
 

@@ -110,7 +110,8 @@ class ResultRow:
 
     `picture` is the path of its file, or of the frame that was kept, relative to results.jsonl.
     `overlay` is the path of its overlay, relative to results.jsonl; `overlay_error` says why an
-    overlay that was wanted could not be drawn. `timings` are milliseconds by stage. `error` is
+    overlay that was wanted could not be drawn. `timings` are milliseconds by stage.
+    `cpu_precision` is the one in which a processor computed the features, where one did. `error` is
     always None: code that only asks for it can treat both kinds of rows alike.
     """
 
@@ -130,6 +131,7 @@ class ResultRow:
     overlay: str | None = None
     overlay_error: str | None = None
     drift: DriftReading | None = None
+    cpu_precision: str | None = None
 
     error: ClassVar[None] = None
 
@@ -154,6 +156,7 @@ class ResultRow:
             evidence=None if evidence is None else _evidence(evidence),
             timings=known["timings"],
             picture=picture,
+            cpu_precision=known.get("cpu_precision"),
         )
 
     @property
@@ -179,6 +182,8 @@ class ResultRow:
             "drift": self.drift.to_json() if self.drift else None,
             "schema": SCHEMA_VERSION,
         }
+        if self.cpu_precision is not None:
+            row["cpu_precision"] = self.cpu_precision
         if self.picture is not None:
             row["picture"] = self.picture
         if self.overlay is not None:

@@ -158,7 +158,7 @@ class Directory:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         return self._open(name, flags, missing_ok=True)
 
-    def put(self, name: str, data: bytes, *, mode: int = 0o666) -> None:
+    def put(self, name: str, data: bytes | memoryview, *, mode: int = 0o666) -> None:
         """Write a temporary file, sync its content to the disk, and rename it to `name`.
 
         The rename is durable after `sync` of its folder. Missing folders of the path are created.
@@ -242,7 +242,7 @@ class Directory:
             raise
         return handle
 
-    def _put(self, last: str, data: bytes, mode: int) -> None:
+    def _put(self, last: str, data: bytes | memoryview, mode: int) -> None:
         temporary = temporary_name(last)
         with suppress(FileNotFoundError):  # left by an earlier process with the same process id
             os.unlink(temporary, dir_fd=self._handle)

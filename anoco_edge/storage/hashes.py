@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def sha256_bytes(data: bytes) -> str:
+def sha256_bytes(data: bytes | memoryview) -> str:
     """Return the SHA-256 of `data` as hex digits.
 
     >>> sha256_bytes(b"")[:8]
