@@ -167,6 +167,7 @@ def main() -> int:
     parser.add_argument("--backbone", default="efficientnet-lite0")
     parser.add_argument("--size", type=int, default=256, help="input of the backbone, in pixels")
     options = parser.parse_args()
+    os.environ["ANOCO_EDGE_CPU_PRECISION"] = "fp32"  # ONNX Runtime has nothing else
     with tempfile.TemporaryDirectory() as temporary:
         if find_library() is None:
             os.environ[VARIABLE] = str(build_library(Path(temporary) / "runtime"))

@@ -1,23 +1,9 @@
-/* Scores what a DeepStream pipeline computed, where it lies: in the GPU's memory.
- *
- * nvinfer runs the bundle's backbone and attaches its output tensor to each frame
- * (output-tensor-meta=1). This is the part that takes it from there; deepstream.md has the probe
- * around it. Compiles alone: cc -std=c99 -c deepstream.c -I.../runtime/include
- */
+/* See deepstream.h. Compiles alone: cc -std=c99 -c deepstream.c -I.../runtime/include */
+#include "deepstream.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "anoco_cuda.h"
-
-typedef struct line_scorer {
-  anoco_cuda_scorer* scorer;
-  int64_t patches; /* of a frame, as the bundle's manifest says */
-  float threshold; /* the product's */
-  float* energy;   /* room for one number a patch */
-} line_scorer;
-
-/* The bank is what `products/PRODUCT/bank-G.safetensors` holds under "features"; its header says
- * whether that is ANOCO_FLOAT16 or ANOCO_FLOAT32. */
 int line_scorer_open(line_scorer* self, const void* bank, uint32_t type, int64_t rows, int64_t dim,
                      uint32_t gpu) {
   anoco_bank_options references = ANOCO_BANK_OPTIONS_INIT;
@@ -34,8 +20,6 @@ int line_scorer_open(line_scorer* self, const void* bank, uint32_t type, int64_t
   return -1;
 }
 
-/* 1: anomalous, 0: good, -1: this frame cannot be judged. `features` is out_buf_ptrs_dev[layer]:
- * patches x dim float32 on the GPU. nvinfer has waited for them, so there is no stream to name. */
 int line_scorer_judge(line_scorer* self, const void* features, float* score) {
   anoco_device_patches query = ANOCO_DEVICE_PATCHES_INIT;
   anoco_patch_scores found = ANOCO_PATCH_SCORES_INIT;
