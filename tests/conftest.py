@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from doubles.fake_cuda import FakeCuda, install_cuda
 from doubles.fake_tensorrt import FakeTensorRt, install_tensorrt
+from doubles.libcuda import SimulatedLibcuda, install_libcuda
 from doubles.simulated import SimulatedGpu, simulated_gpu
 from hypothesis import settings
 from native_build import shared_build
 from tiny_bundle import make_tiny_bundle, write_good_pictures
+from traced_graphs import FOLDER, share_traces, traces_folder
 
 from anoco_edge.bundle import Bundle
 
@@ -26,6 +28,11 @@ pytest.register_assert_rewrite(
 # No test may depend on an idle machine, so hypothesis sets no time limit for an example.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+# New products would be taught in BF16 where the processor has it: the same scores on any machine.
+os.environ["ANOCO_EDGE_CPU_PRECISION"] = "fp32"
+
+share_traces()  # before any test file imports `trace`
 
 # A shell makes its background jobs ignore Ctrl-C, and our programs would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,6 +51,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         os.environ["XDG_CACHE_HOME"] = before
 
 
+@pytest.fixture(autouse=True, scope="session")
+def traced_graphs() -> Iterator[None]:
+    """Share traced graphs among all processes and runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER, str(traces_folder()))
+        yield
+
+
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the test a cache of its own, so that it finds no plan of another test."""
@@ -58,10 +73,20 @@ def gpu_memory(simulated_driver: Path) -> SimulatedGpu:
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch, gpu_memory: SimulatedGpu) -> Iterator[FakeCuda]:
-    """Make the machine look as if it had a GPU, an Orin."""
+    """Make the machine look as if it had a GPU, an Orin, and a program that uses cuda-python."""
     fake = install_cuda(monkeypatch, gpu_memory)
     yield fake
     fake.close()
+
+
+@pytest.fixture
+def libcuda(
+    monkeypatch: pytest.MonkeyPatch, gpu_memory: SimulatedGpu
+) -> Iterator[SimulatedLibcuda]:
+    """Make the machine look as if it had a GPU, which is reached as by default."""
+    simulated = install_libcuda(monkeypatch, gpu_memory)
+    yield simulated
+    simulated.close()
 
 
 @pytest.fixture
@@ -104,7 +129,7 @@ def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 @pytest.fixture(scope="session")
 def native_build() -> Path:
     """Build runtime/ with its tests; this run and later ones share the build folder."""
-    return shared_build("tests")
+    return shared_build("native")
 
 
 @pytest.fixture(scope="session")

@@ -133,6 +133,25 @@ def native_enroll(*seeds: str) -> None:
         controller.close()
 
 
+def sign() -> None:
+    """Sign the bundle as `anoco-edge sign` does, with a key that no file holds."""
+    from signed_bundle import ENGINEER
+
+    from anoco_edge.bundle import Bundle
+    from anoco_edge.bundle.signatures.signing import sign_bundle
+
+    with _one_line():
+        sign_bundle(Bundle.open("line.anoco"), ENGINEER)
+
+
+def signed_enroll(*seeds: str) -> None:
+    """Enroll pictures as the worker of a station does, which signs every change."""
+    from signed_bundle import picture, signing_teacher
+
+    with _one_line():
+        signing_teacher(Path("line.anoco")).enroll([picture(int(seed)) for seed in seeds])
+
+
 def register_backend(model: bytes) -> None:
     """Register ONNX Runtime as the native library's backend; it opens faster than OpenVINO."""
     import onnxruntime

@@ -207,6 +207,22 @@ def _query() -> Any:
     return textured_picture(1)
 
 
+def signed_state(folder: Path) -> State:
+    """Return the state of a bundle and the key that signed this very state, if one did."""
+    from signed_bundle import BOTH
+
+    from anoco_edge.bundle.signatures.checking import check_signature
+    from anoco_edge.errors import SignatureError
+
+    try:
+        signed = check_signature(folder / LINE, BOTH)
+    except SignatureError as error:
+        if "is not signed" not in str(error):
+            raise
+        return "not signed", bundle_state(folder)
+    return signed.key.number, tuple(signed.comment.generations.items()), bundle_state(folder)
+
+
 def run_state(folder: Path) -> State:
     """Count the rows of the last run; all rows of earlier runs must be there."""
     sources: list[str] = []
@@ -320,6 +336,8 @@ _NEXT = ("enroll", LINE, "next")
 _CALIBRATE = ("calibrate", LINE, "held", "--false-reject", "0.2", "--accept-fewer")
 _CALIBRATE_OUT = (*_CALIBRATE, "--out", "report")
 _EXPORT = (CALL, "tests.attack.calls:export_tiny")
+_SIGN = (CALL, "tests.attack.calls:sign")
+_SIGNED = (CALL, "tests.attack.calls:signed_enroll")
 _PLAN = (CALL, "tests.attack.calls:store_plan")
 _ONE_FILE = ("export", "--bundle", LINE, "--single-file", "detector.onnx")
 _TRITON = ("export", "--bundle", LINE, "--triton", "repository")
@@ -422,6 +440,15 @@ COMMANDS = (
         (*_TRITON, "--overwrite"),
         _line,
         heavy=True,
+    ),
+    Command("sign", _SIGN, signed_state, (_ENROLL,), _SIGN, _line),
+    Command(
+        "signed enroll",
+        (*_SIGNED, "21", "22"),
+        signed_state,
+        (_ENROLL, _SIGN),
+        (*_SIGNED, "23"),
+        _line,
     ),
     _enrolled("native enroll", (CALL, "tests.attack.calls:native_enroll", "7", "8")),
 )

@@ -76,6 +76,6 @@ def _find_program() -> Path:
     if named and (Path(named).parent / "tests/read_bundle").is_file():
         return Path(named).parent / "tests/read_bundle"
     try:
-        return shared_build("tests") / "tests/read_bundle"
+        return shared_build("native") / "tests/read_bundle"
     except pytest.skip.Exception as why:
         raise NativeMissingError(str(why)) from None

@@ -22,8 +22,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-pytestmark = pytest.mark.xdist_group("pages")  # one template for all
-
 PAGES = pages()
 RUN = ("sh", "python")
 OPENCV = Path("/usr/include/opencv4")

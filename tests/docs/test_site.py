@@ -15,8 +15,6 @@ from command_line import environment
 from doc_pages import pages
 from paths import ROOT
 
-pytestmark = pytest.mark.xdist_group("site")  # one build for all
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:

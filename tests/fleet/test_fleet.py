@@ -42,7 +42,6 @@ from anoco_edge.fleet.journal import NAME, Journal
 from anoco_edge.fleet.pool import ATTEMPTS, Done, Job, Pool, Task
 from anoco_edge.sources.files import find_pictures
 
-pytestmark = pytest.mark.xdist_group("ray")  # two heads on one machine want the same ports
 MARK = "ANOCO_FLEET_TEST"
 
 
@@ -125,6 +124,7 @@ def same(folder: Path, local: Path) -> None:
 ON = ("infer", "line.anoco", "many", "--batch", 2, "--on", "ray", "--workers", 2)
 
 
+@pytest.mark.full
 def test_a_killed_driver_goes_on_and_a_killed_worker_is_replaced(template: Path, ours: str) -> None:
     first = start(*ON, "--out", "out", cwd=template)
     out = template / "out"

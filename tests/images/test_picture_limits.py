@@ -12,8 +12,6 @@ from anoco_edge.errors import PictureError
 from anoco_edge.images.decode import MAX_PIXELS, MAX_SIDE, MIN_SIDE, check_size
 from anoco_edge.native.interface import BankOptions, Image, ScorerOptions, Struct
 
-pytestmark = pytest.mark.xdist_group("native")
-
 OK, INVALID_ARGUMENT, BAD_PICTURE = 0, 1, 9
 FEATURES = np.eye(4, 8, dtype=np.float32)
 

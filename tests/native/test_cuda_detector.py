@@ -25,9 +25,9 @@ from anoco_edge.errors import PictureError
 from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.teaching import NewPicture, Teacher
 
-pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_simulated_driver")]
+pytestmark = pytest.mark.usefixtures("use_simulated_driver")
 
-KINDS = ("plain", "mask", "tiles", "baseline", "paper-tiles", "any-size")
+KINDS = ("plain", "mask", "tiles", "baseline", "paper-tiles", "any-size", "smooth", "smooth-tiles")
 
 
 def teach(path: Path) -> Path:
@@ -106,7 +106,7 @@ def test_infer_bench_and_doctor(stretched: Path, tmp_path: Path) -> None:
 
     ran = ok("bench", "--scoring", "12x40x8", "--scorers", "cuda,native", "--repeat", 1, "--json")
     found = {row["name"]: row for row in json.loads(ran.out)["rows"]}
-    assert found["cuda"]["disagree"] == 0 and found["cuda"]["budget_mb"] == 256
+    assert found["cuda"]["disagree"] == 0 and found["cuda"]["budget_mb"] > 256
     assert found["cuda"]["extra_mb"] > 4, "the device's, of which cuBLAS has most"
     assert found["cuda"]["retrieval"] is None  # its kernels are not timed one by one
 

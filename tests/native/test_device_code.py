@@ -17,9 +17,15 @@ from typing import Any
 import pytest
 from paths import RUNTIME
 
-pytestmark = pytest.mark.xdist_group("native")
-
 CUDA = RUNTIME / "cuda"
+# Blocks of a multiprocessor, where they are not 4: what multiplies by tensor cores keeps its sums
+# in registers, those of the means of dense rows with their rounding errors.
+BLOCKS = {
+    "anoco_qr_top2_f16": 2,
+    "anoco_products_f16": 2,
+    "anoco_dense_limit_f16": 2,
+    "anoco_dense_pull_f16": 1,
+}
 PINNED = ["NVRTC 12.6", "NVRTC 13.0"]  # resources.md has their figures
 
 
@@ -56,12 +62,19 @@ def test_every_target_has_every_kernel_and_none_spills(
             assert set(re.findall(r"\.entry (\w+)", text)) == kernels
             continue
         assert code.bytes.startswith(b"\x7fELF")
+        assert set(re.findall(r"\.entry (\w+)", code.ptx.decode())) == kernels
+        assert f".target {code.target.name}\n" in code.ptx.decode()
         taken = script.resources_of(code)
         assert set(taken) == kernels
         for name, each in taken.items():
             assert (each.stack, each.spilled) == (0, 0), (code.target.name, name)
-            # Four blocks of 256 threads fit a multiprocessor.
-            assert each.registers <= 64 and each.shared <= 12 * 1024, (code.target.name, name)
+            # So many blocks of 256 threads fit a multiprocessor; that of sm_75 has shared memory
+            # for one tile of products.
+            blocks = BLOCKS.get(name, 4)
+            if name in BLOCKS and code.target.name == "sm_75":
+                blocks = 1
+            assert each.registers <= 256 // blocks, (code.target.name, name)
+            assert each.shared <= (48 if name in BLOCKS else 12) * 1024, (code.target.name, name)
 
 
 def test_what_each_kernel_takes_is_written_down(script: ModuleType, codes: list[Any]) -> None:
@@ -69,6 +82,15 @@ def test_what_each_kernel_takes_is_written_down(script: ModuleType, codes: list[
     if here != PINNED:
         pytest.skip(f"resources.md is of {' and '.join(PINNED)}; here is {' and '.join(here)}")
     assert (CUDA / "resources.md").read_text() == script.resources_table(codes)
+
+
+def test_occupancy_is_the_least_of_three(script: ModuleType) -> None:
+    occupancy = script.occupancy
+    assert occupancy("sm_87", registers=40, shared=0) == 1, "all warps"
+    assert occupancy("sm_87", registers=41, shared=0) == 5 / 6, "registers come in eights"
+    assert occupancy("sm_87", registers=128, shared=49152) == 1 / 3, "two blocks by registers"
+    assert occupancy("sm_86", registers=32, shared=49152) == 1 / 3, "two blocks by shared memory"
+    assert occupancy("sm_75", registers=64, shared=49152) == 1 / 4, "one block"
 
 
 def test_each_kernel_has_a_file_and_each_file_is_compiled(kernels: set[str]) -> None:
@@ -83,8 +105,9 @@ def test_nvcc_compiles_them_too(script: ModuleType) -> None:
     if program is None:
         pytest.skip("nvcc is not installed")
     nvcc = importlib.import_module("compilers").Nvcc(program)
-    code, log = nvcc.compile(CUDA / "all.cu", script.Target("sm_87"))
-    assert code.startswith(b"\x7fELF") and "anoco_aggregate_f16" in log
+    made = nvcc.compile(CUDA / "all.cu", script.Target("sm_87"))
+    assert made.code.startswith(b"\x7fELF") and "anoco_walk_f16" in made.log
+    assert b".entry anoco_walk_f16" in made.ptx
 
 
 def test_a_kernel_that_does_not_compile_is_an_error_with_its_line(
@@ -108,9 +131,10 @@ class Counting:
         self.name = f"counting {major}"
         self.calls = 0
 
-    def compile(self, source: Path, target: Any) -> tuple[bytes, str]:
+    def compile(self, source: Path, target: Any) -> Any:
         self.calls += 1
-        return f"{target.name} by {self.name}\0".encode(), "said"
+        made = f"{target.name} by {self.name}\0".encode()
+        return importlib.import_module("compilers").Compiled(made, b"ptx\0", "said")
 
 
 def test_the_older_compiler_serves_what_it_knows(script: ModuleType) -> None:
@@ -135,7 +159,7 @@ def test_results_are_kept(
     target = script.Target("sm_75")
     first = script.compile_target(target, compiler)
     assert script.compile_target(target, compiler) == first and compiler.calls == 1
-    assert (first.bytes, first.log) == (b"sm_75 by counting 12\0", "said")
+    assert (first.bytes, first.ptx) == (b"sm_75 by counting 12\0", b"ptx") and first.log == "said"
     script.compile_target(script.Target("sm_80"), compiler)
     assert compiler.calls == 2
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")  # no cache can be written there

@@ -24,8 +24,6 @@ from anoco_edge.bundle import Bundle
 from anoco_edge.engines import EngineSettings, open_engine
 from anoco_edge.engines.openvino import options, pick_device
 
-pytestmark = pytest.mark.xdist_group("native")
-
 INTERNAL, BAD_BUNDLE, NO_BACKEND, ENGINE = 6, 7, 10, 12
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 

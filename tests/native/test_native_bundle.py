@@ -14,7 +14,7 @@ import subprocess
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -28,14 +28,13 @@ from safetensors.numpy import save
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 from anoco_edge.bundle import Bundle
+from anoco_edge.bundle.augmentation_choice import ChoiceMethod
 from anoco_edge.bundle.checksum import seal
 from anoco_edge.bundle.documents import sealed_document
 from anoco_edge.bundle.masks import decode_mask
-from anoco_edge.bundle.schema import Product
+from anoco_edge.bundle.schema import Backbone, Product
 from anoco_edge.errors import BundleError
 from anoco_edge.teaching import NewPicture, Settings, Teacher
-
-pytestmark = pytest.mark.xdist_group("native")
 
 BANK = PRODUCT / "bank-2.safetensors"
 BAD_BUNDLE, NO_PRODUCT = 7, 8
@@ -145,6 +144,29 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 views = st.tuples(positive, st.just(0.0), finite, st.just(0.0), st.just(1e3), finite).filter(
     lambda v: v[0] > 1e-3
 )
+LIMITS = {"min_brightness": 60, "max_saturated": 0.1, "min_sharpness": 0.001, "pictures": 4}
+picture_limits = st.fixed_dictionaries(
+    {
+        "min_brightness": st.floats(0, 255),
+        "max_saturated": st.floats(0, 1),
+        "min_sharpness": st.floats(0, 1e9),
+        "pictures": st.integers(1, 99),
+    },
+    optional={"min_likeness": st.none() | st.floats(-1, 1)},
+)
+choices = st.fixed_dictionaries(
+    {},
+    optional={
+        "method": st.sampled_from(get_args(ChoiceMethod)),
+        "ratio": st.none() | positive,
+        "limit": st.none() | positive,
+        "words": words,
+    },
+).flatmap(
+    lambda fields: st.lists(st.tuples(positive, positive), max_size=3).map(
+        lambda pairs: {**fields, "plain": [p for p, _ in pairs], "turned": [t for _, t in pairs]}
+    )
+)
 
 
 @quick
@@ -154,9 +176,10 @@ views = st.tuples(positive, st.just(0.0), finite, st.just(0.0), st.just(1e3), fi
         {},
         optional={
             "lambda": positive,
+            "lambda_kind": st.sampled_from(["absolute", "relative"]),
             "floor": st.floats(0, 1, exclude_max=True),
             "metric": st.sampled_from(["product", "l2", "cosine"]),
-            "pooling": st.sampled_from(["max", "top5"]),
+            "pooling": st.sampled_from(["max", "top5", "smooth"]),
             "tta": st.sampled_from(["none", "references", "paper"]),
             "tta_seed": st.integers(0, 2**63 - 1),
             "views": st.lists(views, max_size=3),
@@ -173,19 +196,43 @@ views = st.tuples(positive, st.just(0.0), finite, st.just(0.0), st.just(1e3), fi
             ),
             "bank_dtype": st.sampled_from(["float16", "float32"]),
             "dropped_patches": st.integers(0, 99),
+            "cpu_precision": st.sampled_from(["bf16", None]),
+            "picture_limits": st.none() | picture_limits,
             "coreset": st.just({"max_patches": 3, "seed": 1}),
+            "tuning": st.builds(
+                lambda seed, said, hashes: {"seed": seed, "words": said, "pictures": hashes},
+                st.integers(0, 2**63 - 1),
+                words,
+                st.lists(st.text("0123456789abcdef", min_size=64, max_size=64), min_size=1),
+            ),
             "changed": words,
             "generation": st.integers(1, 2**40),
         },
     ),
     rotations=st.none() | st.integers(2, 64),
+    turned=st.fixed_dictionaries(
+        {},
+        optional={
+            "flips": st.booleans(),
+            "merged_patches": st.integers(0, 99),
+            "merge_distance": st.floats(0, 1, exclude_max=True),
+            "augmentation_choice": choices,
+        },
+    ),
 )
 def test_every_product_that_python_writes_is_read_alike(
-    read: Read, enrolled: Path, name: str, fields: dict[str, Any], rotations: int | None
+    read: Read,
+    enrolled: Path,
+    name: str,
+    fields: dict[str, Any],
+    rotations: int | None,
+    turned: dict[str, Any],
 ) -> None:
     given_fields = {"generation": 1, "changed": "", "change": "", "name": name, **fields}
     if rotations:
         given_fields |= {"tta": "rotations", "rotations": rotations}
+    if given_fields.get("tta", "none") in ("none", "rotations"):
+        given_fields |= turned
     product = Product.model_validate(given_fields)
     shutil.rmtree(enrolled / "products")
     folder = enrolled / "products" / name
@@ -449,6 +496,15 @@ def test_a_newer_schema_says_update(read: Read, enrolled: Path, name: str) -> No
     assert text.endswith("has schema version 2, this program knows 1; update anoco-edge")
 
 
+@pytest.mark.parametrize("precision", get_args(Backbone.model_fields["precision"].annotation))
+def test_every_precision_is_read(read: Read, enrolled: Path, precision: str) -> None:
+    file = enrolled / "manifest.json"
+    edit_document(file, lambda d: d["backbone"].update(precision=precision))
+    assert json.loads(read("bundle", enrolled)) == contents(enrolled)
+    edit_document(file, lambda d: d["backbone"].update(precision=f"{precision}x"))
+    refusal(read, enrolled, "manifest.json is invalid at backbone.precision")
+
+
 def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
     """List the path to every value in a document, the document itself included."""
     inside: Iterable[tuple[str | int, Any]] = ()
@@ -513,6 +569,32 @@ def test_what_python_does_not_accept_anywhere_in_a_document_is_refused(
         ({"tta": "rotations", "rotations": 65}, "rotations"),
         ({"tta": "rotations"}, "the top"),
         ({"rotations": 8}, "the top"),
+        ({"tuning": {"seed": -1, "words": "", "pictures": ["0" * 64]}}, "tuning.seed"),
+        ({"tuning": {"seed": 0, "pictures": ["0" * 64]}}, "tuning.words"),
+        ({"tuning": {"seed": 0, "words": "", "pictures": []}}, "tuning.pictures"),
+        ({"tuning": {"seed": 0, "words": "", "pictures": ["A" * 64]}}, "tuning.pictures.0"),
+        ({"cpu_precision": "fp32"}, "cpu_precision"),
+        ({"tta": "paper", "flips": True}, "the top"),
+        ({"tta": "references", "augmentation_choice": {}}, "the top"),
+        ({"flips": 1}, "flips"),
+        ({"merged_patches": -1}, "merged_patches"),
+        ({"merge_distance": -0.1}, "merge_distance"),
+        ({"merge_distance": 1.0}, "merge_distance"),
+        ({"picture_limits": {**LIMITS, "min_brightness": 256}}, "picture_limits.min_brightness"),
+        ({"picture_limits": {**LIMITS, "max_saturated": 1.1}}, "picture_limits.max_saturated"),
+        ({"picture_limits": {**LIMITS, "min_sharpness": -1}}, "picture_limits.min_sharpness"),
+        ({"picture_limits": {**LIMITS, "min_likeness": -1.1}}, "picture_limits.min_likeness"),
+        ({"picture_limits": {**LIMITS, "pictures": 0}}, "picture_limits.pictures"),
+        ({"picture_limits": {**LIMITS, "darkness": 0}}, "picture_limits.darkness"),
+        ({"picture_limits": {}}, "picture_limits.min_brightness"),
+        ({"augmentation_choice": {"method": "a guess"}}, "augmentation_choice.method"),
+        ({"augmentation_choice": {"plain": [1.0]}}, "augmentation_choice"),
+        (
+            {"augmentation_choice": {"plain": [-1.0]}},
+            "augmentation_choice.plain.0",
+        ),
+        ({"augmentation_choice": {"limit": -1.0}}, "augmentation_choice.limit"),
+        ({"augmentation_choice": {"scores": []}}, "augmentation_choice.scores"),
     ],
 )
 def test_a_value_out_of_its_range_is_refused_with_its_place(

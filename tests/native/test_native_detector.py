@@ -57,7 +57,7 @@ from anoco_edge.pipeline.inspection import Inspection
 from anoco_edge.pipeline.native import OPENVINO_VARIABLE, NativePipeline, find_openvino
 from anoco_edge.teaching import NewPicture, Teacher
 
-pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]
+pytestmark = pytest.mark.usefixtures("use_native")
 
 
 def teach_all(bundle: Bundle) -> Path:
@@ -419,6 +419,16 @@ def test_nv12_as_a_camera_gives_it(native: Native, context: ctypes.c_void_p) -> 
     np.testing.assert_array_equal(energies(native, context, image), found)
     elsewhere[10:20, 24:48:2] = 240
     assert np.abs(energies(native, context, image) - found).max() > 0.1 * expected.max()
+
+
+def test_auto_says_why_it_does_not_take_tensorrt(stretched: Path) -> None:
+    status, native = open_native(stretched, "plain", backend=b"auto")
+    native.ok(status)
+    info = interface.DetectorInfo()
+    native.ok(native.lib.anoco_detector_describe(native.detector, info))
+    assert info.backend == b"openvino" and b"TensorRT" in info.backend_reason
+    assert info.scorer == b"cpu" and info.scorer_reason
+    native.lib.anoco_detector_destroy(native.detector)
 
 
 def test_evidence_and_map_of_the_last_inspection(

@@ -32,7 +32,7 @@ from anoco_edge.errors import (
 )
 from anoco_edge.native.library import check, load_library
 
-pytestmark = [pytest.mark.xdist_group("native"), pytest.mark.usefixtures("use_native")]
+pytestmark = pytest.mark.usefixtures("use_native")
 
 __all__ = ["controller", "powerless"]  # shared fixtures, which pytest finds by these names
 
@@ -226,6 +226,7 @@ def test_a_read_only_bundle_is_not_taught(enrolled: Path, powerless: tuple[str, 
     assert snapshot(enrolled) == before
 
 
+@pytest.mark.full
 def test_kill_at_random_moments_leaves_the_old_or_the_new_state(enrolled: Path) -> None:
     """runtime/tests/test_commit.cpp shows that every step of a commit is covered."""
     body = """

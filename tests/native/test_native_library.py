@@ -17,8 +17,6 @@ from paths import RUNTIME
 from anoco_edge import __version__
 from anoco_edge.native.library import load_library
 
-pytestmark = pytest.mark.xdist_group("native")
-
 HEADERS = ("anoco_edge.h", "anoco_cuda.h", "anoco_backend.h")
 
 

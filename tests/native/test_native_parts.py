@@ -34,10 +34,11 @@ from anoco_edge.pipeline.augmentation import (
 )
 from anoco_edge.pipeline.patch_mask import inspected_patches, inspected_pixels
 from anoco_edge.pipeline.regions import find_regions
-
-pytestmark = pytest.mark.xdist_group("native")
+from anoco_edge.scoring.pooling import smooth_grid
 
 RGB, BGR, RGBA, BGRA, GREY, NV12 = range(1, 7)
+BT601, BT709 = range(2)
+LIMITED, FULL = range(2)
 INVALID_ARGUMENT, CORRUPT, INTERNAL, BAD_PICTURE = 1, 5, 6, 9
 some = settings(
     max_examples=40,
@@ -58,6 +59,10 @@ class Image(ctypes.Structure):
         ("stride", ctypes.c_int64),
         ("chroma", ctypes.c_void_p),
         ("chroma_stride", ctypes.c_int64),
+        ("where", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("matrix", ctypes.c_uint32),
+        ("range", ctypes.c_uint32),
     )
 
 
@@ -365,6 +370,30 @@ def test_every_nv12_colour(parts: Parts) -> None:
         np.testing.assert_array_equal(out, cv2.cvtColor(yuv, cv2.COLOR_YUV2RGB_NV12))
 
 
+@pytest.mark.parametrize("matrix", [BT601, BT709])
+@pytest.mark.parametrize("full", [LIMITED, FULL])
+def test_nv12_follows_the_formula(parts: Parts, matrix: int, full: int) -> None:
+    """Every luma with many chromas, against the definition of the standard in float64."""
+    kr, kb = ((0.299, 0.114), (0.2126, 0.0722))[matrix]
+    luma = np.repeat(np.arange(256, dtype=np.uint8), 256 * 2).reshape(512, 256).repeat(2, axis=1)
+    u = np.arange(256, dtype=np.float64).repeat(2)[None]
+    y = luma.astype(np.float64) / 255 if full else np.maximum(luma.astype(float) - 16, 0) / 219
+    blue_u = (u - 128) / (255 if full else 224) * 2 * (1 - kb)
+    for v in (0, 1, 15, 16, 100, 127, 128, 129, 200, 240, 255):
+        red_v = (v - 128) / (255 if full else 224) * 2 * (1 - kr)
+        green = y - (kr * red_v + kb * blue_u) / (1 - kr - kb)
+        exact = 255 * np.stack([y + red_v + 0 * u, green, y + blue_u], axis=2)
+        pairs = np.stack([np.arange(256, dtype=np.uint8), np.full(256, v, np.uint8)], axis=1)
+        yuv = np.concatenate([luma, np.tile(pairs.reshape(1, 512), (256, 1))])
+        out = np.empty((512, 512, 3), np.uint8)
+        image = as_image(yuv, NV12)
+        image.matrix, image.range = matrix, full
+        parts.done("parts_to_rgb", image, out)
+        # OpenCV's numbers for BT.601 in limited range have three digits.
+        limit = 0.75 if (matrix, full) == (BT601, LIMITED) else 0.501
+        assert np.abs(out - exact.clip(0, 255)).max() <= limit
+
+
 @some
 @given(grids, st.lists(st.tuples(picture_sides, picture_sides), min_size=1, max_size=5), seeds)
 def test_one_preparer_takes_pictures_of_every_size_up_to_its_own(
@@ -420,6 +449,9 @@ BAD_IMAGES: list[tuple[dict[str, Any], int, str]] = [
     ({"format": NV12, "width": 19}, BAD_PICTURE, "NV12 picture of 19x18"),
     ({"format": NV12, "height": 17}, BAD_PICTURE, "NV12 picture of 20x17"),
     ({"format": NV12, "chroma_stride": 19}, INVALID_ARGUMENT, "chroma_stride is 19"),
+    ({"format": NV12, "matrix": 2}, INVALID_ARGUMENT, "matrix is 2"),
+    ({"format": NV12, "range": 2}, INVALID_ARGUMENT, "its range 2"),
+    ({"matrix": 1}, INVALID_ARGUMENT, "a picture that is not NV12"),
 ]
 
 
@@ -672,6 +704,39 @@ def test_the_maps_arguments_are_checked(parts: Parts) -> None:
     assert (out == 9).all()
 
 
+# Counts for the pixel metrics, which tests/calibration/test_metrics.py compares with NumPy's.
+
+
+def test_the_arguments_of_counts_are_checked(parts: Parts) -> None:
+    two, maps = np.float32([1, 2]), np.float32([0.5, 2, 7])
+    at, sizes = np.array([maps.ctypes.data], np.uintp), np.array([3], np.int64)
+    between, equal = np.full(3, 100, np.int64), np.full(2, 100, np.int64)
+    parts.done("anoco_count_values", two, 2, at, sizes, 1, between, equal)
+    assert between.tolist() == [101, 100, 101] and equal.tolist() == [100, 101]
+    parts.done("anoco_count_values", two, 2, None, None, 0, between, equal)
+    out = (at, sizes, 1, between, equal)
+    for arguments, words in (
+        ((None, 2, *out), "thresholds is null"),
+        ((two, 0, *out), "0 thresholds and 1 maps: give 1 to 2^29"),
+        ((two, 2**29 + 1, *out), "give 1 to 2^29 thresholds"),
+        ((two[::-1].copy(), 2, *out), "threshold 1 is not above the one before it"),
+        ((np.float32([0, -0.0]), 2, *out), "threshold 1 is not above the one before it"),
+        ((np.float32([1, np.inf]), 2, *out), "threshold 1 is inf; give finite numbers"),
+        ((np.float32([-1, 1]), 2, *out), "threshold 0 is -1.0"),
+        ((two, 2, None, sizes, 1, between, equal), "values is null"),
+        ((two, 2, at, None, 1, between, equal), "sizes is null"),
+        ((two, 2, at, sizes, -1, between, equal), "2 thresholds and -1 maps"),
+        ((two, 2, at, -sizes, 1, between, equal), "the size of map 0 is negative"),
+        ((two, 2, 0 * at, sizes, 1, between, equal), "a map is null"),
+        ((two, 2, at, sizes, 1, None, equal), "between is null"),
+        ((two, 2, at, sizes, 1, between, None), "equal is null"),
+    ):
+        parts.refuses(INVALID_ARGUMENT, words, "anoco_count_values", *arguments)
+    maps[1] = np.nan
+    parts.refuses(INVALID_ARGUMENT, "value 1 is nan", "anoco_count_values", two, 2, *out)
+    assert between.tolist() == [101, 100, 101] and equal.tolist() == [100, 101]
+
+
 @some
 @given(grids, sides, sides, seeds)
 def test_the_map_at_the_pictures_size_is_pythons(
@@ -694,15 +759,17 @@ def check_regions(
     threshold: float,
     min_area: float,
     map_: Map | None = None,
+    compared: Map | None = None,
 ) -> int:
     input_map = MapMaker(c)(energy, np.ones_like(energy, np.bool_)) if map_ is None else map_
     input_map = np.ascontiguousarray(input_map)
     placement = place(c, *size)
-    expected, outline = find_regions(energy, input_map, threshold, c, placement, min_area)
+    expected, outline = find_regions(energy, input_map, threshold, c, placement, min_area, compared)
+    compared = energy if compared is None else compared
     found, count = np.empty((energy.size + 1, 8)), np.empty(1, np.int64)
     drawn = np.full((c.height, c.width), 9, np.uint8)
     parts.done(
-        *("parts_regions", as_parts(c), *size, energy, input_map, threshold, min_area),
+        *("parts_regions", as_parts(c), *size, energy, compared, input_map, threshold, min_area),
         *(found, count, drawn),
     )
     assert found[: count[0]].tolist() == [
@@ -729,6 +796,19 @@ def test_regions_are_those_that_python_finds(
     seed: int,
 ) -> None:
     check_regions(parts, c, size, energies(seed, c.rows, c.cols), threshold, min_area)
+
+
+@some
+@given(grids, st.sampled_from([0.05, 0.9, 3.6]), st.sampled_from([0.0, 60.0]), seeds)
+def test_smoothed_energies_and_their_regions_are_pythons(
+    parts: Parts, c: InputContract, threshold: float, min_area: float, seed: int
+) -> None:
+    scored = np.random.default_rng(seed).random((c.rows, c.cols)) < 0.8
+    energy = np.where(scored, energies(seed, c.rows, c.cols), np.float32(0))
+    smoothed = np.full_like(energy, 9)
+    parts("parts_smooth", energy, scored.astype(np.uint8), c.rows, c.cols, smoothed)
+    np.testing.assert_array_equal(smoothed, smooth_grid(energy, scored))
+    check_regions(parts, c, (100, 80), energy, threshold, min_area, compared=smoothed)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from anoco_edge.plans import cache
 from anoco_edge.plans.device import Device
 from anoco_edge.plans.tensorrt_builder import BuiltPlan
 
-pytestmark = [pytest.mark.usefixtures("empty_cache"), pytest.mark.xdist_group("native")]
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 ORIN = Device("Orin", "sm87", "cuda 12060 540.4.0")
 GRAPH = "ab" * 32
@@ -97,6 +98,29 @@ def test_one_picture_at_a_time_wants_the_smallest_batch_then_the_newest(
 def test_a_plan_of_something_else_is_not_used(find: Any, changed: dict[str, Any]) -> None:
     store(**changed)
     assert find().code == 1
+
+
+def test_the_library_names_this_machines_gpu_as_python_does(
+    native_build: Path, simulated_driver: Path
+) -> None:
+    """Both read it from the simulated driver, in a process of their own."""
+    environment = {**os.environ, "ANOCO_CUDA_DRIVER": str(simulated_driver)}
+    environment.pop("ANOCO_EDGE_CUDA_BINDING", None)
+    told = subprocess.run(
+        [native_build / "tests" / "read_plans", GRAPH, "10.3.0", "10.3.0.30"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    code = (
+        "from anoco_edge.plans.device import current_device as f; d = f(); "
+        "print(f'no plan for {d.label}, {d.capability}, {d.driver} in ', end='')"
+    )
+    wanted = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    ).stdout
+    assert told.returncode == 1 and told.stdout.startswith(wanted), told.stdout
+    assert "Simulated device (8 SMs, 4 GB), sm87" in wanted
 
 
 def test_a_changed_plan_is_refused(find: Any) -> None:

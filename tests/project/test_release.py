@@ -23,7 +23,7 @@ from release.sbom import LIBRARY
 from release.wheel_file import record_hash
 from release.wheels import NEWEST_GLIBC, compiler
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("release")]
+pytestmark = pytest.mark.full
 
 LIMIT_MB = 400
 ARCHS = ("x86_64", "aarch64")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,13 +14,10 @@ from anoco_edge_export.recipe import load_recipe
 
 
 @pytest.fixture(scope="module")
-def roofline() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("roofline", ROOT / "docs/roofline.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["roofline"] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
+def roofline() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        yield importlib.import_module("roofline")
 
 
 def test_the_page_is_what_the_script_writes(roofline: ModuleType) -> None:
@@ -39,8 +36,11 @@ def test_the_backbone_is_the_recipes(roofline: ModuleType) -> None:
 
 def test_a_larger_bank_costs_more_and_a_faster_device_less(roofline: ModuleType) -> None:
     for device in roofline.DEVICES:
-        times = [roofline.milliseconds(roofline.scoring(n), device) for n in (2304, 9216, 100_000)]
-        assert times == sorted(times) and times[0] > 0
+        for own in (False, True):
+            banks = [roofline.Scoring(n, device.memory, own) for n in (2304, 9216, 100_000)]
+            for each in (roofline.Scoring.usual, roofline.Scoring.wrong_part):
+                times = [roofline.milliseconds(each(bank), device) for bank in banks]
+                assert times == sorted(times) and times[0] > 0
     nano, agx = roofline.DEVICES[:2]
     assert roofline.milliseconds(roofline.backbone(), agx) < roofline.milliseconds(
         roofline.backbone(), nano
@@ -49,4 +49,10 @@ def test_a_larger_bank_costs_more_and_a_faster_device_less(roofline: ModuleType)
 
 def test_the_budget_is_the_librarys(roofline: ModuleType) -> None:
     header = Path(ROOT / "runtime/include/anoco_cuda.h").read_text()
-    assert f"0: {roofline.BUDGET >> 20};" in header
+    assert roofline.SHARE == 16 and "a sixteenth of the device's memory" in header
+    kernels = Path(ROOT / "runtime/cuda/gpu_kernels.h").read_text()
+    assert f"ANOCO_GPU_GROUP = {roofline.GROUP}," in kernels
+    assert f"ANOCO_GPU_PRODUCT_TILE = {roofline.TILE}," in kernels
+    assert f"ANOCO_GPU_TILE_ROWS = {roofline.ROWS}," in kernels
+    tile = Path(ROOT / "runtime/cuda/weighted_tile.cuh").read_text()
+    assert f"kWeightedColumns = {roofline.COLUMNS}," in tile

@@ -29,8 +29,6 @@ from anoco_edge.storage.hashes import sha256_file
 from release.sbom import LIBRARY, Toolchain, bill_of_materials
 from release.wheel_file import add_metadata, record_hash
 
-pytestmark = pytest.mark.xdist_group("native")
-
 _TRIAL = """
 import json, numpy, anoco_edge
 from anoco_edge.native.library import find_library, why_not

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import re
-import shutil
 import subprocess
-import time
-import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -19,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import PATIENCE
+from chromium import CHROMIUM, QUIET, Browser, needs_chromium, needs_driver, started_browser
 from PIL import Image
 from result_rows import EVIDENCE, result_row
 
@@ -34,19 +30,8 @@ from anoco_edge.results.report_page import (
 )
 from anoco_edge.results.rows import FailedRow
 
-CHROMIUM = shutil.which("chromium")
-DRIVER = shutil.which("chromedriver")
 SCRIPT = "document.title='owned'"
 EVIL = f'</script><img src=x onerror="{SCRIPT}">"\'><script>{SCRIPT}</script>'
-QUIET = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
-
-needs_chromium = pytest.mark.skipif(not CHROMIUM, reason="needs: apt-get install chromium")
-needs_driver = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="needs: apt-get install chromium chromium-driver"
-)
 
 
 class Reader(HTMLParser):
@@ -289,63 +274,10 @@ def test_an_evil_name_does_no_harm_in_a_browser(tmp_path: Path) -> None:
     assert "<title>owned" not in dom and 'aria-sort="ascending"' in dom
 
 
-KEYS = {"Escape": "\ue00c", "ArrowRight": "\ue014", "ArrowLeft": "\ue012", "Enter": "\ue007"}
-
-
-class Browser:
-    """A client with the few calls of the WebDriver protocol that these tests need."""
-
-    def __init__(self, port: int) -> None:
-        self.base = f"http://127.0.0.1:{port}"
-        options = {"args": [*QUIET, "--window-size=1200,900"], "binary": CHROMIUM}
-        wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}}
-        self.base += "/session/" + self.call("POST", "/session", wanted)["sessionId"]
-
-    def call(self, method: str, path: str, body: object = None) -> Any:
-        data = json.dumps(body).encode() if method == "POST" else None
-        request = urllib.request.Request(self.base + path, data=data, method=method)
-        # A proxy of the environment must not be used for requests to this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=PATIENCE) as answer:
-            return json.load(answer)["value"]
-
-    def open(self, url: str) -> None:
-        self.call("POST", "/url", {"url": "about:blank"})
-        self.call("POST", "/url", {"url": url})
-
-    def run(self, script: str) -> Any:
-        return self.call("POST", "/execute/sync", {"script": script, "args": []})
-
-    def click(self, css: str) -> None:
-        found = self.call("POST", "/element", {"using": "css selector", "value": css})
-        self.call("POST", f"/element/{next(iter(found.values()))}/click", {})
-
-    def press(self, key: str) -> None:
-        keys = [{"type": kind, "value": KEYS[key]} for kind in ("keyDown", "keyUp")]
-        self.call("POST", "/actions", {"actions": [{"type": "key", "id": "k", "actions": keys}]})
-
-    def until(self, script: str, expected: object) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while (seen := self.run(script)) != expected:
-            assert time.monotonic() < deadline, f"{script}: {seen!r} instead of {expected!r}"
-            time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with subprocess.Popen(
-        [DRIVER or "", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as driver:
-        assert driver.stdout is not None
-        try:
-            ready = (re.search(r"on port (\d+)\.", line) for line in driver.stdout)
-            started = Browser(int(next(m for m in ready if m)[1]))
-            try:
-                yield started
-            finally:
-                started.call("DELETE", "")
-        finally:
-            driver.terminate()
+    with started_browser() as started:
+        yield started
 
 
 ROWS = "return [...document.querySelectorAll('tbody tr:not([hidden])')]"

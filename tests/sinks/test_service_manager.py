@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,11 +12,8 @@ from typing import Any
 
 import pytest
 from command_line import network_camera, ok, run_cli, run_process
-from paths import ROOT
 
 from anoco_edge.sinks.service_manager import ServiceManager
-
-UNIT = ROOT / "examples/jetson/anoco-edge.service"
 
 
 class Ear:
@@ -130,29 +125,3 @@ def test_in_a_process_of_its_own_a_lost_camera_ends_it(
     assert ran.code == 1, "systemd starts it again"
     first, *_, last = ear.heard()
     assert first.startswith("READY=1") and "the connection ended" in last
-
-
-# ---- the unit that comes with the Jetson example
-
-
-def unit_settings() -> dict[str, str]:
-    lines = (line.partition("=") for line in UNIT.read_text().splitlines() if "=" in line)
-    return {name.strip(): value.strip() for name, _, value in lines if name[0] not in "#;"}
-
-
-def test_the_unit_waits_longer_than_infer_does() -> None:
-    settings = unit_settings()
-    assert settings["Type"] == "notify" and settings["Restart"] == "on-failure"
-    command = settings["ExecStart"].split()
-    timeout = float(command[command.index("--timeout") + 1])
-    assert float(settings["WatchdogSec"]) > 2 * timeout
-
-
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    verify = shutil.which("systemd-analyze")
-    if verify is None:
-        pytest.skip("systemd-analyze is not installed, so the unit was not verified")
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/usr/local/bin/anoco-edge", "/bin/true"))
-    done = subprocess.run([verify, "verify", str(unit)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.images.frame import Frame
-from anoco_edge.sources import open_source
+from anoco_edge.sources import cv2_reader, open_source
 from anoco_edge.sources.cameras import camera_devices, has_gstreamer
 from anoco_edge.sources.files import natural_key
 
@@ -421,6 +421,47 @@ def test_no_such_camera(which: int | str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_device_that_is_no_camera() -> None:
     with pytest.raises(EnvironmentMissingError, match="/dev/null does not open"):
         open_source([], camera="/dev/null")
+
+
+BUILT_FOR_NUMPY_1 = """
+import sys
+sys.stderr.write("A module that was compiled using NumPy 1.x cannot be run in NumPy 2.2.6")
+raise ImportError("numpy.core.multiarray failed to import")
+"""
+
+
+@pytest.mark.parametrize(
+    ("cv2", "jetson", "wanted"),
+    [
+        (BUILT_FOR_NUMPY_1, True, "pip install 'numpy<2', and keep JetPack's cv2"),
+        (BUILT_FOR_NUMPY_1, False, "pip install 'numpy<2'"),
+        ("raise ImportError('libGL.so.1: cannot open')", False, "opencv-python-headless does not"),
+        ("raise ImportError('libGL.so.1: cannot open')", True, "apt-get install python3-opencv"),
+        (None, True, "apt-get install python3-opencv"),
+        (None, False, "pip install 'anoco-edge[camera]'"),
+    ],
+)
+def test_an_opencv_that_does_not_load_says_what_helps(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cv2: str | None,
+    jetson: bool,
+    wanted: str,
+) -> None:
+    monkeypatch.setattr(cv2_reader, "is_jetson", lambda: jetson)
+    if cv2 is None:
+        monkeypatch.setitem(sys.modules, "cv2", None)
+    else:
+        (tmp_path / "cv2.py").write_text(cv2)
+        monkeypatch.delitem(sys.modules, "cv2", raising=False)
+        monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EnvironmentMissingError) as caught:
+        cv2_reader.load_cv2()
+    assert wanted in caught.value.hint
+    # PyPI's OpenCV has no GStreamer: on a Jetson nobody may be sent to it.
+    assert not (jetson and ("headless" in caught.value.hint or "[camera]" in caught.value.hint))
+    assert capsys.readouterr().err == "", "the error is the one line"
 
 
 def test_a_pipeline_needs_gstreamer() -> None:

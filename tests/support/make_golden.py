@@ -19,8 +19,8 @@ from tiny_bundle import make_tiny_bundle, textured_picture
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.masks import decode_mask
-from anoco_edge.bundle.schema import SCHEMA_VERSION
-from anoco_edge.engines.selftest import _stored
+from anoco_edge.bundle.schema import LATER_FIELDS, SCHEMA_VERSION
+from anoco_edge.engines.selftest import read_selftest
 from anoco_edge.storage.hashes import sha256_bytes
 from anoco_edge.teaching import NewPicture, Settings, Teacher
 from anoco_edge.teaching.drafts import TileSettings
@@ -81,7 +81,7 @@ def contents(path: Path) -> dict[str, Any]:
         },
         "graph": "backbone.onnx",
         "selftest": dict(
-            zip(("pixels", "features", "energies"), map(hashed, _stored(bundle)), strict=True)
+            zip(("pixels", "features", "energies"), map(hashed, read_selftest(bundle)), strict=True)
         ),
         "products": {name: product_contents(bundle, name) for name in bundle.products()},
     }
@@ -130,7 +130,9 @@ def product_fields(product: Product) -> dict[str, Any]:
     coreset, dtype = fields.pop("coreset"), fields.pop("bank_dtype")
     for name in ("schema_version", "checksum", "parent", "changed", "change", "tta_seed"):
         del fields[name]
-    fields.pop("rotations", None)  # absent unless references are turned
+    # The native reader checks these and keeps none of them; the other later ones are compared.
+    for name in set(LATER_FIELDS) - {"lambda_kind", "cpu_precision"}:
+        fields.pop(name, None)
     if fields["baseline"] is not None:
         del fields["baseline"]["pictures"]
     return {

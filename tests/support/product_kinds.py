@@ -31,6 +31,8 @@ REGION = [(0, 5), (96, 5), (50, 80)]
 PRODUCTS: dict[str, Settings] = {
     "plain": Settings({}),
     "top5": Settings({"pooling": "top5", "lambda": 3.0}),
+    "smooth": Settings({"pooling": "smooth"}, region=REGION, mask=mask_png()),
+    "relative": Settings({"lambda": 0.3, "lambda_kind": "relative"}),
     "l2": Settings({"metric": "l2"}),
     "cosine": Settings({"metric": "cosine", "bank_dtype": "float32", "floor": 0.2}),
     "region": Settings({}, region=REGION),
@@ -41,12 +43,17 @@ PRODUCTS: dict[str, Settings] = {
     "manual": Settings({}, threshold=0.05),
     "uncalibrated": Settings({}),
     "baseline": Settings({}),
-    "rotations": Settings({"tta": "rotations"}),
+    "rotations": Settings({"tta": "rotations", "merge_distance": 0.0}),  # merged in the next ones
     "rotations-tiles": Settings(
         {"tta": "rotations", "rotations": 6}, tiles=TileSettings(grid=(2, 1)), region=REGION
     ),
+    "flips": Settings({"flips": True}),
+    "rotations-flips": Settings({"tta": "rotations", "rotations": 3, "flips": True}),
     "references": Settings({"tta": "references"}),
     "paper": Settings({"tta": "paper"}),
+    "smooth-tiles": Settings(
+        {"tta": "paper", "pooling": "smooth"}, tiles=TileSettings(grid=(2, 1))
+    ),
     "paper-tiles": Settings({"tta": "paper"}, tiles=TileSettings(grid=(2, 1)), region=REGION),
 }
 

@@ -101,8 +101,8 @@ def test_a_camera_that_does_not_open_hides_its_password(kind: str) -> None:
 
 
 def test_the_service_manager_is_told_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(ServiceManager, "_send", lambda _, text: told.append(text))
+    sent: list[str] = []
+    monkeypatch.setattr(ServiceManager, "_send", lambda _, text: sent.append(text))
     ServiceManager("@x").ready(f"watching {ADDRESSES['plain']} for washer")
     ServiceManager("@x").stopping(f"{ADDRESSES['foscam']} stopped")
-    assert SECRET not in "".join(told) and len(told) == 2
+    assert SECRET not in "".join(sent) and len(sent) == 2

@@ -6,6 +6,7 @@ buffer that still exists, and nothing may be larger than its buffer.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -53,6 +54,7 @@ class FakeCuda(ModuleType):
     ) -> None:
         super().__init__("cuda.bindings.runtime")
         self.gpu, self.capability, self.driver, self.count = gpu, capability, 12060, 1
+        self.multiprocessors = 16
         self.fail: dict[str, cudaError_t] = {}
         self.refused: set[str] = set()
         self.calls: list[str] = []
@@ -63,14 +65,18 @@ class FakeCuda(ModuleType):
         self.copied: list[int] = []
         self.graphs: set[int] = set()
         self.execs: set[int] = set()
+        self._recorded: list[int] = []  # the work of graphs
         self.spoilt = False
         self.closed = False
+        self.strays: list[str] = []  # calls that were made outside of the primary context
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
         if not (name.startswith("cuda") and callable(found) and hasattr(found, "__func__")):
             return found
         self.calls.append(name)
+        if "Device" not in name and name != "cudaDriverGetVersion" and not self.memory.inside():
+            self.strays.append(name)
         if self.closed:  # an engine that a failed test kept; its memory is already freed
             return lambda *_: (cudaError_t.cudaSuccess,)
         # The work is finished nevertheless.
@@ -87,16 +93,22 @@ class FakeCuda(ModuleType):
     def enqueue(self, stream: int, work: Callable[[], None]) -> None:
         """Queue work like a kernel, for the fake TensorRT."""
         assert stream in self.streams
-        self.memory.enqueue(stream, work)
+        captures = self.memory.captures
+        number = self.memory.queue(stream, work, once=not captures)
+        if captures:
+            self._recorded.append(number)
 
     def close(self) -> None:
         """Free what a test left behind, so that the next one starts with an empty GPU."""
+        gc.collect()  # engines that nobody holds free their own
         assert not self.memory.captures and not self.graphs
         for stream in self.streams:
             self.memory("cuStreamSynchronize", stream)
             self.memory("cuStreamDestroy_v2", stream)
         for graph in self.execs:
-            self.memory.destroy_graph(graph, "cuGraphExecDestroy")
+            self.memory("cuGraphExecDestroy", graph)
+        for number in self._recorded:
+            self.memory.forget(number)
         for pointer in self.buffers:
             self.memory.free(pointer)
         for pointer in self.host:
@@ -110,13 +122,12 @@ class FakeCuda(ModuleType):
     def cudaGetDeviceCount(self) -> tuple[int]:
         return (self.count,)
 
-    def cudaGetDevice(self) -> tuple[int]:
-        return (0,)
-
     def cudaGetDeviceProperties(self, device: int) -> tuple[Any]:
         assert device == 0
         major, minor = self.capability
-        return (SimpleNamespace(name=self.gpu.encode() + b"\0\0", major=major, minor=minor),)
+        found = SimpleNamespace(name=self.gpu.encode() + b"\0\0", major=major, minor=minor)
+        found.multiProcessorCount, found.totalGlobalMem = self.multiprocessors, 8 << 30
+        return (found,)
 
     def cudaDriverGetVersion(self) -> tuple[int]:
         return (self.driver,)
@@ -179,6 +190,11 @@ class FakeCuda(ModuleType):
             self.memory("cuMemcpyDtoHAsync_v2", to, of, size, stream)
         return ()
 
+    def captures(self, stream: int) -> bool:
+        """Whether what is queued in this stream is captured."""
+        assert stream in self.streams
+        return self.memory.captures
+
     def spoil_capture(self) -> None:
         """Mark the capture as invalid, so that it gives no graph."""
         assert self.memory.captures
@@ -196,7 +212,7 @@ class FakeCuda(ModuleType):
         spoilt = self.spoilt or "cudaStreamEndCapture" in self.refused
         self.spoilt = False
         if spoilt:
-            self.memory.destroy_graph(graph, "cuGraphDestroy")
+            self.memory("cuGraphDestroy", graph)
             raise Failed(cudaError_t.cudaErrorStreamCaptureInvalidated)
         self.graphs.add(graph)
         return (graph,)
@@ -211,7 +227,7 @@ class FakeCuda(ModuleType):
 
     def cudaGraphDestroy(self, graph: int) -> tuple[()]:
         self.graphs.remove(graph)
-        self.memory.destroy_graph(graph, "cuGraphDestroy")
+        self.memory("cuGraphDestroy", graph)
         return ()
 
     def cudaGraphLaunch(self, graph: int, stream: int) -> tuple[()]:
@@ -221,7 +237,7 @@ class FakeCuda(ModuleType):
 
     def cudaGraphExecDestroy(self, graph: int) -> tuple[()]:
         self.execs.remove(graph)
-        self.memory.destroy_graph(graph, "cuGraphExecDestroy")
+        self.memory("cuGraphExecDestroy", graph)
         return ()
 
 
@@ -237,7 +253,9 @@ def _returned(call: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]) 
 
 
 def install_cuda(monkeypatch: pytest.MonkeyPatch, memory: SimulatedGpu, **options: Any) -> FakeCuda:
-    """Make the machine look as if it had a GPU."""
+    """Make the machine look as if it had a GPU, which cuda-python reaches."""
     fake = FakeCuda(memory, **options)
+    monkeypatch.setenv("ANOCO_EDGE_CUDA_BINDING", "cuda-python")
+    monkeypatch.setattr("anoco_edge.plans.libcuda.library_name", lambda: str(memory.path))
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", fake)
     return fake

@@ -6,7 +6,7 @@ Every call needs a current context, as in the real module, and only the primary 
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,7 @@ class FakePycuda(ModuleType):
 
     Error = Error
     MemoryError = OutOfMemory
+    device_attribute = SimpleNamespace(MULTIPROCESSOR_COUNT="MULTIPROCESSOR_COUNT")
 
     def __init__(self, cuda: FakeCuda) -> None:
         super().__init__("pycuda.driver")
@@ -122,6 +123,13 @@ class FakePycuda(ModuleType):
 
             def compute_capability(self) -> tuple[int, int]:
                 return (8, 7)
+
+            def get_attribute(self, attribute: str) -> int:
+                assert attribute == "MULTIPROCESSOR_COUNT"
+                return 16
+
+            def total_memory(self) -> int:
+                return 8 << 30
 
             def retain_primary_context(self) -> PrimaryContext:
                 fake.retained += 1
@@ -178,8 +186,9 @@ class FakePycuda(ModuleType):
 
 
 def install_pycuda(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakePycuda:
-    """Make pycuda reach the GPU, as if cuda-python were not installed."""
+    """Make pycuda reach the GPU, in a program where cuda-python is not installed."""
     fake = FakePycuda(cuda)
+    monkeypatch.setenv("ANOCO_EDGE_CUDA_BINDING", "pycuda")
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
     monkeypatch.setitem(sys.modules, "pycuda.driver", fake)
     monkeypatch.setitem(sys.modules, "pycuda.autoinit", None)

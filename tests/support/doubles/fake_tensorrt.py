@@ -12,6 +12,7 @@ import sys
 import weakref
 from enum import IntEnum
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 
 from doubles.fake_cuda import FakeCuda
+from doubles.libcuda import SimulatedLibcuda
 
 
 class Severity(IntEnum):
@@ -37,6 +39,79 @@ class IProgressMonitor:
 
 class Typed(IntEnum):
     STRONGLY_TYPED = 1
+
+
+class LayerType(IntEnum):
+    MATRIX_MULTIPLY = 1
+    CAST = 2
+    SOFTMAX = 3
+    SHUFFLE = 4
+    IDENTITY = 5
+    ELEMENTWISE = 6
+
+
+class DataType(IntEnum):
+    FLOAT = 0
+    HALF = 1
+    BF16 = 7
+
+
+class Layer:
+    """A layer of a network; the type of its output follows from its inputs, except for a Cast."""
+
+    num_outputs = 1
+
+    def __init__(self, kind: LayerType, name: str, *inputs: Any, to: Any = None) -> None:
+        self.type, self.name, self.to = kind, name, to
+        self.inputs = list(inputs)
+        self.num_inputs = len(inputs)
+
+    def get_input(self, number: int) -> Any:
+        return self.inputs[number]
+
+    def set_input(self, number: int, tensor: Any) -> None:
+        self.inputs[number] = tensor
+
+    def get_output(self, number: int) -> Any:
+        assert number == 0
+        dtype = self.inputs[0].dtype if self.to is None else self.to
+        return SimpleNamespace(name=self.name, dtype=dtype)
+
+
+class Network:
+    """A network with the attention block of a backbone, if that has one."""
+
+    num_inputs = 1
+
+    def __init__(self, trt: FakeTensorRt) -> None:
+        self._trt, self.model = trt, b""
+        self.layers: list[Layer] = []
+        if trt.half_attention:
+            q, k, v = (SimpleNamespace(name=name, dtype=DataType.HALF) for name in "qkv")
+            product = Layer(LayerType.MATRIX_MULTIPLY, "logits", q, k)
+            wide = Layer(LayerType.CAST, "wide", product.get_output(0), to=DataType.FLOAT)
+            softmax = Layer(LayerType.SOFTMAX, "softmax", wide.get_output(0))
+            narrow = Layer(LayerType.CAST, "narrow", softmax.get_output(0), to=DataType.HALF)
+            last = Layer(LayerType.MATRIX_MULTIPLY, "mixed", narrow.get_output(0), v)
+            self.layers = [product, wide, softmax, narrow, last]
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    def get_layer(self, number: int) -> Layer:
+        return self.layers[number]
+
+    def get_input(self, number: int) -> Any:
+        return self._trt.input
+
+    def add_cast(self, tensor: Any, dtype: DataType) -> Layer:
+        self.layers.append(Layer(LayerType.CAST, f"cast {tensor.name}", tensor, to=dtype))
+        return self.layers[-1]
+
+    @property
+    def fused(self) -> bool:
+        return not self.layers or self.layers[0].get_output(0).dtype == DataType.HALF
 
 
 class Config:
@@ -76,7 +151,7 @@ class Builder:
 
     def create_network(self, flags: int) -> Any:
         assert flags == 1 << Typed.STRONGLY_TYPED
-        return SimpleNamespace(model=b"", num_inputs=1, get_input=lambda k: self._trt.input)
+        return Network(self._trt)
 
     def create_builder_config(self) -> Config:
         self._trt.config = Config(self._trt)
@@ -101,7 +176,9 @@ class Builder:
             self._log.log(Severity.ERROR, self._trt.refusal)
             self._log.log(Severity.ERROR, "and what follows from it")
             return None
-        return json.dumps(config.profiles[0]).encode() + b"\0" + bytes(network.model)
+        self._trt.builds.append("fused" if network.fused else "fp32 logits")
+        head = {**config.profiles[0], "fused": network.fused}
+        return json.dumps(head).encode() + b"\0" + bytes(network.model)
 
 
 class OnnxParser:
@@ -114,6 +191,9 @@ class OnnxParser:
         self._network.model = model
         return True
 
+    def parse_from_file(self, path: str) -> bool:
+        return self.parse(Path(path).read_bytes())
+
 
 class Engine:
     num_io_tensors = 2
@@ -123,15 +203,24 @@ class Engine:
 
         self.log = log
 
-        profile, _, graph = plan.partition(b"\0")
+        profile, _, graph = bytes(plan).partition(b"\0")
         self.trt, self.profile = trt, json.loads(profile)
         self.session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+
+    device_memory_size_v2 = 512
+
+    def create_engine_inspector(self) -> Any:
+        """List a kernel that only copies and a fused attention block, whatever the graph is."""
+        names = {"__myl_CastTran_myl0_0": "kgen", "_gemm_mha_v2_myl0_1": "gemm"}
+        layers = [{"Name": name, "LayerType": kind} for name, kind in names.items()]
+        return SimpleNamespace(get_engine_information=lambda form: json.dumps({"Layers": layers}))
 
     def get_tensor_name(self, number: int) -> str:
         return ("pixels", "features")[number]
 
     def get_tensor_dtype(self, name: str) -> str:
-        return {"pixels": "uint8", "features": self.trt.type_out}[name]
+        taken = {"tensor(float)": "float32"}.get(self.session.get_inputs()[0].type, "uint8")
+        return {"pixels": taken, "features": self.trt.type_out}[name]
 
     def get_tensor_profile_shape(self, name: str, profile: int) -> list[tuple[int, ...]]:
         assert profile == 0
@@ -180,7 +269,7 @@ class Context:
         if trt.broken_run:
             return False
         shape = self._shape
-        if not trt.cuda.memory.captures:
+        if not trt.cuda.captures(stream):
             self._ran_at = self._changes
             trt.enqueued += 1
             trt.cuda.enqueue(stream, lambda: self._run(shape))
@@ -196,21 +285,23 @@ class Context:
             context = there()
             assert context is not None, "the graph outlives its context"
             assert context._changes == changes, "the context was changed under its graph"
-            context._run(shape)
+            context._run(shape, trt.wrong_captured)
 
         trt.captured.append(shape[0])
         trt.cuda.enqueue(stream, launched)
         return True
 
-    def _run(self, shape: tuple[int, ...]) -> None:
+    def _run(self, shape: tuple[int, ...], wrong_by: Any = 0) -> None:
         trt = self._engine.trt
         trt.batches.append(shape[0])
-        size = int(np.prod(shape))
+        taken = np.dtype(self._engine.get_tensor_dtype("pixels"))
+        size = int(np.prod(shape)) * taken.itemsize
         assert size <= trt.cuda.buffers[self._addresses["pixels"]]
         source = ctypes.string_at(self._addresses["pixels"], size)
-        pixels = np.frombuffer(source, np.uint8).reshape(shape)
+        pixels = np.frombuffer(source, taken).reshape(shape)
         (features,) = self._engine.session.run(["features"], {"pixels": pixels})
-        features = np.ascontiguousarray(features + trt.wrong_by, trt.type_out)
+        wrong = trt.wrong_by + (trt.wrong_fused if self._engine.profile.get("fused", True) else 0)
+        features = np.ascontiguousarray(features + wrong + wrong_by, trt.type_out)
         assert features.nbytes <= trt.cuda.buffers[self._addresses["features"]]
         ctypes.memmove(self._addresses["features"], features.ctypes.data, features.nbytes)
 
@@ -218,6 +309,9 @@ class Context:
 class FakeTensorRt(ModuleType):
     """The module; `refusal` is an error of the builder, and `wrong_by` changes the features.
 
+    `half_attention` gives the network attention, and `wrong_fused` changes the features of a plan
+    whose attention is fused; `builds` lists what was built. `wrong_captured` changes those of a
+    graph.
     `batches` lists those that ran, `captured` those that graphs were made of, and `enqueued` counts
     runs without a graph.
     """
@@ -229,8 +323,12 @@ class FakeTensorRt(ModuleType):
     BuilderFlag = SimpleNamespace(TF32="TF32")
     MemoryPoolType = SimpleNamespace(WORKSPACE="workspace")
     ComputeCapability = SimpleNamespace(SM86=86, SM89=89)
+    LayerType = LayerType
+    DataType = DataType
+    ProfilingVerbosity = SimpleNamespace(DETAILED="detailed")
+    LayerInformationFormat = SimpleNamespace(JSON="json")
 
-    def __init__(self, name: str, version: str, cuda: FakeCuda) -> None:
+    def __init__(self, name: str, version: str, cuda: FakeCuda | SimulatedLibcuda) -> None:
         super().__init__(name)
         self.__spec__ = ModuleSpec(name, None)
         self.__version__ = version
@@ -239,6 +337,10 @@ class FakeTensorRt(ModuleType):
         self.config: Any = None
         self.refusal = ""
         self.wrong_by: Any = np.float32(0)
+        self.wrong_fused: Any = np.float32(0)
+        self.wrong_captured: Any = np.float32(0)
+        self.half_attention = False
+        self.builds: list[str] = []
         self.type_out = "float32"
         self.broken_run = False
         self.refuses_capture = ""
@@ -270,7 +372,7 @@ class FakeTensorRt(ModuleType):
 
 def install_tensorrt(
     monkeypatch: pytest.MonkeyPatch,
-    cuda: FakeCuda,
+    cuda: FakeCuda | SimulatedLibcuda,
     name: str = "tensorrt",
     version: str = "10.3.0",
 ) -> FakeTensorRt:

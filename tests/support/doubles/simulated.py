@@ -8,7 +8,10 @@ memory; misuse ends the process).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import gc
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,24 +44,44 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuGraphLaunch": (ctypes.c_void_p, ctypes.c_void_p),
     "cuGraphExecDestroy": (ctypes.c_void_p,),
     "cuGraphDestroy": (ctypes.c_void_p,),
+    "cuStreamIsCapturing": (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)),
+    "simcuda_fail": (ctypes.c_char_p, ctypes.c_int64, ctypes.c_int),
+    "simcuda_count": (ctypes.c_void_p,),
     "simcuda_enqueue": (ctypes.c_void_p, _WORK, ctypes.c_void_p),
 }
+
+
+class SimulatedNumbers(ctypes.Structure):
+    """`simcuda_numbers` of simcuda.h."""
+
+    _fields_ = (
+        ("device_bytes", ctypes.c_uint64),
+        ("peak_device_bytes", ctypes.c_uint64),
+        ("host_bytes", ctypes.c_uint64),
+        ("objects", ctypes.c_int64),
+        ("launches", ctypes.c_int64),
+        ("graph_launches", ctypes.c_int64),
+        ("pageable_copies", ctypes.c_int64),
+    )
 
 
 class SimulatedGpu:
     """The simulated GPU of this process, whose primary context stays until the process ends."""
 
     def __init__(self, driver: Path) -> None:
+        self.path = driver
         self._driver = ctypes.CDLL(str(driver))
         for name, types in _CALLS.items():
             getattr(self._driver, name).argtypes = types
         self._call("cuInit", 0)
         self._context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", self._context, 0)
-        self._waiting: list[Any] = []  # queued work must live until it ran
-        # What a graph that is being captured must keep alive.
-        self._captured: list[Any] | None = None
-        self._kept: dict[int, list[Any]] = {}  # the same for each graph
+        # C calls this one function for all work, so that none of it can be called after its end.
+        self._run = _WORK(self._run_work)
+        self._numbers = itertools.count(1)
+        self._work: dict[int, Callable[[], None]] = {}
+        self._once: set[int] = set()  # the work that is no part of a graph
+        self._captures = False
         self._failures: list[BaseException] = []
 
     def allocate(self, size: int) -> int:
@@ -93,50 +116,86 @@ class SimulatedGpu:
 
     def wait(self, stream: int) -> None:
         self("cuStreamSynchronize", stream)
-        self._waiting.clear()
         if self._failures:
             raise self._failures.pop(0)
 
-    def enqueue(self, stream: int, work: Callable[[], None]) -> None:
-        """Queue `work` like a kernel; it may touch device memory, and runs when waited for."""
+    def queue(self, stream: int, work: Callable[[], None], *, once: bool) -> int:
+        """Queue `work` like a kernel; it may touch device memory, and runs when waited for.
 
-        def run(_: Any) -> None:
-            try:
+        What a graph launches runs more than `once`; the caller ends it with `forget`.
+        """
+        number = next(self._numbers)
+        self._work[number] = work
+        if once:
+            self._once.add(number)
+        self("simcuda_enqueue", stream, self._run, number)
+        return number
+
+    def forget(self, number: int) -> None:
+        """Let go of work; it is an error if it runs after this."""
+        del self._work[number]
+
+    def take_failures(self) -> list[BaseException]:
+        """Return what work raised since the last call: C cannot pass it on."""
+        found, self._failures = self._failures, []
+        return found
+
+    def _run_work(self, number: int) -> None:
+        try:
+            with _no_collection():
+                work = self._work[number]
+                if number in self._once:
+                    self._once.remove(number)
+                    self.forget(number)
                 work()
-            except BaseException as error:  # noqa: BLE001 (C cannot pass it on: `wait` does)
-                self._failures.append(error)
+        except BaseException as error:  # noqa: BLE001 (see `take_failures`)
+            self._failures.append(error)
 
-        function = _WORK(run)
-        (self._waiting if self._captured is None else self._captured).append(function)
-        self("simcuda_enqueue", stream, function, None)
+    def inside(self) -> bool:
+        """Whether this thread has made the primary context current."""
+        found = ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", found)
+        return found.value == self._context.value
+
+    def outside(self) -> None:
+        """Take the context away that calls of this class made current in this thread."""
+        self._call("cuCtxSetCurrent", None)
+
+    def is_capturing(self, stream: int) -> bool:
+        found = ctypes.c_int()
+        self._call("cuStreamIsCapturing", stream, found)
+        return found.value != 0
+
+    def fail(self, call: str, count: int = 1, code: int = 0) -> None:
+        """Make the next call of this name (the `count`-th) fail once; 0 switches it off."""
+        self._driver.simcuda_fail(call.encode(), count, code)
+
+    def count(self) -> SimulatedNumbers:
+        """Count what lives on the simulated GPU, and what it did so far."""
+        found = SimulatedNumbers()
+        self._driver.simcuda_count(ctypes.addressof(found))
+        return found
 
     @property
     def captures(self) -> bool:
-        return self._captured is not None
+        return self._captures
 
     def begin_capture(self, stream: int, mode: int) -> None:
         self("cuStreamBeginCapture_v2", stream, mode)
-        self._captured = []
+        self._captures = True
 
     def end_capture(self, stream: int) -> int:
-        found, kept = ctypes.c_void_p(), self._captured
-        assert kept is not None
-        self._captured = None
+        found = ctypes.c_void_p()
+        self._captures = False
         self("cuStreamEndCapture", stream, found)
         assert found.value is not None
-        self._kept[found.value] = kept
         return found.value
 
     def instantiate(self, graph: int) -> int:
         made = ctypes.c_void_p()
         self("cuGraphInstantiateWithFlags", made, graph, 0)
         assert made.value is not None
-        self._kept[made.value] = self._kept[graph]
         return made.value
-
-    def destroy_graph(self, graph: int, call: str) -> None:
-        del self._kept[graph]
-        self(call, graph)
 
     def read(self, pointer: int, size: int) -> bytes:
         """Read device memory, for tests."""
@@ -152,6 +211,18 @@ class SimulatedGpu:
     def _call(self, name: str, *arguments: Any) -> None:
         status = getattr(self._driver, name)(*arguments)
         assert status == 0, f"{name}: {status}"
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python from freeing engines in the middle of a kernel, which no device does."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 _OPENED: dict[Path, SimulatedGpu] = {}
