@@ -11,7 +11,7 @@ MEANINGS = {
     2: "Usage: an unknown option, name or value.",
     3: "Something is not installed or not plugged in.",
     4: "The bundle is broken, incomplete or of another version.",
-    5: "A graph does not compute what torch computed.",
+    5: "A graph does not compute what torch computed, or `replay` not the old verdict.",
     6: "`bench --max-p99` was missed.",
 }
 """What the codes of exceptions mean to a shell script."""

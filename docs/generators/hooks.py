@@ -9,6 +9,7 @@ from __future__ import annotations
 import c_reference
 import cli_reference
 import exit_codes
+import line_words
 import schema_reference
 from mathml import with_mathml
 from mkdocs.config.defaults import MkDocsConfig
@@ -21,6 +22,7 @@ GENERATED = {
     "<!-- generated: C and C++ -->": c_reference.markdown,
     "<!-- generated: schemas -->": schema_reference.markdown,
     "<!-- generated: exit codes -->": exit_codes.markdown,
+    "<!-- generated: line words -->": line_words.markdown,
 }
 """The functions that write what a marker in a page stands for."""
 

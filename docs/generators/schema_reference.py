@@ -27,6 +27,7 @@ FILES = {
 ROW_FIELDS = {
     "area": "The area of the region, in pixels of the picture.",
     "box": "Left, top, right and bottom, in pixels of the picture.",
+    "cpu_precision": "The precision that the backbone was computed in on a processor.",
     "drift": "What the drift watch says of the run so far; null where it is off.",
     "error": "What is wrong, in one line.",
     "evidence": "The strongest patch and the reference that it was compared with.",
