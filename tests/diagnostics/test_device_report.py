@@ -273,14 +273,14 @@ def test_products_of_one_picture_size_take_turns(here: Path) -> None:
 def test_a_product_is_changed_however_fast_the_frames_are(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Ahead(threading.Thread):
+    class ImmediateThread(threading.Thread):
         """A camera that has its frames, if it waits for nothing, before anything else happens."""
 
         def start(self) -> None:
             super().start()
             self.join(1)
 
-    monkeypatch.setattr(threading, "Thread", Ahead)
+    monkeypatch.setattr(threading, "Thread", ImmediateThread)
     bundle, pictures = Bundle.open("line.anoco"), sorted(Path("good").iterdir())
     found = time_two_cameras(
         lambda name: Detector(bundle, name, "onnxruntime"), [bundle.products()[0]], pictures, 1
