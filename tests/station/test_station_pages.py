@@ -335,6 +335,7 @@ def test_pause_is_one_key_and_shows(pages: Pages) -> None:
     browser.press("?")
     assert "pPause" in pages.text("#help-keys").replace(" ", "").partition("With")[0]
     browser.press("Escape")
+    browser.until("return document.getElementById('help').open", False)
     browser.press("p")
     browser.until("return document.getElementById('line-state').textContent", "Paused")
     browser.until("return document.getElementById('pause').textContent", "Resume")

@@ -38,6 +38,11 @@ KEYS = {
     "Delete": "\ue017",
     "Home": "\ue011",
 }
+# What a page of the station says to its reader: its alarms, messages and lost connection.
+SAID = (
+    "return [...document.querySelectorAll('.toast, #lost:not([hidden]), dialog[open]')]"
+    ".map(each => each.textContent.trim())"
+)
 
 
 class Browser:
@@ -96,7 +101,9 @@ class Browser:
         """Wait until a script returns what is expected."""
         deadline = time.monotonic() + PATIENCE
         while (seen := self.run(script)) != expected:
-            assert time.monotonic() < deadline, f"{script}: {seen!r} instead of {expected!r}"
+            if time.monotonic() >= deadline:
+                said = [*self.run(SAID), *self.messages()]
+                raise AssertionError(f"{script}: {seen!r} instead of {expected!r}; said: {said}")
             time.sleep(0.05)
 
     def tools(self, command: str, **values: Any) -> Any:
