@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-import tempfile
-import time
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
-from tests.attack.campaign import Plan, Tally, campaigns  # noqa: E402
+from tests.attack.campaign import Tally, campaigns, run  # noqa: E402
 
 
 def main() -> int:
@@ -27,20 +28,19 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="CAMPAIGN", help="default: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--short", action="store_true", help="as `make test` runs it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="campaigns at a time")
     chosen = parser.parse_args()
     if unknown := set(chosen.names) - set(every):
         parser.error(f"no campaign {', '.join(sorted(unknown))}")
-    rows = []
-    for name in chosen.names or every:
-        started, tally = time.monotonic(), Tally()
-        with tempfile.TemporaryDirectory(prefix=f"attack-{name}-") as folder:
-            for case in every[name].cases(Plan(Path(folder), chosen.seed, chosen.short)):
-                tally.count(case)
-                if case.broken:
-                    print(f"BROKEN {name} / {case.name}: {case.broken}", file=sys.stderr)
-        seconds = time.monotonic() - started
-        rows.append((name, tally))
-        print(f"{name}: {tally.tried} tried in {seconds:.0f} s", file=sys.stderr)
+    names = chosen.names or list(every)
+    campaign = partial(run, seed=chosen.seed, short=chosen.short)
+    found: dict[str, Tally] = {}
+    # A campaign forks, sets signal handlers and preloads libraries: each has a new process.
+    with get_context("spawn").Pool(chosen.jobs, maxtasksperchild=1) as pool:
+        for name, tally, seconds in pool.imap_unordered(campaign, names):
+            found[name] = tally
+            print(f"{name}: {tally.tried} tried in {seconds:.0f} s", file=sys.stderr)
+    rows = [(name, found[name]) for name in names]
     print_table(rows, chosen.seed)
     return int(any(tally.broken or not (tally.tried or tally.not_executed) for _, tally in rows))
 

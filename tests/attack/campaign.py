@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,3 +86,14 @@ class Tally:
     @property
     def held(self) -> int:
         return self.tried - self.broken
+
+
+def run(name: str, seed: int, short: bool) -> tuple[str, Tally, float]:
+    """Run a campaign in a folder of its own; return its name, its tally and the seconds it took."""
+    started, tally = time.monotonic(), Tally()
+    with tempfile.TemporaryDirectory(prefix=f"attack-{name}-") as folder:
+        for case in campaigns()[name].cases(Plan(Path(folder), seed, short)):
+            tally.count(case)
+            if case.broken:
+                print(f"BROKEN {name} / {case.name}: {case.broken}", file=sys.stderr)
+    return name, tally, time.monotonic() - started
