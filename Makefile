@@ -99,8 +99,9 @@ ready:
 test: ready
 	$(PYTEST) -m 'not full'
 
-test-full: ready attack
+test-full: ready
 	$(PYTEST)
+	@$(MAKE) --no-print-directory attack
 
 # Kills, failing disks, mutated bundles, pictures and streams: one table of what was tried and held.
 ATTACK_SEED ?= 0
