@@ -38,12 +38,12 @@ def main() -> None:
 
 
 def _run() -> None:
-    from anoco_edge.cli.app import app
+    from anoco_edge.cli.app import make_app
     from anoco_edge.cli.flags import with_flags
     from anoco_edge.errors import AnocoError
 
     try:
-        app(prog_name="anoco-edge")
+        make_app(sys.argv[1:])(prog_name="anoco-edge")
     except AnocoError as error:
         _leave(with_flags(str(error)), error.exit_code)
     except SystemExit as end:

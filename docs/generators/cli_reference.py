@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from anoco_edge.cli.app import COMMANDS, GROUPS, app
+from anoco_edge.cli.app import COMMANDS, GROUPS, make_app
 from anoco_edge.cli.options import fill_in_help
 
 _PLACEHOLDERS = {
@@ -28,7 +28,7 @@ _NOTE = re.compile(r"\s*\[((?:default|required|x|\d|env)[^\]]*)\]$")
 
 def markdown() -> str:
     """Return a section for every command: what it does, an example, arguments and options."""
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(make_app())
     lines = [f"`anoco-edge --version` prints the version. {_completion()}", ""]
     groups: set[str] = set()
     for command in COMMANDS:

@@ -41,9 +41,9 @@ def commands(app: typer.Typer, above: tuple[str, ...] = ()) -> list[tuple[str, .
 
 
 def all_commands() -> list[tuple[str, ...]]:
-    from anoco_edge.cli.app import app
+    from anoco_edge.cli.app import make_app
 
-    return commands(app)
+    return commands(make_app())
 
 
 def test_every_command_of_the_design_is_there() -> None:

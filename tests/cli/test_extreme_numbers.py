@@ -9,7 +9,7 @@ import pytest
 import typer
 from command_line import refused, run_cli
 
-from anoco_edge.cli.app import app
+from anoco_edge.cli.app import make_app
 from anoco_edge.cli.options import check_number
 from anoco_edge.detector import Detector
 from anoco_edge.errors import UsageError
@@ -31,7 +31,7 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
     return {name: one for some in inner for name, one in some.items()}
 
 
-COMMANDS = commands(typer.main.get_command(app))
+COMMANDS = commands(typer.main.get_command(make_app()))
 OPTIONS = [
     (name, option.opts[0])
     for name in INPUTS

@@ -14,7 +14,7 @@ from paths import ROOT
 from tiny_bundle import make_tiny_bundle, write_good_pictures
 
 from anoco_edge import Bundle
-from anoco_edge.cli.app import app
+from anoco_edge.cli.app import make_app
 from anoco_edge.cli.flags import OPTIONS, with_flags
 from anoco_edge.errors import UsageError
 
@@ -80,7 +80,7 @@ def test_every_parameter_that_the_library_names_has_an_option() -> None:
 
 
 def test_every_option_of_the_table_exists() -> None:
-    assert set(OPTIONS.values()) <= set(options_of(typer.main.get_command(app)))
+    assert set(OPTIONS.values()) <= set(options_of(typer.main.get_command(make_app())))
 
 
 def test_python_and_the_command_line_each_read_their_own_words(tmp_path: Path) -> None:
