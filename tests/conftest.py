@@ -32,6 +32,8 @@ settings.load_profile("any machine")
 # New products would be taught in BF16 where the processor has it: the same scores on any machine.
 os.environ["ANOCO_EDGE_CPU_PRECISION"] = "fp32"
 
+USERS_CACHE = os.environ.get("XDG_CACHE_HOME")
+
 share_traces()  # before any test file imports `trace`
 
 # A shell makes its background jobs ignore Ctrl-C, and our programs would inherit that.
@@ -41,14 +43,21 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep self-test results and other cached files out of the user's cache."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    folder = tmp_path_factory.mktemp("cache")
-    os.environ["XDG_CACHE_HOME"] = str(folder)
-    yield folder
-    if before is None:
-        del os.environ["XDG_CACHE_HOME"]
-    else:
-        os.environ["XDG_CACHE_HOME"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def users_cache() -> Iterator[None]:
+    """Use the user's cache after all, for what the native build has compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        if USERS_CACHE is None:
+            patch.delenv("XDG_CACHE_HOME")
+        else:
+            patch.setenv("XDG_CACHE_HOME", USERS_CACHE)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

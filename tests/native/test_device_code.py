@@ -39,8 +39,8 @@ def script() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def codes(script: ModuleType) -> list[Any]:
-    """Compile the kernels with the compilers of this machine."""
+def codes(script: ModuleType, users_cache: None) -> list[Any]:
+    """Compile the kernels with the compilers of this machine, or take what the native build did."""
     compilers = script.find_compilers()
     if not compilers:
         pytest.skip(f"no CUDA compiler: {script.HINT}")
