@@ -11,6 +11,8 @@ NATIVE := $(VENV)/.native
 # are first imported, which is a small part of them.
 INSTALL := -m pip -qq --disable-pip-version-check install --no-compile --constraint constraints.txt
 PIP    := $(BIN)/python $(INSTALL)
+# Some machines tell Python to keep no compiled modules. Each process would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # The environment's cmake, ninja and python before the system's.
 export PATH := $(abspath $(BIN)):$(PATH)
 
