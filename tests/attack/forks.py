@@ -16,13 +16,11 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import typer.main
-
+from anoco_edge.cli.app import make_app
 from tests.attack.fork_server import PATIENCE, ForkServer, fork_server
 from tests.attack.shim import Mode, Shim, build_shim
 
@@ -92,9 +90,7 @@ def _serve(scratch: Path) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing else may write there
     _see_libc_through_the_shim()
-    import_module("anoco_edge.cli.app")
-    # Typer builds the commands' parsers at every call, which takes longer than most commands.
-    typer.main.get_command = cache(typer.main.get_command)
+    make_app()  # imports the modules of all commands
     shim = Shim()
     for line in sys.stdin:
         given = json.loads(line)

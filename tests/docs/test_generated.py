@@ -70,10 +70,10 @@ def in_tests(name: str) -> bool:
 def test_the_command_line_reference_has_every_command_and_option(generator: ModuleType) -> None:
     import typer
 
-    from anoco_edge.cli.app import app
+    from anoco_edge.cli.app import make_app
 
     page = generator.markdown()
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(make_app())
     for command in COMMANDS:
         assert re.search(rf"^###? {command.name}$", page, flags=re.M), command.name
         assert f"$ anoco-edge {command.name} {command.arguments}".rstrip() in page

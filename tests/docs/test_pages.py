@@ -116,9 +116,9 @@ def test_documents_parse(block: Block) -> None:
 
 @cache
 def application() -> Any:
-    from anoco_edge.cli.app import app
+    from anoco_edge.cli.app import make_app
 
-    return typer.main.get_command(app)
+    return typer.main.get_command(make_app())
 
 
 def check_command(line: str) -> None:
