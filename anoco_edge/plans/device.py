@@ -151,7 +151,7 @@ def _adapter() -> Adapter:
     if adapter is None:
         raise EnvironmentMissingError(
             f"{VARIABLE} asks for {asked}, which is not installed",
-            hint=f"leave it unset, which needs no package, or: pip install {asked}",
+            hint=f"leave it unset, which needs no package, or: pip install 'anoco-edge[{asked}]'",
         )
     return adapter
 

@@ -325,7 +325,9 @@ def test_without_the_module(monkeypatch: pytest.MonkeyPatch, tiny_bundle: Bundle
 def test_without_cuda_python(trt: FakeTensorRt, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cuda.bindings.runtime", "pycuda.driver"):
         monkeypatch.setitem(sys.modules, module, None)
-    assert "asks for cuda-python, which is not installed; leave it unset" in why_not("tensorrt")
+    why = why_not("tensorrt")
+    assert "asks for cuda-python, which is not installed; leave it unset" in why
+    assert "pip install 'anoco-edge[cuda-python]'" in why
 
 
 @pytest.mark.parametrize("status", ["NoDevice", "InsufficientDriver"])
