@@ -19,6 +19,7 @@ OPTIONS = {
     "backbone": "--backbone",
     "bank_dtype": "--bank-dtype",
     "batch": "--batch",
+    "blocking_sync": "--blocking-sync",
     "calibration": "--calib",
     "camera": "--camera",
     "categories": "--categories",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from anoco_edge.cli.options import (
     ArenaOption,
+    BlockingSyncOption,
     CpuPrecisionOption,
     DeviceOption,
     EngineOption,
@@ -51,12 +52,15 @@ class RunOptions(StageOptions):
     runtime: RuntimeOption = "python"
     threads: ThreadsOption = 0
     arena: ArenaOption = True
+    blocking_sync: BlockingSyncOption = False
 
     def settings(self) -> EngineSettings:
         """Return how the engine is to run."""
         from anoco_edge.engines import EngineSettings
 
-        return EngineSettings(self.threads, self.arena, self.device, self.cpu_precision)
+        return EngineSettings(
+            self.threads, self.arena, self.device, self.cpu_precision, self.blocking_sync
+        )
 
 
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:

@@ -50,6 +50,12 @@ ThreadsOption = Annotated[int, typer.Option(min=0, help="Threads; 0 uses every c
 ArenaOption = Annotated[
     bool, typer.Option("--arena/--no-arena", help="Keep memory between frames (faster, larger).")
 ]
+BlockingSyncOption = Annotated[
+    bool,
+    typer.Option(
+        "--blocking-sync", help="Threads that wait for an NVIDIA GPU sleep in place of spinning."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 

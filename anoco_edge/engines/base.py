@@ -27,13 +27,18 @@ class EngineSettings:
     and holds the most that was ever needed. `device` is for engines that know several: openvino
     takes CPU, GPU, NPU or AUTO. `cpu_precision` is for engines that compute on the processor: with
     `auto`, `open_tested_engine` chooses, and an engine that is opened without it computes in the
-    graph's own precision.
+    graph's own precision. `blocking_sync` lets threads that wait for an NVIDIA GPU sleep, in the
+    whole process; it changes nothing where no GPU is used.
+
+    >>> EngineSettings(blocking_sync=True).device
+    'CPU'
     """
 
     threads: int = 0
     arena: bool = True
     device: str = "CPU"
     cpu_precision: CpuPrecision = "auto"
+    blocking_sync: bool = False
 
 
 class Engine(Protocol):

@@ -46,6 +46,7 @@ class EngineSpec(StageSpec):
 
     def open(self, bundle: Bundle, settings: EngineSettings) -> Engine:
         """Load the bundle's backbone into this engine."""
+        prepare_gpu(self, settings)
         return cast(Engine, self.load().open_engine(self.name, bundle, settings))
 
     def reason_for_auto(self, bundle: Bundle | None) -> str:
@@ -74,6 +75,14 @@ class EngineSpec(StageSpec):
             needs = self.needs or "more, as the package that brings it says"
             raise EnvironmentMissingError(reason, hint=f"it needs {needs}")
         return "is installed"
+
+
+def prepare_gpu(spec: StageSpec, settings: EngineSettings) -> None:
+    """Set up the GPU as `settings` ask for, before an engine or a scorer that has one is opened."""
+    if settings.blocking_sync and spec.gpu:
+        from anoco_edge.plans.device import use_blocking_sync
+
+        use_blocking_sync()
 
 
 # In FP32 onnxruntime and openvino are as fast as each other within 10 %, so `auto` does not measure

@@ -254,6 +254,7 @@ def _open_detector(
         scorer=scorer.native.encode(),
         log=log.function,
         cpu_precision=settings.cpu_precision.encode(),
+        blocking_sync=settings.blocking_sync and (engine.gpu or scorer.gpu),
     )
     return open_detector(library, bundle, options, log)
 

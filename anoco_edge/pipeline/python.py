@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from anoco_edge.engines import DeviceEngine, EngineSettings
 from anoco_edge.engines.device_scoring import check_device_scoring, why_not_on_gpu
 from anoco_edge.engines.opening import open_tested_engine
+from anoco_edge.engines.registry import prepare_gpu
 from anoco_edge.engines.selftest import SelfTest
 from anoco_edge.errors import AnocoError
 from anoco_edge.images.frame import Frame
@@ -27,6 +28,7 @@ class PythonPipeline:
     ) -> None:
         bundle, product = snapshot.bundle, snapshot.product
         scorer_choice = choose_scorer(scorer)  # before an engine is loaded, which takes longer
+        prepare_gpu(SCORERS.get(scorer_choice.name), settings)
         self._snapshot = snapshot
         baseline = bundle.baseline(product)
         tested = open_tested_engine(engine, bundle, settings, product)

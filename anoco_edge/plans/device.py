@@ -48,6 +48,10 @@ _KNOWN_FAILURES = {
         "the GPU has not enough memory",
         "the GPU's memory is full: stop what else uses it, or build with a smaller `batch`",
     ),
+    "in use already": (
+        "this process uses the GPU already, and its driver changes no settings any more",
+        "open what asks for `blocking_sync` before anything else uses the GPU",
+    ),
 }
 
 
@@ -135,6 +139,20 @@ def current_device() -> Device:
 def open_memory() -> DeviceMemory:
     """Open memory on that GPU."""
     return _adapter().open_memory()
+
+
+def use_blocking_sync() -> None:
+    """Let threads that wait for the GPU sleep, where the driver may let them spin otherwise.
+
+    It holds for the primary context of the GPU, which all bindings share, and so for the whole
+    process. Call it before anything uses the GPU, as `EngineSettings(blocking_sync=True)` does:
+
+        use_blocking_sync()
+        memory = open_memory()
+    """
+    from anoco_edge.plans import libcuda
+
+    libcuda.load().use_blocking_sync()
 
 
 def _adapter() -> Adapter:

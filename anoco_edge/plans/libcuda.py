@@ -26,11 +26,17 @@ OLDEST_DRIVER = 11040  # CUDA 11.4 brought cuGraphInstantiateWithFlags
 _SUCCESS = 0
 _OUT_OF_MEMORY = 2
 _NO_DEVICE = 100
+_CONTEXT_ACTIVE = 708  # CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, of older drivers
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 _MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-_KINDS = {_OUT_OF_MEMORY: "out of memory", _NO_DEVICE: "no device"}
+_SCHEDULING, _BLOCKING_SYNC = 7, 4  # CU_CTX_SCHED_MASK, CU_CTX_SCHED_BLOCKING_SYNC
+_KINDS = {
+    _OUT_OF_MEMORY: "out of memory",
+    _NO_DEVICE: "no device",
+    _CONTEXT_ACTIVE: "in use already",
+}
 
 _Handle = ctypes.c_void_p
 _Handles = ctypes.POINTER(ctypes.c_void_p)
@@ -38,6 +44,7 @@ _Address = ctypes.c_uint64  # CUdeviceptr
 _Int = ctypes.c_int
 _Ints = ctypes.POINTER(ctypes.c_int)
 _Flags = ctypes.c_uint
+_FlagsFound = ctypes.POINTER(ctypes.c_uint)
 _Size = ctypes.c_size_t
 # By the names that cuda.h gives them: of some calls the driver also has older versions.
 _CALLS: dict[str, tuple[Any, ...]] = {
@@ -51,6 +58,8 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuDeviceTotalMem_v2": (ctypes.POINTER(_Size), _Int),
     "cuDevicePrimaryCtxRetain": (_Handles, _Int),
     "cuDevicePrimaryCtxRelease_v2": (_Int,),
+    "cuDevicePrimaryCtxGetState": (_Int, _FlagsFound, _Ints),
+    "cuDevicePrimaryCtxSetFlags_v2": (_Int, _Flags),
     "cuCtxPushCurrent_v2": (_Handle,),
     "cuCtxPopCurrent_v2": (_Handles,),
     "cuMemAlloc_v2": (ctypes.POINTER(_Address), _Size),
@@ -110,6 +119,14 @@ class Libcuda:
 
     def open_memory(self) -> LibcudaMemory:
         return LibcudaMemory(self)
+
+    def use_blocking_sync(self) -> None:
+        """Let threads that wait for the GPU sleep; see `anoco_edge.plans.device`."""
+        device, flags, active = self.device(), _Flags(), ctypes.c_int()
+        self("cuDevicePrimaryCtxGetState", device, flags, active)
+        if flags.value & _SCHEDULING != _BLOCKING_SYNC:
+            others = flags.value & ~_SCHEDULING
+            self("cuDevicePrimaryCtxSetFlags_v2", device, others | _BLOCKING_SYNC)
 
     def device(self) -> int:
         """Return the first GPU; CUDA_VISIBLE_DEVICES says which one that is."""

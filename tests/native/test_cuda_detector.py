@@ -114,6 +114,37 @@ def test_infer_bench_and_doctor(stretched: Path, tmp_path: Path) -> None:
     assert finding.state == "ok" and "Simulated device" in finding.detail
 
 
+WAITING = """
+import ctypes, os, sys
+from anoco_edge.detector import Detector
+from anoco_edge.engines import EngineSettings
+_, path, runtime, scorer, sleeps = sys.argv
+driver = ctypes.CDLL(os.environ["ANOCO_CUDA_DRIVER"])
+settings = EngineSettings(blocking_sync=sleeps == "True")
+detector = Detector.open(path, "plain", scorer=scorer, runtime=runtime, settings=settings)
+flags, active = ctypes.c_uint(), ctypes.c_int()
+assert driver.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active)) == 0
+print(flags.value)
+"""
+
+
+@pytest.mark.parametrize("runtime", ["python", "native"])
+@pytest.mark.parametrize(
+    ("scorer", "sleeps", "flags"), [("cuda", True, 4), ("cuda", False, 0), ("native", True, 0)]
+)
+def test_threads_sleep_while_they_wait_if_that_is_asked_for(
+    stretched: Path, runtime: str, scorer: str, sleeps: bool, flags: int
+) -> None:
+    """The flag of CUDA (4) is set before anything uses the device, and only if something does."""
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING, stretched, runtime, scorer, str(sleeps)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{flags}\n", done.stderr
+
+
 def test_without_a_driver(stretched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANOCO_CUDA_DRIVER", "/nowhere/libcuda.so.1")
     assert os.environ["ANOCO_EDGE_LIBRARY"]

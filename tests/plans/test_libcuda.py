@@ -248,6 +248,35 @@ def test_a_context_of_the_program_stays_current_for_it(simulated_driver: Path) -
     assert run_python(FOREIGN, settings).strip() == "kept"
 
 
+SLEEPING = """
+import ctypes, os
+from anoco_edge.plans.device import open_memory, use_blocking_sync
+driver = ctypes.CDLL(os.environ["ANOCO_CUDA_DRIVER"])
+def scheduling():
+    flags, active = ctypes.c_uint(), ctypes.c_int()
+    assert driver.cuDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active)) == 0
+    return flags.value
+memory = open_memory()
+try: use_blocking_sync()
+except Exception as error: print(error)
+memory.close()
+assert scheduling() == 0
+driver.cuDevicePrimaryCtxSetFlags_v2(0, 8 | 1)
+use_blocking_sync()
+assert scheduling() == 8 | 4, "flags that are not about waiting stay"
+memory = open_memory()
+use_blocking_sync()
+memory.close()
+"""
+
+
+def test_threads_that_wait_for_the_gpu_can_sleep(simulated_driver: Path) -> None:
+    """Drivers before CUDA 11 refuse it once the GPU is in use, as the simulated one does."""
+    said = run_python(SLEEPING, {"ANOCO_CUDA_DRIVER": str(simulated_driver)})
+    assert "PRIMARY_CONTEXT_ACTIVE" in said or "error 708" in said, said
+    assert "open what asks for `blocking_sync` before anything else uses the GPU" in said
+
+
 # ---- the engine on top of it
 
 

@@ -53,6 +53,7 @@ class FrameSettings(TypedDict):
     device: str
     threads: int
     arena: bool
+    blocking_sync: bool
     bundle: str
     bundle_sha256: str
     backbone: str
@@ -194,6 +195,7 @@ def _frame_settings(
         "device": settings.device,
         "threads": settings.threads or cores(),
         "arena": settings.arena,
+        "blocking_sync": settings.blocking_sync,
         "bundle": detector.bundle.path.name,
         "bundle_sha256": manifest.checksum,
         "backbone": f"{manifest.backbone.id} {manifest.backbone.precision}",
