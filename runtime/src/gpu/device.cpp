@@ -37,8 +37,10 @@ std::string dotted(int tenths) {
 
 // Returns 0 for code that does not run on the device; among others the largest value is the best.
 int fitness(const DeviceCode& code, int capability, int driver_version) {
-  if (code.cuda_version / 1000 > driver_version / 1000 || code.capability > capability) return 0;
-  if (code.ptx) return code.capability;
+  if (code.capability > capability) return 0;
+  // A driver translates PTX up to its own minor version, and loads binaries of its whole major one.
+  if (code.ptx) return code.cuda_version > driver_version ? 0 : code.capability;
+  if (code.cuda_version / 1000 > driver_version / 1000) return 0;
   // Devices of a family run binaries of its older members.
   return code.capability / 10 == capability / 10 ? 1000 + code.capability : 0;
 }

@@ -12,7 +12,14 @@ constexpr int64_t kLeastWorkspace = 64 << 10;
 // device busy.
 constexpr int64_t kLeastTile = 128;
 
-constexpr int64_t kRounded = 16;  // rows that tensor cores take together
+// Tiles are whole blocks of a product where they are that high, so that no block computes rows that
+// nobody asked for; lower ones are rounded to the rows that tensor cores take together.
+constexpr int64_t kBlock = ANOCO_GPU_PRODUCT_TILE, kRounded = 16;
+
+int64_t whole_blocks(int64_t rows) {
+  const int64_t unit = rows >= kBlock ? kBlock : rows >= kRounded ? kRounded : 1;
+  return rows / unit * unit;
+}
 
 }  // namespace
 
@@ -41,8 +48,7 @@ TileLayout::TileLayout(const BankShape& bank, int64_t max_rows, int64_t memory)
   // At first there is room for `least` dense rows, or half of the memory, and for one in any case.
   const int64_t reserved = kept ? 0 : std::max(std::min(least * dense, (room - fixed) / 2), dense);
   const int64_t fit = (room - fixed - reserved) / row;
-  most_rows =
-      std::min(max_rows, fit >= kRounded ? fit / kRounded * kRounded : std::max<int64_t>(fit, 1));
+  most_rows = std::min(max_rows, std::max<int64_t>(whole_blocks(fit), 1));
   dense_rows =
       kept ? most_rows : std::clamp<int64_t>((room - tile(most_rows, 0)) / dense, 1, most_rows);
   bytes = workspace + tile(most_rows, dense_rows);
@@ -51,7 +57,8 @@ TileLayout::TileLayout(const BankShape& bank, int64_t max_rows, int64_t memory)
 int64_t TileLayout::height(int64_t rows) const {
   const int64_t tiles = (rows + most_rows - 1) / most_rows;
   const int64_t even = (rows + tiles - 1) / tiles;
-  return std::min((even + kRounded - 1) / kRounded * kRounded, most_rows);
+  const int64_t unit = even > kBlock ? kBlock : kRounded;
+  return std::min((even + unit - 1) / unit * unit, most_rows);
 }
 
 Multiplier::Multiplier(SharedDevice device, int64_t workspace, Operands operands)

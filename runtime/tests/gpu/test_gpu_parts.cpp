@@ -21,11 +21,11 @@ using namespace anoco::gpu;
 using anoco::DeviceCode;
 
 constexpr DeviceCode kCodes[] = {
-    {"sm_75", 75, false, 12060, nullptr, 0},      {"sm_80", 80, false, 12060, nullptr, 0},
-    {"sm_86", 86, false, 12060, nullptr, 0},      {"sm_87", 87, false, 12060, nullptr, 0},
-    {"sm_90", 90, false, 12060, nullptr, 0},      {"compute_75", 75, true, 12060, nullptr, 0},
-    {"sm_110", 110, false, 13000, nullptr, 0},    {"sm_120", 120, false, 13000, nullptr, 0},
-    {"compute_120", 120, true, 13000, nullptr, 0}};
+    {"sm_75", 75, false, 12060, nullptr, 0},       {"sm_80", 80, false, 12060, nullptr, 0},
+    {"sm_86", 86, false, 12060, nullptr, 0},       {"sm_87", 87, false, 12060, nullptr, 0},
+    {"sm_90", 90, false, 12060, nullptr, 0},       {"compute_75", 75, true, 12060, nullptr, 0},
+    {"sm_110", 110, false, 13000, nullptr, 0},     {"sm_120", 120, false, 13000, nullptr, 0},
+    {"compute_120", 120, true, 13000, nullptr, 0}, {"compute_121", 121, true, 13020, nullptr, 0}};
 
 void chosen(int capability, int driver, const char* name) {
   const DeviceCode* code = choose_code({kCodes, std::size(kCodes)}, capability, driver);
@@ -43,6 +43,8 @@ void code_is_chosen_by_device_and_driver() {
   chosen(110, 12080, "compute_75");  // code of 13 does not load there
   chosen(121, 13000, "sm_120");
   chosen(130, 13000, "compute_120");
+  chosen(130, 13020, "compute_121");  // PTX of 13.2 needs a driver of 13.2
+  chosen(110, 12040, "none");         // PTX of 12.6 does not load there, either
   chosen(70, 12060, "none");
   chosen(87, 11080, "none");
   CHECK(choose_code({nullptr, 0}, 87, 13000) == nullptr);
@@ -69,6 +71,7 @@ void layout(int64_t refs, int64_t dim, Operands type, int64_t rows, int64_t memo
   CHECK(found.bytes <= memory || least);
   const int64_t height = found.height(rows), tiles = (rows + height - 1) / height;
   CHECK(height >= 1 && height <= found.most_rows && tiles * height >= rows);
+  CHECK(height == rows || height < 128 || height % 128 == 0);  // whole blocks of a product
 }
 
 void memory_stays_in_its_budget() {
