@@ -84,13 +84,14 @@ def _case(name: str, precision: str, quick: Sequence[str]) -> Any:
             *("clip-b", "clip-b-plus"),
         )
         for precision in ("fp16", "bf16", "int8")
-    ],
+    ]
+    + [_case("dinov3-hplus", precision, ()) for precision in ("fp16", "bf16")],
 )
 def test_every_block_is_fused(name: str, precision: str) -> None:
     report = fusion_of(name, precision)
     assert report.counts is not None
     assert (report.blocks, report.counts.fused, report.unfused) == (2, 2, False)
-    gated = name == "dinov3-splus" and precision != "int8"
+    gated = name in ("dinov3-splus", "dinov3-hplus") and precision != "int8"
     block = GATED if gated else PER_BLOCK[precision]
     kernels, copies = (2 * n + rest for n, rest in zip(block, REST, strict=True))
     assert report.counts.kernels <= kernels and report.counts.copies <= copies
