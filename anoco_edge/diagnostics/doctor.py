@@ -35,6 +35,7 @@ from anoco_edge.scoring.onnx_session import load_onnxruntime
 from anoco_edge.sinks import SINKS, SinkSpec
 from anoco_edge.sources import SOURCES, SourceSpec, cameras, open_source
 from anoco_edge.sources.av_reader import load_av
+from anoco_edge.sources.cv2_hints import missing_cv2_hint
 from anoco_edge.sources.cv2_reader import load_cv2
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class _Package:
     @property
     def help(self) -> str:
         """The command that installs it; empty if there is none."""
+        if self.module == "cv2" and (hint := missing_cv2_hint()):
+            return hint
         return f"pip install 'anoco-edge[{self.extra}]'" if self.extra else ""
 
 

@@ -17,6 +17,7 @@ from anoco_edge.errors import AnocoError, EnvironmentMissingError, PictureError
 from anoco_edge.images.decode import check_rgb, decode_picture
 from anoco_edge.machine import is_jetson
 from anoco_edge.plugins.packages import import_package
+from anoco_edge.sources.cv2_hints import cv2_hint
 from anoco_edge.sources.jpeg_end import START, jpeg_end
 from anoco_edge.sources.reader import ReaderFrame, StreamEndedError
 
@@ -83,28 +84,6 @@ def load_cv2() -> Any:
     except EnvironmentMissingError as error:
         hint = cv2_hint(error.what, jetson=is_jetson()) or error.hint
         raise EnvironmentMissingError(error.what, hint=hint) from None
-
-
-def cv2_hint(what: str, *, jetson: bool) -> str:
-    """Return what to do about an OpenCV that is missing or does not load; empty if nothing special.
-
-    OpenCV from PyPI has no GStreamer, so nobody is sent to it on a Jetson: it would hide the one
-    that reads CSI cameras.
-
-    >>> cv2_hint("cv2 is installed but does not load: numpy.core.multiarray", jetson=False)
-    "it was built for NumPy 1: pip install 'numpy<2'"
-    """
-    if "numpy" in what:
-        keep = ", and keep JetPack's cv2: PyPI's has no GStreamer" if jetson else ""
-        return f"it was built for NumPy 1: pip install 'numpy<2'{keep}"
-    if jetson:
-        return (
-            "use the system's own: apt-get install python3-opencv, and make the environment with"
-            " python3 -m venv --system-site-packages; PyPI's has no GStreamer"
-        )
-    if "does not load" in what:
-        return "opencv-python needs a desktop's libraries; opencv-python-headless does not"
-    return ""
 
 
 def has_backend(cv2: Any, backend: int) -> bool:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from anoco_edge.errors import UsageError
+from anoco_edge.errors import EnvironmentMissingError, UsageError
 from anoco_edge.plugins import Registry, Spec
 from anoco_edge.sources.base import Source
+from anoco_edge.sources.cv2_hints import missing_cv2_hint
 from anoco_edge.text.address import mask_address
 
 _WEB_ADDRESS = re.compile(r"^https?://", re.IGNORECASE)
@@ -47,6 +48,16 @@ class SourceSpec(Spec):
     opener: str = "open_source"
 
     purpose: ClassVar[str] = "to read frames"
+
+    def missing_error(self, package: str) -> EnvironmentMissingError:
+        """Make the error for a package that is not installed; on a Jetson nobody needs another cv2.
+
+        >>> SourceSpec("x", "json").missing_error("fastnet").hint
+        'install it with: pip install fastnet'
+        """
+        error = super().missing_error(package)
+        hint = missing_cv2_hint() if package == "cv2" else ""
+        return EnvironmentMissingError(error.what, hint=hint or error.hint)
 
     def open(self, inputs: Sequence[str], *, limit: int | None, timeout: float) -> Source:
         """Open what these texts name."""

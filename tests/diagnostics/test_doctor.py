@@ -84,6 +84,20 @@ def test_what_is_not_installed_comes_with_a_command() -> None:
     assert (second.state, second.help) == ("absent", "pip install 'anoco-edge[export]'")
 
 
+@pytest.mark.parametrize("jetson", [True, False])
+def test_a_jetson_takes_the_opencv_of_its_system(
+    jetson: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    monkeypatch.setattr("anoco_edge.sources.cv2_hints.is_jetson", lambda: jetson)
+    package = next(f for f in doctor.package_findings() if f.name == "cv2")
+    sources = [f for f in doctor.source_findings() if "cv2 is needed" in f.detail]
+    assert len(sources) == 3 and package.state == "missing"
+    for finding in (package, *sources):
+        assert ("apt-get install python3-opencv" in finding.help) == jetson
+        assert ("anoco-edge[camera]" in finding.help) == (not jetson)
+
+
 def test_without_an_engine_nothing_can_be_inspected(monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "onnxruntime", "openvino")
     findings = doctor.examine(cameras=False)

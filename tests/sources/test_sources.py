@@ -26,7 +26,7 @@ from anoco_edge.errors import (
     UsageError,
 )
 from anoco_edge.images.frame import Frame
-from anoco_edge.sources import cv2_reader, open_source
+from anoco_edge.sources import SOURCES, cv2_hints, cv2_reader, open_source
 from anoco_edge.sources.cameras import camera_devices, has_gstreamer
 from anoco_edge.sources.files import natural_key
 
@@ -416,6 +416,23 @@ def test_no_such_camera(which: int | str, monkeypatch: pytest.MonkeyPatch) -> No
     )
     with pytest.raises(EnvironmentMissingError, match="/dev/video0, /dev/video2"):
         open_source([], camera=which)
+
+
+@pytest.mark.parametrize("camera", ["0", "/dev/video0", "videotestsrc ! appsink"])
+def test_nobody_on_a_jetson_is_sent_to_the_opencv_of_pypi(
+    camera: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no GStreamer, and hides the one that has."""
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    for jetson, wanted in ((True, "apt-get install python3-opencv"), (False, "anoco-edge[camera]")):
+        monkeypatch.setattr(cv2_hints, "is_jetson", lambda jetson=jetson: jetson)
+        monkeypatch.setattr(cv2_reader, "is_jetson", lambda jetson=jetson: jetson)
+        with pytest.raises(EnvironmentMissingError, match="is not installed") as caught:
+            open_source([], camera=camera)
+        assert wanted in caught.value.hint
+        assert ("pip install" in caught.value.hint) == (not jetson)
+        (spec,) = (spec for spec in SOURCES if spec.name == "gstreamer")
+        assert spec.missing_error("cv2").hint == caught.value.hint
 
 
 def test_a_device_that_is_no_camera() -> None:
