@@ -19,7 +19,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 CXX_FILES := find runtime examples -path runtime/cmake/editable -prune -o -type f \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0
 SOURCES = $(shell find runtime/src runtime/include runtime/cuda runtime/cmake/*.cmake runtime/abi -type f)
 
-.PHONY: demo test test-full attack soak native fuzz wheel lint format clean ready
+.PHONY: demo test test-full attack soak native fuzz wheel lint format clean ready packages
 ifndef TOGETHER # `ready` alone knows which steps may run at the same time
 .NOTPARALLEL:
 endif
@@ -96,7 +96,7 @@ PYTEST = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 
 	--max-worker-restart 0 --durations 10 tests anoco_edge export calibration
 
 ready:
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync TOGETHER=yes lint $(NATIVE)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync TOGETHER=yes lint $(NATIVE) packages
 
 test: ready
 	$(PYTEST) -m 'not full'
@@ -109,6 +109,10 @@ test-full: ready
 ATTACK_SEED ?= 0
 attack: $(NATIVE)
 	$(BIN)/python -m tests.attack --seed $(ATTACK_SEED)
+
+# Programs of npm that tests talk to, into build/npm, where later runs find them.
+packages:
+	@$(PYTHON) tests/support/npm_install.py
 
 # A station with its judge, TCP and Modbus clients, and random faults: what happened and what held.
 SOAK_SEED ?= 0

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
 from command_line import ok
 from npm_packages import with_packages
 from paths import EXAMPLES, SUPPORT
@@ -85,7 +84,6 @@ def decisions_of(program: Path, parts: int, port: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@pytest.mark.full
 def test_node_red_releases_and_rejects_by_its_own_rule(tmp_path: Path) -> None:
     make_tiny_bundle(tmp_path / "line.anoco")
     ok("enroll", tmp_path / "line.anoco", *write_pictures(tmp_path))

@@ -490,7 +490,6 @@ def test_a_port_that_is_taken(plant: Plant) -> None:
     second.close()
 
 
-@pytest.mark.full
 def test_a_client_of_another_maker_drives_a_station(tmp_path: Path) -> None:
     make_tiny_bundle(tmp_path / "line.anoco")
     ok("enroll", str(tmp_path / "line.anoco"), *write_good_pictures(tmp_path / "good", 3))
