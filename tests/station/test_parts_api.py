@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import shutil
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +18,10 @@ from station_page import Page, serve_page
 from taught_station import TaughtStation, make_taught_station
 
 from anoco_edge.line.link.messages import DecisionEvent
-from anoco_edge.station.jobs.shadow import Rule
+from anoco_edge.station.jobs.shadow import Rule, ShadowOutcome, ShadowPart
+from anoco_edge.station.people.roles import User
 from anoco_edge.station.web import services
+from anoco_edge.station.web.problems import Problem
 
 PRODUCT = "/api/v1/products/1/captures/0"
 PATIENCE = 900.0
@@ -228,3 +232,57 @@ def test_a_plc_decides_about_the_trial_that_it_was_shown(
     assert over is not None and (over.state, over.note) == ("dropped", f"dropped by {plc}")
     (entry,) = page.context.audit.entries(limit=1)
     assert (entry.action, entry.user, entry.via) == ("trial dropped", plc, "plc")
+
+
+def begin_and_judge(page: Page, rule: Rule) -> int:
+    """Begin a trial of one part, which is judged, and which nobody has decided about."""
+    shadows = page.context.services.shadows
+    begun = shadows.begin(1, 0, "0123456789abcdef", 1, rule, "eve")
+    part = ShadowPart(uid="a-1", verdict="good", ratio=0.1, new_verdict="good", new_ratio=0.2)
+    shadows.note(begun.id, ShadowOutcome(parts=[part]))
+    return begun.id
+
+
+def test_the_rule_of_a_trial_and_a_person_decide_one_after_the_other(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person drops the candidate while the rule is about to take it: one of them is too late."""
+    all_, trials = page.context.services, page.context.trials
+    begin_and_judge(page, Rule(take_at_most=0))
+    eve, late = User("eve", "engineer", "session"), []
+
+    def drop() -> None:
+        try:
+            trials.drop(eve)
+        except Problem as error:
+            late.append(error.status)
+
+    person = threading.Thread(target=drop)
+    commits: list[str] = []
+
+    def decide(rule: Rule, differences: int) -> str:
+        person.start()
+        person.join(0.3)
+        return "take"
+
+    def submit(request: object, by: str) -> object:
+        commits.append(by)
+        return SimpleNamespace(id="0" * 16)
+
+    monkeypatch.setattr(Rule, "decide", decide)
+    monkeypatch.setattr(services, "commit_of", lambda jobs, dry_run: None)
+    monkeypatch.setattr(all_.jobs, "submit", submit)
+    all_.follow_rule()
+    person.join()
+    over = all_.shadows.current()
+    assert over is not None
+    assert (over.state, commits, late) == ("taken", ["the rule of the trial"], [404])
+
+
+def test_a_rule_that_an_earlier_run_could_not_follow_is_followed_at_the_start(page: Page) -> None:
+    """The process was killed between the last part and the decision."""
+    trial = begin_and_judge(page, Rule(take_at_most=0))
+    page.context.services.start()
+    over = page.context.services.shadows.current()
+    assert over is not None and over.id == trial
+    assert over.state == "failed" and "this change has no dry run" in over.note

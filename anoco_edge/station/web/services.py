@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from anoco_edge.errors import UsageError
+from anoco_edge.errors import AnocoError, UsageError
 from anoco_edge.line.config.station_config import StationConfig
 from anoco_edge.station.database import Database
 from anoco_edge.station.jobs.job_models import (
@@ -42,10 +43,13 @@ class Services:
     reviews: Reviews
     jobs: Jobs
     shadows: Shadows
+    deciding: threading.Lock = field(default_factory=threading.Lock)
+    """Held by who decides about a trial: its rule, a person or the PLC."""
 
     def start(self) -> None:
         """Begin to do jobs."""
         self.uploads.sweep()
+        self.follow_rule()  # an earlier run may have ended before it could
         self.jobs.start()
 
     def close(self) -> None:
@@ -53,11 +57,28 @@ class Services:
         self.jobs.close()
 
     def take_shadow(self, shadow: Shadow, by: str) -> Job:
-        """Make the change that a trial was about."""
+        """Make the change that a trial was about; the caller holds `deciding`."""
         request = commit_of(self.jobs, shadow.candidate)
         job = self.jobs.submit(request, by)
         self.shadows.end(shadow.id, "taken", f"taken by {by}", job.id)
         return job
+
+    def follow_rule(self) -> None:
+        """Do what the rule of a trial says that has judged all its parts, unless it was decided."""
+        with self.deciding:
+            shadow = self.shadows.current()
+            if shadow is None or shadow.state != "waiting":
+                return
+            differences = shadow.stricter + shadow.laxer
+            decision = shadow.rule.decide(differences)
+            if decision == "take" and not shadow.candidate.startswith("bundle:"):
+                try:
+                    self.take_shadow(shadow, "the rule of the trial")
+                except AnocoError as error:
+                    self.shadows.end(shadow.id, "failed", str(error))
+            elif decision == "drop":
+                words = f"dropped by its rule: {differences} parts were judged otherwise"
+                self.shadows.end(shadow.id, "dropped", words)
 
 
 def commit_of(jobs: Jobs, dry_run: str) -> CommitRequest:
@@ -128,13 +149,4 @@ def _note_trial(services: Services, request: ShadowRequest, job: Job) -> None:
         services.shadows.end(request.shadow, "failed", why)
         return
     services.shadows.note(request.shadow, ShadowOutcome.model_validate(job.result))
-    shadow = services.shadows.current()
-    if shadow is None or shadow.id != request.shadow or shadow.state != "waiting":
-        return
-    differences = shadow.stricter + shadow.laxer
-    decision = shadow.rule.decide(differences)
-    if decision == "take" and not shadow.candidate.startswith("bundle:"):
-        services.take_shadow(shadow, "the rule of the trial")
-    elif decision == "drop":
-        words = f"dropped by its rule: {differences} parts were judged otherwise"
-        services.shadows.end(shadow.id, "dropped", words)
+    services.follow_rule()

@@ -40,7 +40,7 @@ class Trials:
     ) -> None:
         self._database, self._services, self._audit = database, services, audit
         self._line = line
-        self._deciding, self._telling = threading.Lock(), threading.Lock()
+        self._telling = threading.Lock()
         self._thread = ThreadPoolExecutor(1, "trials")
         line.on_connect = lambda: self._later(self.tell)
         line.on_decision = lambda decision: self._later(lambda: self.decide(decision))
@@ -48,7 +48,7 @@ class Trials:
     def take(self, user: User, trial: int | None = None) -> Job:
         """Make the change of the trial, of this one if it is named, if the product is still as it
         was tried on."""
-        with self._deciding:
+        with self._services.deciding:
             shadow = self._open(trial)
             if shadow.candidate.startswith("bundle:"):
                 words = "a bundle is taken by naming it in station.toml"
@@ -60,7 +60,7 @@ class Trials:
 
     def drop(self, user: User, trial: int | None = None) -> Shadow:
         """End the trial, this one if it is named; nothing changes."""
-        with self._deciding:
+        with self._services.deciding:
             shadow = self._open(trial)
             with self._database.write():
                 self._services.shadows.end(shadow.id, "dropped", f"dropped by {user.name}")
