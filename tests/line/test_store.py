@@ -40,6 +40,7 @@ from anoco_edge.line.store.database import (
     open_database,
     read_counters,
 )
+from anoco_edge.line.store.keeper import StoreKeeper
 from anoco_edge.line.store.outbox import Outbox, webhook
 from anoco_edge.line.store.recorder import Recorder
 from anoco_edge.line.store.retention import Retention, RetentionRules
@@ -481,6 +482,61 @@ def test_old_pictures_go_and_rows_stay(
     assert left(tmp_path) == [6, 7, 8, 9] and (done.deleted, done.freed) == (6, 6000)
     assert one(data, "SELECT count(*) FROM part") == (10,)
     assert one(data, "SELECT count(*) FROM capture WHERE picture IS NOT NULL") == (4,)
+
+
+def test_a_clock_that_was_set_years_ahead_deletes_nothing_at_once(
+    data: sqlite3.Connection, tmp_path: Path, album: list[str]
+) -> None:
+    """Neither in the run that sees the jump nor after a restart; a day later it is the time."""
+    today = datetime(2026, 1, 20, tzinfo=timezone.utc)
+    later, day = today.replace(year=2031), timedelta(days=1)
+    rules = RetentionRules(days=8, min_free_bytes=0)
+
+    def running() -> Retention:
+        return Retention(tmp_path, rules, free_bytes=lambda path: 10**12)
+
+    first = running()
+    assert first.clean(data, today, 0.0).deleted == 2
+    done = first.clean(data, later, 60.0)
+    assert (done.deleted, done.held, done.enough) == (0, 8, True)
+    assert first.clean(data, later + 0.9 * day, 60 + 0.9 * 86400).held == 8
+    second = running()
+    assert second.clean(data, later + 0.9 * day, 0.0).held == 8
+    # Parts that came since do not make the clock right; a day under it does.
+    write(data, part(11))
+    data.execute("UPDATE part SET at = ? WHERE seq = 11", (later.isoformat(),))
+    assert second.clean(data, later + 0.9 * day, 60.0).held == 8
+    assert left(tmp_path) == list(range(2, 10))
+    assert running().clean(data, later + 1.1 * day, 0.0).deleted == 8
+    assert not left(tmp_path)
+
+
+def test_a_clock_that_was_ahead_and_is_set_right_makes_no_new_picture_the_oldest(
+    data: sqlite3.Connection, tmp_path: Path, album: list[str]
+) -> None:
+    data.execute("UPDATE part SET at = '2031' || substr(at, 5) WHERE seq < 8")
+    assert clean(data, tmp_path, max_bytes=2000).enough
+    assert left(tmp_path) == [6, 9], "the last rejects"
+
+
+def test_an_idle_station_deletes_old_pictures_by_a_clock_that_goes_steadily(
+    data: sqlite3.Connection, tmp_path: Path, album: list[str]
+) -> None:
+    rules = RetentionRules(days=5, min_free_bytes=0)
+    idle = Retention(tmp_path, rules, free_bytes=lambda path: 10**12)
+    start = datetime(2026, 3, 1, tzinfo=timezone.utc)
+    assert idle.clean(data, start, 0.0).held == 10
+    assert idle.clean(data, start + timedelta(days=1), 86400.0).deleted == 10
+
+
+def test_the_keeper_says_once_that_the_clock_may_be_wrong(
+    data: sqlite3.Connection, tmp_path: Path, album: list[str], said: list[str]
+) -> None:
+    data.execute("UPDATE part SET at = '1999' || substr(at, 5)")
+    keeper = StoreKeeper(tmp_path, RetentionRules(min_free_bytes=0), {}, say=said.append)
+    for _ in range(2):
+        keeper._clean(data)
+    assert len(left(tmp_path)) == 10 and len(said) == 1 and "10 pictures are older" in said[0]
 
 
 def test_good_ones_go_before_rejects_when_there_is_too_much(

@@ -37,6 +37,8 @@ class StoreKeeper:
         """How many messages wait for each sink."""
         self.keeps_every_picture = False
         """Whether the station asks for the pictures of all parts, read twice a second."""
+        self._held = 0
+        """Pictures that look too old by a clock that is not trusted yet."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="store keeper", daemon=True)
 
@@ -74,5 +76,15 @@ class StoreKeeper:
             self.waiting = {f"outbox {name}": box.waiting() for name, box in boxes.items()}
             if now >= next_cleaning:
                 next_cleaning = now + CLEAN_SECONDS
-                if not self._retention.clean(data).enough:
-                    self._say("warning: pinned pictures alone exceed the limits of [store]")
+                self._clean(data)
+
+    def _clean(self, data: sqlite3.Connection) -> None:
+        done = self._retention.clean(data)
+        if not done.enough:
+            self._say("warning: pinned pictures alone exceed the limits of [store]")
+        if done.held and not self._held:
+            self._say(
+                f"warning: by the clock {done.held} pictures are older than [store] days, and no "
+                "part was recorded since: they are kept for a day, in case the clock is wrong"
+            )
+        self._held = done.held

@@ -1,18 +1,22 @@
 """Which pictures are kept, and which are deleted to keep to days, bytes and free space.
 
-Rows stay: they are small. Pictures of parts that a person has pinned are never deleted.
+Rows stay: they are small. Pictures of parts that a person has pinned are never deleted. Age deletes
+nothing while the clock may be wrong (`steady_clock`). Bytes and free space hold all the time, by
+the order in which pictures came.
 """
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from anoco_edge.line.core.effects import PartRecord
+from anoco_edge.line.store.steady_clock import SteadyClock
 
 MEGABYTE = 1_000_000
 
@@ -43,11 +47,13 @@ class RetentionRules:
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What a pass of the retention deleted, and whether that was enough."""
+    """What a pass of the retention deleted, whether that was enough, and how many pictures look too
+    old by a clock that is not trusted yet."""
 
     deleted: int
     freed: int
     enough: bool
+    held: int = 0
 
 
 class Retention:
@@ -63,23 +69,35 @@ class Retention:
     ) -> None:
         self._folder, self._rules = folder, rules
         self._pinned, self._free = pinned, free_bytes
+        self._clock = SteadyClock(rules.days)
 
-    def clean(self, data: sqlite3.Connection, now: datetime | None = None) -> Cleaning:
-        """Delete what is too old, then what is too much."""
+    def clean(
+        self,
+        data: sqlite3.Connection,
+        now: datetime | None = None,
+        seconds: float | None = None,
+    ) -> Cleaning:
+        """Delete what is too old, then what is too much. `now` is the time of day, and `seconds` a
+        clock that is never set."""
         now = now or datetime.now(timezone.utc)
+        self._clock.look(now, time.monotonic() if seconds is None else seconds)
         pinned = set(self._pinned())
         rows = data.execute(
             "SELECT c.uid, c.number, c.picture, c.bytes, p.at "
             "FROM capture c JOIN part p USING (uid) WHERE c.picture IS NOT NULL "
-            "ORDER BY p.verdict != 'good', p.at, c.uid, c.number"
+            "ORDER BY p.verdict != 'good', p.rowid, c.number"
         ).fetchall()
         total = sum(size for *_, size, _ in rows)
         oldest = (now - timedelta(days=self._rules.days)).isoformat(timespec="milliseconds")
+        too_old = {row[:2] for row in rows if row[4] < oldest and row[0] not in pinned}
+        held = 0
+        if too_old and not self._clock.may_age(data):
+            held, too_old = len(too_old), set()
         gone: list[tuple[str, int]] = []
         freed = 0
-        for uid, number, picture, size, at in sorted(rows, key=lambda row: row[4] >= oldest):
+        for uid, number, picture, size, _ in sorted(rows, key=lambda row: row[:2] not in too_old):
             too_much = total > self._rules.max_bytes or self._short_of_space()
-            if uid in pinned or not (at < oldest or too_much):
+            if uid in pinned or not ((uid, number) in too_old or too_much):
                 continue
             (self._folder / picture).unlink(missing_ok=True)
             gone.append((uid, number))
@@ -90,7 +108,7 @@ class Retention:
                 "UPDATE capture SET picture = NULL, bytes = NULL WHERE uid = ? AND number = ?", gone
             )
         enough = total <= self._rules.max_bytes and not self._short_of_space()
-        return Cleaning(len(gone), freed, enough)
+        return Cleaning(len(gone), freed, enough, held)
 
     def _short_of_space(self) -> bool:
         return self._free(self._folder) < self._rules.min_free_bytes
