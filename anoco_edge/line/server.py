@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -233,7 +233,9 @@ class LineServer:
         except Exception as error:  # noqa: BLE001 - no output may stay as it was
             self.failure = error
             self.status = replace(self.core.status, bits=StatusBit.FAULT)
-            self._buses.put_out(self.status)
+            self._say(f"error: the line has stopped and shows FAULT: {error!r}")
+            with suppress(Exception):  # a bus that cannot be reached is what may have failed
+                self._buses.put_out(self.status)
             self._tell_nothing_but_fault()
 
     def _tell_nothing_but_fault(self) -> None:

@@ -15,12 +15,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 from command_line import environment, fails, ok
 from line_client import PATIENCE, Client
+from mosquitto_broker import wait_until
 from PIL import Image
 from pymodbus.client import ModbusTcpClient
 from tiny_bundle import make_tiny_bundle, write_good_pictures
@@ -241,19 +242,30 @@ def test_a_station_that_is_killed_goes_on_with_its_counters(folder: Path) -> Non
     manager.close()
 
 
+def broken(*_: object) -> NoReturn:
+    raise KeyError("a mistake")
+
+
 def test_a_core_that_fails_leaves_fault_and_no_verdict_on_the_wire(
     station: tuple[LineServer, Client, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, client, _ = station
     client.send("E,1")
     client.wait_for(StatusBit.READY)
-
-    def broken(*_: object) -> NoReturn:
-        raise KeyError("a mistake")
-
     monkeypatch.setattr(server.core, "handle", broken)
     client.wait_for(StatusBit.FAULT)
     assert client.bits() == StatusBit.FAULT and isinstance(server.failure, KeyError)
+
+
+def test_a_bus_that_refuses_the_output_leaves_fault_on_all_others(
+    station: tuple[LineServer, Client, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, _, said = station
+    monkeypatch.setattr(server._buses._made["tcp"], "put_out", broken)
+    web: Any = server._buses._made["http"]
+    wait_until(lambda: web.status.bits == StatusBit.FAULT)
+    assert isinstance(server.failure, KeyError)
+    assert any("shows FAULT: KeyError('a mistake')" in line for line in said)
 
 
 def test_a_status_is_never_older_than_the_command_before_it(

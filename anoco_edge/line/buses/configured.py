@@ -80,9 +80,16 @@ class Buses:
             bus.start()
 
     def put_out(self, status: Status) -> None:
-        """Show this status on every bus from now on."""
+        """Show this status on every bus from now on. A bus that fails takes it from no other; the
+        first error is raised when all others have it."""
+        failures: list[Exception] = []
         for bus in self._made.values():
-            bus.put_out(status)
+            try:
+                bus.put_out(status)
+            except Exception as error:  # noqa: BLE001 (whatever a driver raises)
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def reply(self, client: str, record: PartRecord) -> None:
         """Answer a trigger on the bus that it came by."""

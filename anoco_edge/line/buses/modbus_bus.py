@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from anoco_edge.errors import EnvironmentMissingError, missing
 from anoco_edge.line.buses.command_registers import CommandRegisters
+from anoco_edge.line.buses.dead_peers import notice_dead_peer
 from anoco_edge.line.buses.loop_thread import LoopThread, Stop
 from anoco_edge.line.core.effects import PartRecord
 from anoco_edge.line.core.events import Event
@@ -33,6 +34,7 @@ class _Client(ServerRequestHandler):  # type: ignore[misc]  # its types are not 
 
     def callback_connected(self) -> None:
         super().callback_connected()
+        notice_dead_peer(self.transport)
         self.peer = self.transport.get_extra_info("peername")[0]
         if self.server.allowed and self.peer not in self.server.allowed:
             self.transport.abort()

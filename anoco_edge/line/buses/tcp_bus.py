@@ -20,6 +20,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from anoco_edge.errors import EnvironmentMissingError
+from anoco_edge.line.buses.dead_peers import notice_dead_peer
 from anoco_edge.line.buses.loop_thread import LoopThread, Stop
 from anoco_edge.line.core.effects import PartRecord
 from anoco_edge.line.core.events import (
@@ -184,6 +185,7 @@ class TcpBus:
         if (self._allowed and peer not in self._allowed) or len(self._writers) >= MOST_CLIENTS:
             writer.close()
             return
+        notice_dead_peer(writer.transport)
         self._serial += 1
         client = f"tcp:{self._serial}"
         self._writers[client] = writer

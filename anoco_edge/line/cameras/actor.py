@@ -49,13 +49,18 @@ class CameraOutlet:
     """Whether the frames are stored pictures in place of the camera's."""
 
     def deliver(self, pixels: Pixels, counter: int, earliest: int, latest: int) -> None:
-        """Give a whole frame to the core; like a camera, lose it where no memory is free."""
+        """Give a whole frame to the core; like a camera, lose it where no memory is free.
+
+        A number that a camera gives twice is told to the core, and its first frame stays.
+        """
         slot = self.memory.put(pixels)
         if slot is None:
             self.post(CameraProgress(self.camera))
             return
-        self.frames[FrameKey(self.camera, counter, self.simulated)] = slot
-        self.show(self.camera, slot)
+        if self.frames.setdefault(FrameKey(self.camera, counter, self.simulated), slot) is slot:
+            self.show(self.camera, slot)
+        else:
+            self.memory.let_go(slot)
         self.post(Picture(self.camera, counter, earliest, latest, simulated=self.simulated))
 
 

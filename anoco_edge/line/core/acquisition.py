@@ -84,13 +84,18 @@ class Acquisition:
         for pairing in self._pairings.values():
             pairing.close(now)
 
-    def answer(self, picture: Picture) -> Answer:
-        """Say which request a picture answers."""
+    def answer(self, picture: Picture, now: int) -> Answer:
+        """Say which request a picture answers; one of a time to come answers none."""
+        if picture.exposed_to > now:
+            self._pairings[picture.camera].lose_step()
+            return "out of step"
         return self._pairings[picture.camera].answer(picture)
 
-    def lost_before(self, picture: Picture) -> int | None:
-        """With a wired trigger: how many pictures before this one never came."""
-        return self._counters[picture.camera].lost(picture.counter)
+    def lost_before(self, picture: Picture, now: int) -> int | None:
+        """With a wired trigger: how many pictures before this one never came; None if its counter
+        or its time cannot be right."""
+        lost = self._counters[picture.camera].lost(picture.counter)
+        return None if picture.exposed_to > now else lost
 
     def ask_for_tests(self, now: int) -> list[str]:
         """Return the cameras that have to take a test picture now, and note that they are asked."""

@@ -41,10 +41,13 @@ class JudgeSlot:
         self._jobs.clear()
         self._preparing.clear()
 
-    def give(self, effect: JudgePicture, now: int) -> int:
-        """Note a job and return the time that it may take."""
+    def give(self, effect: JudgePicture, now: int) -> None:
+        """Note a job."""
         self._jobs[effect.uid, effect.capture] = now
-        return self._hang
+
+    def allowance(self, now: int) -> int:
+        """Return for how long the jobs that are left may still keep the judge silent."""
+        return max((since + self._hang - now for since in self._jobs.values()), default=0)
 
     def finish(self, job: Job) -> bool:
         """Note the end of a job; False where nobody gave it."""

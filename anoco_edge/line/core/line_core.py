@@ -32,6 +32,7 @@ from anoco_edge.line.core.settings import LineSettings
 from anoco_edge.line.core.states import OPERATIONAL, Cause, State
 from anoco_edge.line.core.status import Counters
 from anoco_edge.line.words.constants import Reason
+from anoco_edge.line.words.registers import clean_part_code
 
 
 class LineCore(CoreRules):
@@ -111,7 +112,7 @@ class LineCore(CoreRules):
 
     def _on_trigger(self, event: ev.Trigger) -> None:
         part = self._part
-        if part is not None and event.seq and event.seq == part.seq:
+        if part is not None and self._repeats(event, part):
             self._outputs.trigger_ack |= not event.client
             if event.client:
                 part.repeats.append(event.client)
@@ -146,10 +147,16 @@ class LineCore(CoreRules):
             self._cameras.ask(capture.camera, self._now, part.acquire_until)
             self._take_picture(capture.camera, part.uid)
 
+    def _repeats(self, event: ev.Trigger, part: Part) -> bool:
+        """Whether a trigger is that of the pending part once more. Another code is another part."""
+        code = clean_part_code(event.part_code)
+        return bool(event.seq) and event.seq == part.seq and code in ("", part.part_code)
+
     # ---- pictures
 
     def _on_picture(self, event: ev.Picture) -> None:
         frame = FrameKey(event.camera, event.counter, event.simulated)
+        held = self._holds(frame)
         if not event.simulated:
             self._life.progress(f"camera:{event.camera}", self._now)
         if event.simulated != self._cameras.takes_stored(event.camera):
@@ -158,13 +165,18 @@ class LineCore(CoreRules):
             used = self._make_part(event, frame)
         else:
             used = self._add_picture(event, frame)
-        if not used:
+        if not used and not held:
             self._effects.append(ReleaseFrame(frame))
+
+    def _holds(self, frame: FrameKey) -> bool:
+        """Whether the pending part has this frame; a camera may give a number twice."""
+        part = self._part
+        return part is not None and frame in (capture.frame for capture in part.captures)
 
     def _add_picture(self, event: ev.Picture, frame: FrameKey) -> bool:
         """Give a picture to the pending part if it is the picture of that part."""
         was_in_step = self._cameras.camera_in_step(event.camera)
-        answer = self._cameras.answer(event)
+        answer = self._cameras.answer(event, self._now)
         if answer == "out of step":
             if was_in_step:
                 self._say("warning", f"camera {event.camera} is out of step")
@@ -186,7 +198,7 @@ class LineCore(CoreRules):
 
     def _make_part(self, event: ev.Picture, frame: FrameKey) -> bool:
         """With a wired trigger: make a part of a picture, and count those that never came."""
-        lost = self._cameras.lost_before(event)
+        lost = self._cameras.lost_before(event, self._now)
         for reason in [Reason.FRAME_LOST] * (lost or 0):
             self._refuse_next(reason)
         refusal = self.refusal()
@@ -230,7 +242,8 @@ class LineCore(CoreRules):
             part.acquired_at = self._now
             self._outputs.acquired = True
         effect = JudgePicture(judge, part.uid, number, frame, part.product)
-        self._life.progress("judge", self._now, self._judge.give(effect, self._now))
+        self._judge.give(effect, self._now)
+        self._life.progress("judge", self._now, self._judge.allowance(self._now))
         self._effects.append(effect)
 
     def _waits_for(self, camera: str) -> bool:
@@ -273,7 +286,7 @@ class LineCore(CoreRules):
         ours = event.judge == self._judge.judge and self._judge.finish(job)
         if ours:
             self._judge.hear(self._now)
-            self._life.progress("judge", self._now)
+            self._life.progress("judge", self._now, self._judge.allowance(self._now))
         part = self._part
         if not ours or part is None or part.uid != event.uid:
             late = RecordLate(event.uid, event.capture, event.opinion, self._now)
@@ -302,7 +315,7 @@ class LineCore(CoreRules):
             return
         self._judge.end_preparing(event.product.number)
         self._judge.hear(self._now)
-        self._life.progress("judge", self._now)
+        self._life.progress("judge", self._now, self._judge.allowance(self._now))
         if event.product.number == self._change.needed:
             self._warnings.discard("product")
         self._forget(self._change.offer(event.product))
