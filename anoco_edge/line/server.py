@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,11 +50,10 @@ from anoco_edge.line.metrics import Depths, LineMetrics
 from anoco_edge.line.signed_bundles import trust_of
 from anoco_edge.line.store.database import (
     StationLock,
-    close_interrupted,
     new_run,
-    open_database,
     read_counters,
     wall_time,
+    writing_database,
 )
 from anoco_edge.line.store.keeper import StoreKeeper
 from anoco_edge.line.store.outbox import webhook
@@ -109,9 +108,9 @@ class LineServer:
         share_malloc_arenas()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = StationLock(self._folder)
-        counters, run = self._open_store()
-        self.core = LineCore(config.line_settings(), run, counters, time.monotonic_ns())
         writer = RowWriter(config.revision, tuple(senders))
+        counters, run = self._open_store(writer)
+        self.core = LineCore(config.line_settings(), run, counters, time.monotonic_ns())
         self._recorder = Recorder(self._folder, writer, say=say)
         self._keeper = StoreKeeper(self._folder, self._rules, senders, say=say)
         # The link to the station holds the latest frame of each camera and three more at most.
@@ -159,11 +158,11 @@ class LineServer:
         """What ended the thread of the core; its outputs then show FAULT and nothing else."""
         self._thread = threading.Thread(target=self._work, name="line", daemon=True)
 
-    def _open_store(self) -> tuple[Counters, str]:
+    def _open_store(self, writer: RowWriter) -> tuple[Counters, str]:
         """Open the data base once, close what an earlier run left, note the configuration; return
         the counters and the name of this run."""
-        with closing(open_database(self._folder, self._say)) as data:
-            interrupted = close_interrupted(data)
+        with writing_database(self._folder, self._say) as data:
+            interrupted = writer.close_interrupted(data)
             if interrupted:
                 self._say(f"{interrupted} parts of an earlier run got no verdict: restarted")
             document = self._config.model_dump_json()

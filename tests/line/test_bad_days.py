@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from command_line import ok
+from command_line import environment, ok
 from line_client import PATIENCE, Client
 from paths import PACKAGES, SUPPORT, python_path
 from tiny_bundle import make_tiny_bundle, write_good_pictures
@@ -23,6 +25,7 @@ from anoco_edge.line.config.station_config import EXAMPLE, parse_config
 from anoco_edge.line.demo_station import free_port
 from anoco_edge.line.judge.process import JudgeProcess
 from anoco_edge.line.server import LineServer
+from anoco_edge.line.store.database import open_database
 from anoco_edge.line.words.constants import Reason, StatusBit
 
 TIMES = """
@@ -159,6 +162,34 @@ def test_a_station_that_is_killed_at_every_step_of_a_part(folder: Path) -> None:
     closed = [(accepted, reason) for accepted, verdict, reason in rows_of(folder) if reason]
     restarted = (1, int(Reason.RESTARTED))
     assert closed == [restarted, restarted, (0, int(Reason.NOT_ACKNOWLEDGED))]
+
+
+# ---- no permission
+
+WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+"""Makes root obey the modes of files, as everybody else does."""
+
+
+@pytest.mark.parametrize(("name", "mode"), [("press-3", 0o555), ("press-3/line.db", 0o444)])
+def test_a_store_that_must_not_be_written_is_one_line(folder: Path, name: str, mode: int) -> None:
+    root = os.geteuid() == 0
+    if root and shutil.which("setpriv") is None:
+        pytest.skip("setpriv is missing, and root may write everywhere")
+    path, _ = write_station(folder, deadline=60000, acquire=60000, hang=120000)
+    open_database(folder / "press-3", print).close()
+    (folder / name).chmod(mode)
+    program = [*(WITHOUT_RIGHTS if root else ()), sys.executable, "-m", "anoco_edge"]
+    done = subprocess.run(
+        [*program, "serve", str(path)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    (folder / name).chmod(0o755)
+    assert done.returncode in (1, 3)
+    (words,) = done.stderr.splitlines()
+    assert re.search(rf"cannot write into \S*/{name}", words) and "bug" not in words
 
 
 # ---- a detector that is slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from contextlib import closing
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,9 @@ def test_the_store_keeps_what_is_pinned_and_every_picture_of_a_trial(
     database = Database(tmp_path)
     (tmp_path / "pictures").mkdir()
     with closing(open_database(tmp_path, print)) as data:
+        data.execute(PART.replace("a-1", "a-3"))
+        two_days_ago = datetime.now(timezone.utc) - timedelta(days=2)
+        data.execute("UPDATE part SET at = ?", (two_days_ago.isoformat(),))  # by a clock that goes
         for uid in ("a-1", "a-2"):
             data.execute(PART.replace("a-1", uid).replace("2026", "2020"))
             (tmp_path / "pictures" / uid).write_bytes(b"x")

@@ -35,7 +35,6 @@ from anoco_edge.line.store.database import (
     NAME,
     VERSION,
     StationLock,
-    close_interrupted,
     new_run,
     open_database,
     read_counters,
@@ -186,12 +185,17 @@ def test_a_late_opinion_and_an_event_are_kept(data: sqlite3.Connection) -> None:
 def test_a_restart_closes_what_was_interrupted(data: sqlite3.Connection) -> None:
     write(data, part(1), RecordAccepted("r1-000002", 2, "A", 0))
     assert read_counters(data).triggers == 2
-    assert close_interrupted(data) == 1 and close_interrupted(data) == 0
+    writer = RowWriter("c0ffee", ("mqtt",))
+    assert writer.close_interrupted(data) == 1 and writer.close_interrupted(data) == 0
     counters = read_counters(data)
     assert counters == Counters(triggers=2, good=1, no_verdict=1)
     assert counters.triggers == counters.outcomes
     row = one(data, "SELECT verdict, reason FROM part WHERE seq = 2")
     assert row == ("no-verdict", Reason.RESTARTED)
+    ((sink, uid, body),) = data.execute("SELECT sink, uid, body FROM outbox WHERE sink = 'mqtt'")
+    assert (sink, uid) == ("mqtt", "r1-000002"), "who waits for results hears of it"
+    told = json.loads(body)
+    assert (told["seq"], told["part_code"], told["reason"]) == (2, "A", "RESTARTED")
     line = VirtualLine(counters=counters).start()
     line.part()
     assert line.status.counters.triggers == 3

@@ -10,13 +10,13 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
 from anoco_edge.errors import StorageError
 from anoco_edge.line.core.status import Counters
-from anoco_edge.line.words.constants import Reason
 
 NAME = "line.db"
 LOCK = "line.lock"
@@ -127,6 +127,20 @@ def open_database(folder: Path, say: Say) -> sqlite3.Connection:
         ) from None
 
 
+@contextmanager
+def writing_database(folder: Path, say: Say) -> Iterator[sqlite3.Connection]:
+    """Open the data base of a station to write into it at once; what prevents it is a
+    StorageError."""
+    with closing(open_database(folder, say)) as data:
+        try:
+            yield data
+        except sqlite3.OperationalError as error:
+            raise StorageError(
+                f"cannot write into {folder / NAME}: {error}",
+                hint="check the disk and who may write there",
+            ) from None
+
+
 def set_aside(path: Path) -> Path:
     """Rename a damaged data base and its journal, so that both can be looked at later."""
     number = 1
@@ -228,16 +242,3 @@ def count(data: sqlite3.Connection, name: str, by: int = 1) -> None:
         "INSERT INTO counter VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + ?",
         (name, by, by),
     )
-
-
-def close_interrupted(data: sqlite3.Connection) -> int:
-    """Decide the parts that an earlier run accepted and never decided; return their number."""
-    with data:
-        data.execute("BEGIN IMMEDIATE")
-        number = data.execute(
-            "UPDATE part SET verdict = 'no-verdict', reason = ? WHERE verdict IS NULL",
-            (int(Reason.RESTARTED),),
-        ).rowcount
-        if number:
-            count(data, "no_verdict", number)
-    return number

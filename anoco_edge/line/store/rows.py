@@ -14,6 +14,7 @@ from anoco_edge.line.core.effects import (
     Say,
 )
 from anoco_edge.line.store.database import count, wall_time
+from anoco_edge.line.words.constants import Reason
 
 Value = str | int | float | None
 _COUNTER = {"good": "good", "anomalous": "fail", "no-verdict": "no_verdict"}
@@ -79,6 +80,27 @@ class RowWriter:
                 (wall_time(), row.level, row.text),
             )
 
+    def close_interrupted(self, data: sqlite3.Connection) -> int:
+        """Decide the parts that an earlier run accepted and never decided, and tell the sinks;
+        return their number."""
+        with data:
+            data.execute("BEGIN IMMEDIATE")
+            left = data.execute(
+                "UPDATE part SET verdict = 'no-verdict', reason = ? WHERE verdict IS NULL "
+                "RETURNING uid, seq, part_code, client, trigger_ns",
+                (int(Reason.RESTARTED),),
+            ).fetchall()
+            for uid, seq, code, client, at in sorted(left):
+                self._offer(
+                    data,
+                    PartRecord(
+                        *(uid, seq, code, client, True, at, at), "no-verdict", Reason.RESTARTED
+                    ),
+                )
+            if left:
+                count(data, "no_verdict", len(left))
+        return len(left)
+
     def _accepted(self, data: sqlite3.Connection, row: RecordAccepted) -> None:
         done = data.execute(
             "INSERT OR IGNORE INTO part (uid, seq, part_code, client, accepted, at, trigger_ns, "
@@ -127,6 +149,9 @@ class RowWriter:
         for number, capture in enumerate(record.captures):
             origin = row.origins[number] if number < len(row.origins) else None
             _insert(data, "capture", _capture_values(record.uid, number, capture, origin))
+        self._offer(data, record)
+
+    def _offer(self, data: sqlite3.Connection, record: PartRecord) -> None:
         body = json.dumps(part_message(record), sort_keys=True)
         for sink in self.sinks:
             data.execute(
