@@ -23,7 +23,9 @@ from anoco_edge.line.core.pairing import Pairing
 from anoco_edge.line.core.settings import MS, CameraSettings, LineProduct, LineSettings
 from anoco_edge.line.words.constants import StatusBit
 
-CAMERA_FAULTS = ("missed", "lost", "late", "slow exposure", "incomplete", "not asked for")
+CAMERA_FAULTS = (
+    *("missed", "lost", "late", "slow exposure", "incomplete", "not asked for", "number again"),
+)
 JUDGE_FAULTS = ("ok", "ok", "hang", "crash", "error", "other generation", "twice", "killed")
 DELAYS = (320, 5, 80, 280, 500)  # ms, around the deadline
 PACES = (60, 60, 40, 120, 15)

@@ -141,6 +141,7 @@ class LineWorld:
         """Kill the station; cameras go on with what they were told, the judge dies with it."""
         for uid in [uid for uid in self.accepted if uid not in self.outcomes]:
             del self.accepted[uid]  # the store closes these as restarted
+        self.frames.clear()
         kept = self.core.counters
         self.triggers = kept.outcomes
         self.core = self._new_core(replace(kept, triggers=kept.outcomes))
@@ -201,6 +202,11 @@ class LineWorld:
             self.schedule(300 * MS, self._start_judge)
         elif isinstance(effect, ef.PrepareProduct):
             self._prepare(effect)
+        elif isinstance(effect, ef.RecordPart):
+            for capture in effect.record.captures:
+                self.frames.pop(capture.frame, None)
+        elif isinstance(effect, ef.ReleaseFrame):
+            self.frames.pop(effect.frame, None)
 
     def _take_picture(self, camera: Camera) -> None:
         kind, delay = camera.plans.popleft() if camera.plans else ("ok", 3)
@@ -225,6 +231,8 @@ class LineWorld:
         if not camera.connected or camera.dead:
             return
         part = self.parts[-1] if self.parts else None
+        if kind == "number again":
+            camera.counter -= 1
         frame = TrueFrame(camera.name, camera.next_counter(), self.now, part, kind != "incomplete")
         if kind == "lost":
             return
@@ -235,7 +243,8 @@ class LineWorld:
         if not camera.connected or camera.dead or connection is not camera.connected:
             return
         camera.progress = self.now
-        self.frames[ef.FrameKey(frame.camera, frame.counter)] = frame
+        # Like the memory of frames: a number that comes twice takes no other's place.
+        self.frames.setdefault(ef.FrameKey(frame.camera, frame.counter), frame)
         # The camera's clock is mapped to ours with an uncertainty that holds the true time.
         since, until = frame.exposed - MS // 5, frame.exposed + MS // 5
         self.tell(ev.Picture(frame.camera, frame.counter, since, until, frame.complete))
@@ -403,4 +412,5 @@ class LineWorld:
     def check_end(self) -> None:
         """After everything has come to rest, every accepted trigger has its outcome."""
         self.advance(5000)
+        assert not self.frames, f"frames were never let go: {list(self.frames)}"
         assert all(uid in self.outcomes for uid in self.accepted), "P4: an outcome is missing"
