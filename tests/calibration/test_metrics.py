@@ -273,6 +273,7 @@ def test_values_are_counted_as_by_searching_for_each(
         patch.setattr(threshold_counter, "_AT_ONCE", 700)
         patch.setattr(threshold_counter, "_WAITING", 500 * waiting)
         patch.setattr(threshold_counter, "_BATCH", 800 * waiting)
+        patch.setattr(threshold_counter, "_BATCH_PER_THRESHOLD", waiting)
         counters: list[Counter] = [NumpyCounter(thresholds), open_counter(thresholds)]
         for counter in counters:
             counter.add(values[:1000])
@@ -285,6 +286,30 @@ def test_values_are_counted_as_by_searching_for_each(
         at, on = counter.counts()
         assert at.tolist() == np.bincount(left[~equal], minlength=size + 1).tolist()
         assert on.tolist() == np.bincount(left[equal], minlength=size).tolist()
+
+
+@pytest.mark.parametrize(
+    ("repeats", "thresholds"),
+    [(1, 131_073), (9, 150_000), pytest.param(60, 300_000, marks=pytest.mark.full)],
+)
+def test_values_wait_for_their_part_where_thresholds_are_many(
+    repeats: int, thresholds: int
+) -> None:
+    """From 2^17 thresholds on; 18 million values are more than may wait at once."""
+    rng = np.random.default_rng(thresholds)
+    # Half of the thresholds in a narrow range, as defective pixels of a faint defect.
+    ranges = [rng.normal(1, 0.05, 2 * thresholds), rng.gamma(2, 1, thresholds) * 10]
+    pool = rng.permutation(np.unique(bits_of(np.abs(np.concatenate(ranges)))))
+    few, values = np.sort(pool[:thresholds]), pool[thresholds // 2 : thresholds // 2 + 300_000]
+    counter = open_counter(few)
+    for _ in range(repeats):
+        counter.add(values)
+    between, equal = counter.counts()
+    left = np.searchsorted(few, values)
+    tied = few[np.minimum(left, few.size - 1)] == values
+    assert (between == repeats * np.bincount(left[~tied], minlength=few.size + 1)).all()
+    assert (equal == repeats * np.bincount(left[tied], minlength=few.size)).all()
+    assert 1000 < tied.sum() < values.size
 
 
 def test_figures_are_the_same_without_the_native_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,6 +337,34 @@ def sample() -> list[Picture]:
         values[mask] += np.float32(0.7)
         pictures.append((values, mask))
     return pictures
+
+
+@few
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 60), st.floats(0, 1))
+def test_values_of_a_mask_are_those_that_indexing_gives(
+    seed: int, rows: int, cols: int, share: float
+) -> None:
+    """With long runs and with short ones, with none and with all pixels defective."""
+    rng = np.random.default_rng(seed)
+    mask = np.sort(rng.random((rows, cols)), axis=rng.integers(2)) < share
+    values = rng.random(mask.shape, np.float32)
+    regions = DefectRegions.from_mask(mask)
+    assert regions.of(values.ravel()).tolist() == values[mask].tolist()
+    labels, _ = ndimage.label(mask, np.ones((3, 3)))
+    assert regions.sizes.tolist() == np.bincount(labels.ravel())[labels[mask]].tolist()
+
+
+@few
+@given(picture_lists(), st.integers(1, 40), st.sampled_from([0, 100, HELD]))
+def test_more_memory_gives_the_same_figures(pictures: list[Picture], most: int, held: int) -> None:
+    """As `eval` shares it out: by the number of variant runs that are measured together."""
+    whole = measured(pictures)
+    with PixelMetrics(held=held, most_values=most) as metrics:
+        for anomaly_map, mask in pictures:
+            metrics.add(anomaly_map, mask)
+        parts = metrics.result()
+    assert (parts.auroc, parts.f1_max) == (whole.auroc, whole.f1_max)
+    assert parts.pro == pytest.approx(whole.pro, rel=1e-12, abs=1e-12)
 
 
 @pytest.mark.parametrize("held", [0, 3 * 60 * 80, HELD])

@@ -61,12 +61,17 @@ class PixelMetrics:
     """
 
     def __init__(
-        self, folder: Path | None = None, pro_limit: float = 0.3, held: int = HELD
+        self,
+        folder: Path | None = None,
+        pro_limit: float = 0.3,
+        held: int = HELD,
+        most_values: int | None = None,
     ) -> None:
         """Start without pixels.
 
-        More pixels than `held` are kept in a file in `folder` (None: the temporary folder). PRO is
-        integrated up to the false-positive rate `pro_limit`.
+        More pixels than `held` are kept in a file in `folder` (None: the temporary folder), and
+        `most_values` defective ones (None: a million) are counted at once. More of both take more
+        memory and less time. PRO is integrated up to the false-positive rate `pro_limit`.
         """
         if not 0 < pro_limit <= 1:
             raise UsageError(
@@ -74,6 +79,7 @@ class PixelMetrics:
             )
         self._pro_limit = pro_limit
         self._store = PixelStore(folder, held)
+        self._most_values = MOST_VALUES if most_values is None else most_values
         self._regions = 0
 
     def __enter__(self) -> PixelMetrics:
@@ -101,8 +107,9 @@ class PixelMetrics:
             self._store.add(bits, np.zeros(0, np.uint64))
             return
         # The lower half holds the size of the region, which is all that PRO needs of it.
-        defective = bits[mask.pixels].astype(np.uint64) << np.uint64(32)
-        defective |= mask.sizes.astype(np.uint64)
+        defective = mask.of(bits).astype(np.uint64)
+        defective <<= np.uint64(32)
+        defective |= mask.sizes
         self._store.add(bits, defective)
         self._regions += mask.count
 
@@ -137,7 +144,7 @@ class PixelMetrics:
 
     def _parts(self) -> Iterator[tuple[int, int]]:
         """Yield ranges of bit patterns, the highest first, with a bounded number of values each."""
-        count = -(-self._store.defective // MOST_VALUES)
+        count = -(-self._store.defective // self._most_values)
         edges = [0, INFINITY]
         if count > 1:
             some = [records[::SAMPLED] for records in self._store.defective_pixels()]
@@ -157,22 +164,18 @@ class PixelMetrics:
             counter.add(_inside(pixels, low, high))
         between, equal = counter.counts()
         equal -= values.counts
-        # Copies, because NumPy goes through reversed views at half the speed.
-        return _Step(
-            between[::-1].copy(),
-            equal[::-1].copy(),
-            values.counts[::-1].copy(),
-            values.shares[::-1].copy(),
-        )
+        return _Step(between[::-1], equal[::-1], values.counts[::-1], values.shares[::-1])
 
     def _defective_values(self, low: int, high: int) -> _Values:
         """Return the distinct values of defective pixels in a range."""
         edges = np.array([low, high], np.uint64) << np.uint64(32)
         inside = (
-            records[(records >= edges[0]) & (records < edges[1])]
+            records
+            if (low, high) == (0, INFINITY)
+            else records[(records >= edges[0]) & (records < edges[1])]
             for records in self._store.defective_pixels()
         )
-        return _joined([_Values.of(some) for some in _batches(inside)])
+        return _joined([_Values.of(some) for some in _batches(inside, self._most_values)])
 
 
 @dataclass(frozen=True)
@@ -187,12 +190,16 @@ class _Values:
 
     @staticmethod
     def of(records: Defective) -> _Values:
-        records = np.sort(records)
+        """Find the values of some pixels, which are sorted in their place."""
+        records.sort()
         bits = (records >> np.uint64(32)).astype(np.uint32)
-        sizes = records.astype(np.uint32)  # the lower half
+        shares = records.astype(np.uint32).astype(np.float64)  # sizes, from the lower half
+        np.reciprocal(shares, out=shares)
         starts = _firsts(bits)
         counts = np.diff(starts, append=bits.size)
-        return _Values(bits[starts], counts, _sums(1 / sizes.astype(np.float64), starts))
+        if starts.size != bits.size:
+            bits = bits[starts]
+        return _Values(bits, counts, _sums(shares, starts))
 
 
 def _joined(parts: Sequence[_Values]) -> _Values:
@@ -221,14 +228,14 @@ def _sums(numbers: NDArray[_Number], starts: NDArray[np.intp]) -> NDArray[_Numbe
     return numbers if starts.size == numbers.size else np.add.reduceat(numbers, starts)
 
 
-def _batches(pieces: Iterable[Defective]) -> Iterator[Defective]:
-    """Join pieces until they are many pixels; yields at least one batch, which may be empty."""
+def _batches(pieces: Iterable[Defective], most: int) -> Iterator[Defective]:
+    """Join pieces until they are over `most` pixels; yields at least one batch, maybe empty."""
     waiting: list[Defective] = []
     size = 0
     for piece in pieces:
         waiting.append(piece)
         size += piece.size
-        if size > MOST_VALUES:  # more than planned, where many have the same value
+        if size > most:  # more than planned, where many have the same value
             yield np.concatenate(waiting)
             waiting, size = [], 0
     yield np.concatenate([np.zeros(0, np.uint64), *waiting])
@@ -273,8 +280,12 @@ class _Curves:
         last = step.between.size - 1
         for start in range(0, last, _AT_ONCE):
             some = slice(start, min(start + _AT_ONCE, last))
+            # Copies, because NumPy goes through reversed views at half the speed.
             self._lower(
-                step.between[some], step.equal[some], step.defective[some], step.shares[some]
+                step.between[some].copy(),
+                step.equal[some].copy(),
+                step.defective[some].copy(),
+                step.shares[some].copy(),
             )
         self._reject(int(step.between[last]))
 

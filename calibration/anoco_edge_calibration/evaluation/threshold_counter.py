@@ -26,7 +26,10 @@ _CELLS = 2  # for each threshold: 4 % of the pixels of real maps need a second c
 _AT_ONCE = 1 << 16  # values, so that what is computed of them stays in the cache
 _WAITING = 1 << 20  # so many places are counted together, since a count takes all thresholds
 _STEPS = 8  # comparisons in a crowded cell before its values are searched for
-_BATCH = 1 << 24  # values of one call of the library, which makes its table for each call
+# Values of one call of the library, at least, and for each threshold: it makes its table again for
+# each call.
+_BATCH = 1 << 24
+_BATCH_PER_THRESHOLD = 16
 
 
 class Counter(Protocol):
@@ -41,7 +44,7 @@ class Counter(Protocol):
 
     def counts(self) -> tuple[Counts, Counts]:
         """Return how many values lie below the first threshold, between two, above the last; and
-        how many are equal to each threshold."""
+        how many are equal to each threshold. `add` may change these arrays."""
 
 
 def open_counter(thresholds: Bits) -> Counter:
@@ -75,12 +78,12 @@ class NativeCounter:
     def add(self, values: Bits) -> None:
         self._waiting.append(values)
         self._size += values.size
-        if self._size >= _BATCH:
+        if self._size >= max(_BATCH, _BATCH_PER_THRESHOLD * self._thresholds.size):
             self._count()
 
     def counts(self) -> tuple[Counts, Counts]:
         self._count()
-        return self._between.copy(), self._equal.copy()
+        return self._between, self._equal
 
     def _count(self) -> None:
         if not self._waiting:

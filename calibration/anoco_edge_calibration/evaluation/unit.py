@@ -36,7 +36,7 @@ from anoco_edge.teaching import NO_CHANGE, Draft, NewPicture, Settings, Teacher
 from anoco_edge_calibration.evaluation.dataset import Category, TestPicture
 from anoco_edge_calibration.evaluation.defect_regions import DefectRegions
 from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max
-from anoco_edge_calibration.evaluation.pixel_metrics import PixelMetrics
+from anoco_edge_calibration.evaluation.pixel_metrics import HELD, MOST_VALUES, PixelMetrics
 from anoco_edge_calibration.evaluation.prompts import BundlePrompts
 from anoco_edge_calibration.evaluation.scorers import NeighborCache, WindowBank
 from anoco_edge_calibration.evaluation.tables import (
@@ -57,7 +57,9 @@ Draw = tuple[Shots, int]
 # long as their banks and grids together take no more memory than this.
 MEMORY_BYTES = 512_000_000
 DRAFT_BYTES = 256_000_000  # of banks that are kept, so that later draws need not build them again
-_PIXEL_THREADS = 4  # each takes 100 MB to count pixels, whatever the number of pictures
+# The maps of so many variant runs are measured side by side. They share the memory for pixels and
+# for counting them, 800 MB, whatever the number of pictures.
+_PIXEL_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -312,8 +314,12 @@ class _UnitMeasurement:
             self._score(variant_runs, self._read(test[start : start + batch]))
         # Runs that share a reader have the same maps.
         measured = {variant_run.reader: variant_run for variant_run in reversed(variant_runs)}
-        with ThreadPoolExecutor(min(_PIXEL_THREADS, cores())) as pool:
-            of_pixels = pool.map(self._pixel_figures_or_none, measured.values())
+        threads = min(_PIXEL_THREADS, cores(), len(measured))
+        share = _PIXEL_THREADS // threads
+        with ThreadPoolExecutor(threads) as pool:
+            of_pixels = pool.map(
+                lambda run: self._pixel_figures_or_none(run, share), measured.values()
+            )
             pixels = dict(zip(measured, of_pixels, strict=True))
         for variant_run in variant_runs:
             if measured[variant_run.reader] is not variant_run:
@@ -390,10 +396,10 @@ class _UnitMeasurement:
                     variant_run.keep(picture, found)
                 self._step(self._category.name)
 
-    def _pixel_figures_or_none(self, variant_run: VariantRun) -> Figures:
+    def _pixel_figures_or_none(self, variant_run: VariantRun, share: int) -> Figures:
         """Return no pixel figures when the disk is full; the image figures are kept."""
         try:
-            return self._pixel_figures(variant_run)
+            return self._pixel_figures(variant_run, share)
         except StorageError as error:
             run = (
                 f"{variant_run.variant.name}, {variant_run.shots} shots of seed {variant_run.seed}"
@@ -402,12 +408,13 @@ class _UnitMeasurement:
             self._result.report("", what)
             return dict.fromkeys(PIXEL_METRICS)
 
-    def _pixel_figures(self, variant_run: VariantRun) -> Figures:
+    def _pixel_figures(self, variant_run: VariantRun, share: int) -> Figures:
+        """Measure the maps of a run in `share` times the memory that a thread has at least."""
         found = [f for f in variant_run.found if f.picture not in self._unmasked]
         if not any(f.picture.defect for f in found):
             return dict.fromkeys(PIXEL_METRICS)
         to_map = MapMaker(variant_run.reader.tiling.contract)
-        with PixelMetrics() as metrics:
+        with PixelMetrics(held=share * HELD, most_values=share * MOST_VALUES) as metrics:
             for one in found:
                 regions = None
                 if one.picture.mask is not None:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace anoco {
@@ -29,14 +30,27 @@ class ThresholdCounts {
 
   uint32_t cell(uint32_t value) const;
   void add_recent(const float* values, int64_t count);
+  void count_now(const uint32_t* values, int64_t count);
+  void make_parts(uint32_t cells);
+  void wait(const uint32_t* values, int64_t count);
+  void count_waiting();
   void collect();
 
   std::vector<uint32_t> thresholds_;  // and one more that no value reaches
   std::vector<Block> blocks_;
   std::vector<uint32_t> before_;  // for each cell the thresholds in the cells before it
   std::vector<uint32_t> counts_;  // in turns: values between two thresholds, values equal to one
-  std::vector<int64_t> total_;    // the same, of all values but those in counts_
-  int64_t recent_ = 0;            // the number of values in counts_
+  std::vector<int64_t> total_;    // the same, of all values but those in counts_; empty before
+  int64_t recent_ = 0;            // the number of values in counts_ and of those that wait
+
+  // If there are many thresholds, their tables do not fit in the cache. Values then wait until
+  // many of a part, which is a range of cells, are counted together. They wait in chunks; each part
+  // has its first chunk, and takes others from those that are free.
+  uint32_t part_shift_ = 0;  // the part of a cell is cell >> part_shift_
+  std::unique_ptr<uint32_t[]> chunks_;
+  std::vector<uint32_t> ends_;  // for each part where its next value goes; empty: no parts
+  std::vector<uint32_t> full_;  // for each chunk the one that was full before it
+  uint32_t used_ = 0;           // chunks that are not free
 };
 
 }  // namespace anoco
