@@ -16,7 +16,7 @@ from anoco_edge.engines.selftest_memory import SelfTestMemory
 from anoco_edge.errors import EnvironmentMissingError, ParityError
 from anoco_edge.native.library import load_library
 from anoco_edge.scoring import SCORERS, Parameters, References, open_scorer
-from anoco_edge.scoring.agreement import compare
+from anoco_edge.scoring.agreement import compare, eps_of
 from anoco_edge.scoring.half_operands import half_operands
 from anoco_edge.scoring.types import DeviceScorer
 
@@ -27,7 +27,7 @@ def check_device_scoring(bundle: Bundle, engine: DeviceEngine, scorer: str) -> N
     The odd patches of the self-test's picture are scored against the even ones. Rows that rounding
     may decide either way are left out. `ParityError` says how many of the others differ.
     """
-    memory = SelfTestMemory(bundle, f"{engine.fingerprint}|{scorer}|{_library()}|scoring 1")
+    memory = SelfTestMemory(bundle, f"{engine.fingerprint}|{scorer}|{_library()}|scoring 2")
     if memory.read() is not None:
         return
     pixels, _, _ = read_selftest(bundle)
@@ -42,7 +42,8 @@ def check_device_scoring(bundle: Bundle, engine: DeviceEngine, scorer: str) -> N
         odd = np.arange(1, len(features), 2)
         found = opened.score_rows(there[0], odd)
     expected = open_scorer("reference", bank, Parameters()).score(features[odd])
-    agreement = compare(found.energy, expected, features[odd])
+    eps = eps_of(scorer, half=half and features.dtype == np.float16)
+    agreement = compare(found.energy, expected, features[odd], eps=eps)
     if agreement.disagree:
         raise ParityError(
             f"the scorer {scorer} gives other energies on the GPU than the reference on the "

@@ -15,6 +15,18 @@ from anoco_edge.scoring.types import Floats, Scores
 EPS = 2e-6
 """Below this margin float32 may decide a row otherwise; this was measured on real features."""
 
+PARTS_EPS = 3.5e-6
+"""The same where a GPU multiplies float32 as parts of half precision (runtime/cuda/parts.cu)."""
+
+
+def eps_of(scorer: str, *, half: bool) -> float:
+    """Return the margin below which a scorer may decide a row otherwise; `half`: FP16 features.
+
+    >>> eps_of("native", half=False), eps_of("cuda", half=False), eps_of("cuda", half=True)
+    (2e-06, 3.5e-06, 2e-06)
+    """
+    return PARTS_EPS if scorer == "cuda" and not half else EPS
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -27,8 +39,10 @@ class Agreement:
         return f"rows undecided {100 * self.undecided:.2f} %, rows that disagree: {self.disagree}"
 
 
-def compare(energy: Floats, oracle: Scores, query: Floats) -> Agreement:
+def compare(energy: Floats, oracle: Scores, query: Floats, *, eps: float = EPS) -> Agreement:
     """Compare energies with those of the reference scorer on the same rounded inputs.
+
+    Rows whose margin is not over `eps` are undecided (see `eps_of`).
 
     >>> oracle = Scores(np.ones(2), np.zeros(2), np.ones(2), np.ones(2), margin=np.ones(2))
     >>> str(compare(np.array([1.0, 1.1]), oracle, np.ones((2, 4))))
@@ -36,7 +50,7 @@ def compare(energy: Floats, oracle: Scores, query: Floats) -> Agreement:
     """
     if oracle.margin is None:
         raise UsageError("only the reference scorer knows margins", hint="compare with that one")
-    decided = oracle.margin > EPS
+    decided = oracle.margin > eps
     squares = (query.astype(np.float64) ** 2).sum(axis=1)
     off = np.abs(energy - oracle.energy) > 1e-4 * oracle.energy + 1e-9 * squares
     # A NaN energy is never equal, though every comparison with it is false.

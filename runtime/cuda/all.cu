@@ -9,6 +9,7 @@
 #include "dense_weights.cu"
 #include "gather.cu"
 #include "norms.cu"
+#include "parts.cu"
 #include "pool.cu"
 #include "products.cu"
 #include "pull_energy.cu"

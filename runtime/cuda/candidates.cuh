@@ -16,7 +16,8 @@ struct alignas(16) Pair {
   Ranked first, second;
 };
 
-// The products of one query patch with the references, or null where they are not kept.
+// The products of one query patch with the references, or null where they are not kept, and the
+// norms of their factors.
 struct ProductRow {
   const float *products, *r_norm;
   float norm;

@@ -24,7 +24,8 @@ struct DenseRow {
 
 // A part of the list of dense rows.
 struct DenseRows {
-  const float *products, *q_norm, *r_norm, *gram;
+  const float *products, *q_norm, *r_norm;  // the norms are those of the factors
+  const float *bank_norm, *gram;            // bank_norm: of what anchors are multiplied as
   const int* anchor;
   const float* best;
   const int* list;
@@ -39,7 +40,7 @@ struct DenseRows {
     const int row = list[slot], own = anchor[row];
     return {own,
             q_norm[row],
-            r_norm[own],
+            bank_norm[own],
             best[row],
             products + (long long)(packed ? slot : row) * refs,
             gram == nullptr ? nullptr : gram + (long long)own * refs};
@@ -132,9 +133,9 @@ static __device__ void dense_limit(const DenseRows& rows, const Number* bank, in
       for (int c = 0; c < Tile::kOwnColumns; ++c) {
         const int j = first + Tile::column(c);
         if (row.anchor < 0 || j >= rows.refs || j == row.anchor) continue;
-        const float norm = rows.r_norm[j];
-        if (row.consistent(row.gram != nullptr ? row.gram[j] : tile.value(i, c), norm)) continue;
-        const unsigned s = row.rank(j, norm);
+        const float with_anchor = row.gram != nullptr ? row.gram[j] : tile.value(i, c);
+        if (row.consistent(with_anchor, rows.bank_norm[j])) continue;
+        const unsigned s = row.rank(j, rows.r_norm[j]);
         if (s > t) t = s;
       }
       t = reduce_warp(t, Largest(), Tile::kLanes);
@@ -144,25 +145,27 @@ static __device__ void dense_limit(const DenseRows& rows, const Number* bank, in
 }
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, 4)
-    anoco_dense_limit_f32(const float* products, const float* q_norm, const float* bank,
-                          const float* r_norm, const float* gram, const int* anchor,
-                          const float* best, const int* dense_rows, const int* dense_count,
-                          int first, int room, int packed, int refs, int dim, unsigned* limit) {
+    anoco_dense_limit_f32(const float* products, const float* q_factor_norm,
+                          const float* r_factor_norm, const float* bank, const float* bank_norm,
+                          const float* gram, const int* anchor, const float* best,
+                          const int* dense_rows, const int* dense_count, int first, int room,
+                          int packed, int refs, int dim, unsigned* limit) {
   __shared__ TileMemory memory;
   const int count = slots(dense_count, first, room);
-  const DenseRows rows = {products,   q_norm, r_norm, gram, anchor, best,
-                          dense_rows, count,  packed, refs, limit};
+  const DenseRows rows = {products, q_factor_norm, r_factor_norm, bank_norm, gram, anchor,
+                          best,     dense_rows,    count,         packed,    refs, limit};
   dense_limit<PlainTile>(rows, bank, dim, memory);
 }
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, kProductBlocks)
-    anoco_dense_limit_f16(const float* products, const float* q_norm, const half_bits* bank,
-                          const float* r_norm, const float* gram, const int* anchor,
-                          const float* best, const int* dense_rows, const int* dense_count,
-                          int first, int room, int packed, int refs, int dim, unsigned* limit) {
+    anoco_dense_limit_f16(const float* products, const float* q_factor_norm,
+                          const float* r_factor_norm, const half_bits* bank, const float* bank_norm,
+                          const float* gram, const int* anchor, const float* best,
+                          const int* dense_rows, const int* dense_count, int first, int room,
+                          int packed, int refs, int dim, unsigned* limit) {
   __shared__ TileStages stages;
   const int count = slots(dense_count, first, room);
-  const DenseRows rows = {products,   q_norm, r_norm, gram, anchor, best,
-                          dense_rows, count,  packed, refs, limit};
+  const DenseRows rows = {products, q_factor_norm, r_factor_norm, bank_norm, gram, anchor,
+                          best,     dense_rows,    count,         packed,    refs, limit};
   dense_limit<TensorTile>(rows, bank, dim, stages);
 }

@@ -14,7 +14,12 @@
 //
 // Without cuBLAS there is no GEMM. In half precision qr_top2 takes the place of candidates and
 // keeps no products, walk gets null for them, and those of dense rows come from anoco_products_f16.
-// In float32 all products come from anoco_products_f32.
+//
+// Rows of float32 are multiplied as parts of half precision (parts.cu): `factors` are rows of half
+// precision whose products these are, of factor_dim numbers, and factor norms those by which
+// products are divided. Of features of half precision they are the features and their norms. Where
+// plain float32 is asked for, factor norms are the norms of the features, there are no other
+// factors, and without cuBLAS all products come from anoco_products_f32.
 #pragma once
 
 enum {
@@ -22,6 +27,7 @@ enum {
   ANOCO_GPU_TILE = 16,           // threads each way of every two-dimensional block
   ANOCO_GPU_GROUP = 64,          // references of which two are candidates
   ANOCO_GPU_PRODUCT_TILE = 128,  // rows, and references, of a tile of products by tensor cores
+  ANOCO_GPU_PIECE = 8,           // numbers of half precision that are copied at a time
   // Neighbors that are listed for a row. A row with more is dense. 95 of 100 patches of real
   // features have up to 78; each of them is a dot product, and a dense row is two of them for every
   // reference of the bank.
@@ -41,6 +47,7 @@ enum {
 #define ANOCO_GPU_KERNELS(X) \
   X(anoco_norms_f32)         \
   X(anoco_norms_f16)         \
+  X(anoco_parts_f32)         \
   X(anoco_to_half)           \
   X(anoco_to_float)          \
   X(anoco_gather_f32)        \
@@ -78,6 +85,12 @@ norms.cu
   anoco_norms_f16(const half* x, ...)
       norms[i] = |x_i|. *bad becomes the lowest row with NaN, infinity or a norm outside of 1e-10
       to 1e10 (atomicMin; the host sets ANOCO_GPU_NO_BAD_ROW before).
+parts.cu
+  anoco_parts_f32(const float* x, const float* norms, int rows, int dim, int part_dim, int of_bank,
+                  half* parts, float* part_norms)
+      parts[i]: 3 part_dim numbers, the parts of x_i times a power of two, for a query or for the
+      bank; zeros beyond dim. part_dim is a multiple of ANOCO_GPU_PIECE. part_norms[i]: norms[i]
+      times that power.
 convert.cu (one thread per number)
   anoco_to_half(const float* x, long long count, half* out)     to nearest even
   anoco_to_float(const half* x, long long count, float* out)
@@ -93,7 +106,7 @@ candidates.cu
                    int refs, Ranked* candidates)
       rows x groups x 2: the two largest similarities of each ANOCO_GPU_GROUP references with their
       places, the lowest index on a tie; 0: there is none.
-qr_top2.cu (one block per tile of ANOCO_GPU_PRODUCT_TILE rows and as many references)
+qr_top2.cu (of factors; one block per tile of ANOCO_GPU_PRODUCT_TILE rows and as many references)
   anoco_qr_top2_f16(const half* q, const float* q_norm, const half* bank, const float* r_norm,
                     int rows, int refs, int dim, Ranked* candidates)
       the same from the patches themselves, by tensor cores
@@ -107,15 +120,18 @@ products.cu (any number of blocks)
       products[i][j] of all rows, every sum rounded
 walk.cu (one warp per row)
   anoco_walk_f32(const float* products, Ranked* candidates, const float* q, const float* q_norm,
-                 const float* bank, const float* r_norm, const float* gram, int rows, int refs,
-                 int dim, int* anchor, float* best, Ranked* listed, int* neighbors, int* dense_rows,
-                 unsigned* limit, int* dense_count, float* again)
+                 const float* bank, const float* r_norm, const half* q_factors,
+                 const float* q_factor_norm, const half* bank_factors, const float* r_factor_norm,
+                 const float* gram, int rows, int refs, int dim, int factor_dim, int* anchor,
+                 float* best, Ranked* listed, int* neighbors, int* dense_rows, unsigned* limit,
+                 int* dense_count, float* again)
   anoco_walk_f16(..., const half* q, ..., const half* bank, ...)
       the argmax of the similarities, the lowest index on a tie, and its similarity; listed[i]: the
       neighbors, ANOCO_GPU_LISTED per row, in falling order, the anchor first; neighbors[i]: how
       many. A row with more has neighbors[i] = 0 and is appended to dense_rows, in any order;
-      dense_count, 0 before, counts them. gram: the products of the bank with itself, or null.
-      Takes the candidates apart. products null (f16): they were not kept; those with a group of
+      dense_count, 0 before, counts them. gram: the products of the bank with itself, or null:
+      then references are compared with the anchor by dot products of the features themselves.
+      Takes the candidates apart. products null: they were not kept; those with a group of
       references are computed again where they are needed, with the bits of qr_top2, and stay in
       `again`, ANOCO_GPU_AGAIN groups per row. A row that needs more is dense, too.
 pull_energy.cu
@@ -130,16 +146,18 @@ dense_limit.cu (any number of blocks, as the following)
       All take a part of the list: the rows dense_rows[n], n < *dense_count - first and n < room.
       packed: their products, and then their weights, are the n-th rows of `products`, else those of
       the row.
-  anoco_dense_limit_f32(const float* products, const float* q_norm, const float* bank,
-                        const float* r_norm, const float* gram, const int* anchor,
-                        const float* best, const int* dense_rows, const int* dense_count, int first,
-                        int room, int packed, int refs, int dim, unsigned* limit)
+  anoco_dense_limit_f32(const float* products, const float* q_factor_norm,
+                        const float* r_factor_norm, const float* bank, const float* bank_norm,
+                        const float* gram, const int* anchor, const float* best,
+                        const int* dense_rows, const int* dense_count, int first, int room,
+                        int packed, int refs, int dim, unsigned* limit)
   anoco_dense_limit_f16(..., const half* bank, ...)
       limit[n], of the n-th dense row, becomes the rank (reduce.cuh) of
       t_i = max{ s_ij : j != anchor, a_ij <= best[i] }; minus infinity if there is none. Half
-      precision: a_ij by tensor cores.
+      precision: a_ij by tensor cores. bank_norm: of what gram, or else bank, has the products of.
 dense_weights.cu
-  anoco_dense_weights(float* products, const float* q_norm, const float* r_norm, const int* anchor,
+  anoco_dense_weights(float* products, const float* q_norm, const float* r_norm,
+                      const float* q_factor_norm, const float* r_factor_norm, const int* anchor,
                       const unsigned* limit, const int* dense_rows, const int* dense_count,
                       int first, int room, int packed, float floor, int refs, double* totals,
                       int* neighbors)

@@ -37,11 +37,7 @@ static __device__ OwnProducts products_again(const half_bits* q, const half_bits
 }
 
 // The groups of a query patch that were computed again, each only once.
-template <class Number>
-struct GroupsAgain;
-
-template <>
-struct GroupsAgain<half_bits> {
+struct GroupsAgain {
   const half_bits *q, *bank;
   int dim;
   OwnProducts* kept;
@@ -77,20 +73,6 @@ struct GroupsAgain<half_bits> {
       if (ranked(s, j) < below) largest.see(s, j);
     }
     found = largest.of_lanes(kWarp);
-    return true;
-  }
-};
-
-// Products of float32 are always kept.
-template <>
-struct GroupsAgain<float> {
-  const float *q, *bank;
-  int dim;
-  OwnProducts* kept;
-  int group, count;
-
-  __device__ bool find(const ProductRow& row, int wanted, Ranked below, Pair& found) const {
-    found = two_largest(row, wanted, below);
     return true;
   }
 };

@@ -5,10 +5,11 @@
 // A device of capability 7.5 multiplies half as deep, which is done twice, and copies at once.
 #pragma once
 
+#include "gpu_kernels.h"
 #include "half.cuh"
 #include "reduce.cuh"
 
-enum { kPiece = 8 };  // numbers of half precision that are copied at a time
+enum { kPiece = ANOCO_GPU_PIECE };  // numbers of half precision that are copied at a time
 
 struct alignas(16) Piece {
   half_bits at[kPiece];

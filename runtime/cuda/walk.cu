@@ -24,10 +24,9 @@ static __device__ float dot(const Number* a, const Number* b, int dim) {
 
 // What has not been taken yet. A lane keeps every kWarp-th group: only it reads and writes their
 // candidates, of which `first` is always the largest that is left.
-template <class Number>
 struct Remaining {
   const ProductRow& row;
-  GroupsAgain<Number> again;
+  GroupsAgain again;
   Pair* candidates;
   Ranked largest;  // of the groups of this lane
 
@@ -63,8 +62,9 @@ struct Remaining {
 template <class Number>
 struct Walk {
   const Number *q, *bank;
-  const float* gram;  // null: there is none
+  const float *r_norm, *gram;  // gram null: there is none
   ProductRow row;
+  float norm;
   int dim, anchor;
   float best;
 
@@ -74,17 +74,16 @@ struct Walk {
   // Tensor cores cut off where fmaf rounds.
   __device__ void start(Ranked largest) {
     anchor = largest == 0 ? 0 : place_of(largest);
-    const float norm = row.r_norm[anchor];
     best = largest == 0      ? not_a_number()  // all are NaN, and so is the energy
            : gram != nullptr ? value_of(largest)
-                             : similarity(dot(q, at(anchor), dim), row.norm, norm);
+                             : similarity(dot(q, at(anchor), dim), norm, r_norm[anchor]);
   }
 
   // What the products of dense_limit.cu are compared with. All lanes must call it.
   __device__ float best_of_dense_row() const {
     if constexpr (sizeof(Number) == sizeof(half_bits))
       if (gram == nullptr)
-        return similarity(fragment_again(q, at(anchor), dim).at[0], row.norm, row.r_norm[anchor]);
+        return similarity(fragment_again(q, at(anchor), dim).at[0], norm, r_norm[anchor]);
     return best;
   }
 
@@ -93,12 +92,13 @@ struct Walk {
   __device__ bool consistent(int j) const {
     const float product =
         gram != nullptr ? gram[(long long)anchor * row.refs + j] : dot(at(anchor), at(j), dim);
-    return similarity(product, row.r_norm[anchor], row.r_norm[j]) > best;
+    const float* const norms = gram != nullptr ? row.r_norm : r_norm;
+    return similarity(product, norms[anchor], norms[j]) > best;
   }
 
   // Lists the neighbors, the anchor first. Returns how many there are, 0: too many, or too many
   // groups of which more than two are.
-  __device__ int collect(Remaining<Number>& remaining, Ranked largest, Ranked* listed) const {
+  __device__ int collect(Remaining& remaining, Ranked largest, Ranked* listed) const {
     const bool writes = threadIdx.x % kWarp == 0;
     if (writes) listed[0] = ranked(best, anchor);
     if (largest == 0) return 1;
@@ -123,24 +123,29 @@ struct Walk {
 template <class Number>
 static __device__ void walk(const float* products, Pair* candidates, const Number* q,
                             const float* q_norm, const Number* bank, const float* r_norm,
-                            const float* gram, int rows, int refs, int dim, int* anchor,
-                            float* best, Ranked* listed, int* neighbors, int* dense_rows,
-                            unsigned* limit, int* dense_count, OwnProducts* again) {
+                            const half_bits* q_factors, const float* q_factor_norm,
+                            const half_bits* bank_factors, const float* r_factor_norm,
+                            const float* gram, int rows, int refs, int dim, int factor_dim,
+                            int* anchor, float* best, Ranked* listed, int* neighbors,
+                            int* dense_rows, unsigned* limit, int* dense_count,
+                            OwnProducts* again) {
   const int row = blockIdx.x * kWarps + threadIdx.x / kWarp;
   if (row >= rows) return;
   Walk<Number> walk = {q + (long long)row * dim,
                        bank,
+                       r_norm,
                        gram,
-                       {products_of(products, row, refs), r_norm, q_norm[row], refs},
+                       {products_of(products, row, refs), r_factor_norm, q_factor_norm[row], refs},
+                       q_norm[row],
                        dim,
                        0,
                        0};
   const long long place = (long long)row * ANOCO_GPU_AGAIN * kWarp;
-  Remaining<Number> remaining = {
-      walk.row,
-      {walk.q, bank, dim, products == nullptr ? again + place : nullptr, -1, 0},
-      candidates + (long long)row * groups_of(refs),
-      0};
+  Remaining remaining = {walk.row,
+                         {q_factors + (long long)row * factor_dim, bank_factors, factor_dim,
+                          products == nullptr ? again + place : nullptr, -1, 0},
+                         candidates + (long long)row * groups_of(refs),
+                         0};
   remaining.look();
   const Ranked largest = remaining.next();
   walk.start(largest);
@@ -158,18 +163,24 @@ static __device__ void walk(const float* products, Pair* candidates, const Numbe
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, 4)
     anoco_walk_f32(const float* products, Pair* candidates, const float* q, const float* q_norm,
-                   const float* bank, const float* r_norm, const float* gram, int rows, int refs,
-                   int dim, int* anchor, float* best, Ranked* listed, int* neighbors,
+                   const float* bank, const float* r_norm, const half_bits* q_factors,
+                   const float* q_factor_norm, const half_bits* bank_factors,
+                   const float* r_factor_norm, const float* gram, int rows, int refs, int dim,
+                   int factor_dim, int* anchor, float* best, Ranked* listed, int* neighbors,
                    int* dense_rows, unsigned* limit, int* dense_count, OwnProducts* again) {
-  walk(products, candidates, q, q_norm, bank, r_norm, gram, rows, refs, dim, anchor, best, listed,
-       neighbors, dense_rows, limit, dense_count, again);
+  walk(products, candidates, q, q_norm, bank, r_norm, q_factors, q_factor_norm, bank_factors,
+       r_factor_norm, gram, rows, refs, dim, factor_dim, anchor, best, listed, neighbors,
+       dense_rows, limit, dense_count, again);
 }
 
 extern "C" __global__ void __launch_bounds__(ANOCO_GPU_BLOCK, 4)
     anoco_walk_f16(const float* products, Pair* candidates, const half_bits* q, const float* q_norm,
-                   const half_bits* bank, const float* r_norm, const float* gram, int rows,
-                   int refs, int dim, int* anchor, float* best, Ranked* listed, int* neighbors,
+                   const half_bits* bank, const float* r_norm, const half_bits* q_factors,
+                   const float* q_factor_norm, const half_bits* bank_factors,
+                   const float* r_factor_norm, const float* gram, int rows, int refs, int dim,
+                   int factor_dim, int* anchor, float* best, Ranked* listed, int* neighbors,
                    int* dense_rows, unsigned* limit, int* dense_count, OwnProducts* again) {
-  walk(products, candidates, q, q_norm, bank, r_norm, gram, rows, refs, dim, anchor, best, listed,
-       neighbors, dense_rows, limit, dense_count, again);
+  walk(products, candidates, q, q_norm, bank, r_norm, q_factors, q_factor_norm, bank_factors,
+       r_factor_norm, gram, rows, refs, dim, factor_dim, anchor, best, listed, neighbors,
+       dense_rows, limit, dense_count, again);
 }

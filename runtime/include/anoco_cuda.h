@@ -55,16 +55,24 @@ ANOCO_API anoco_status anoco_cuda_add_folders(const char* const* folders, int64_
 
 typedef struct anoco_cuda_scorer anoco_cuda_scorer;
 
-/* cuBLAS, or the kernels of this library, which need none: with ANOCO_FLOAT16 operands they take
- * tensor cores and never write the products to memory. AUTO: what anoco_cuda_measure_products found
- * to be the faster for a bank of about this size; else cuBLAS where it can be loaded. */
+/* cuBLAS, or the kernels of this library, which need none: they take tensor cores and never write
+ * the products to memory, unless plain float32 is asked for (see `operands`). AUTO: what
+ * anoco_cuda_measure_products found to be the faster for a bank of about this size; else cuBLAS
+ * where it can be loaded. */
 enum { ANOCO_PRODUCTS_AUTO = 0, ANOCO_PRODUCTS_CUBLAS = 1, ANOCO_PRODUCTS_OWN = 2 };
 
 typedef struct anoco_cuda_options {
   uint32_t struct_size;
   uint32_t device; /* the number of the device, counted from 0 */
   /* The type of the factors: ANOCO_FLOAT32, or ANOCO_FLOAT16, to which bank and query are
-   * rounded if they are float32. Sums are float32 either way. 0: ANOCO_FLOAT32. */
+   * rounded if they are float32. Sums are float32 either way. 0: ANOCO_FLOAT32.
+   *
+   * ANOCO_FLOAT32 factors are multiplied as three products of half-precision parts of rows that
+   * are scaled by powers of two, which tensor cores do: a similarity is off by 7.2e-7 at most
+   * before sums are rounded, and decisions closer than 3.5e-6 may go either way. With
+   * ANOCO_EDGE_CUDA_FLOAT32=plain in the environment they are multiplied in float32; then it is
+   * 2e-6, as with ANOCO_FLOAT16. Dense rows (with more than 128 neighbors) of float32 are finished
+   * in plain float32 either way. */
   uint32_t operands;
   /* What multiplies queries with references: one of ANOCO_PRODUCTS_... The results agree within
    * rounding. */
@@ -79,7 +87,8 @@ typedef struct anoco_cuda_options {
   { sizeof(anoco_cuda_options), 0, 0, 0, 0 }
 
 /* Copies the bank to the device; its own memory may be reused afterwards (`copy` and
- * `directions` have no effect here). The option `memory_mb` of the scorer limits the memory for
+ * `directions` have no effect here). A bank of float32 takes 10 bytes there for each number, 4 in
+ * plain float32, one of FP16 2. The option `memory_mb` of the scorer limits the memory for
  * similarities on the device, 0: a sixteenth of the device's memory; the bank and max_rows query
  * patches are not included. The products of the references with each other (4 bytes for each pair,
  * once for all scorers of a bank) are kept if they fit into it with room for 128 query patches.

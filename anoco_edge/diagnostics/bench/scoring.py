@@ -12,7 +12,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.diagnostics.bench.agreement import Agreement, compare
+from anoco_edge.diagnostics.bench.agreement import Agreement, compare, eps_of
 from anoco_edge.diagnostics.bench.baselines import (
     RIVALS,
     YARDSTICK,
@@ -252,7 +252,9 @@ class _Comparison:
             self._step(f"{name}, warming up")
             energy = run()
             if energy is not None and name != "reference":
-                agreements[name] = compare(energy[checked], oracle, self._query[checked])
+                query = self._query[checked]
+                eps = eps_of(name, half=query.dtype == np.float16)
+                agreements[name] = compare(energy[checked], oracle, query, eps=eps)
         return agreements
 
     def _time(self, repeat: int) -> dict[str, list[float]]:

@@ -14,7 +14,7 @@ from anoco_edge import __version__
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.store import now
 from anoco_edge.detector import Detector
-from anoco_edge.diagnostics.bench.agreement import compare
+from anoco_edge.diagnostics.bench.agreement import compare, eps_of
 from anoco_edge.diagnostics.bench.features import Size, clustered
 from anoco_edge.diagnostics.bench.frames import bench_frames, bench_pictures
 from anoco_edge.diagnostics.device_report.gemm_peak import GemmPeak, measure_gemm_peak
@@ -198,7 +198,8 @@ class _Measurement:
         bank, _ = References.of(references)
         oracle = open_scorer("reference", bank).score(query)
         found = open_scorer(self._scorer, bank).score(query)
-        result = compare(found.energy, oracle, query)
+        eps = eps_of(self._scorer, half=query.dtype == np.float16)
+        result = compare(found.energy, oracle, query, eps=eps)
         if result.disagree:
             self._problems.append(
                 AnocoError(

@@ -73,8 +73,9 @@ anoco_cuda_options read_cuda(const anoco_cuda_options* given) {
   return options;
 }
 
-gpu::Operands operands_of(const anoco_cuda_options& wanted) {
-  return gpu::operands_of(wanted.operands != 0 ? wanted.operands : uint32_t{ANOCO_FLOAT32});
+gpu::Factors factors_of(const anoco_cuda_options& wanted) {
+  return gpu::factors_of(
+      gpu::operands_of(wanted.operands != 0 ? wanted.operands : uint32_t{ANOCO_FLOAT32}));
 }
 
 anoco_patch_scores read_scores(const anoco_patch_scores* given) {
@@ -158,12 +159,12 @@ anoco_status anoco_cuda_scorer_create(const anoco_bank_options* bank,
     const anoco_bank_options features = read_bank(bank);
     const anoco_cuda_options wanted = read_cuda(cuda);
     check_sizes(features, wanted.max_rows);
-    const gpu::Operands operands = operands_of(wanted);
+    const gpu::Factors factors = factors_of(wanted);
     const auto device = gpu::Device::open(int(wanted.device));
     const Settings settings = read_settings(options, gpu::default_memory(*device));
     const gpu::ProductPath path =
-        gpu::choose_path(wanted.products, device->ordinal(), operands, features.dim, features.rows);
-    auto loaded = std::make_shared<const gpu::DeviceBank>(device, features, operands, path);
+        gpu::choose_path(wanted.products, device->ordinal(), factors, features.dim, features.rows);
+    auto loaded = std::make_shared<const gpu::DeviceBank>(device, features, factors, path);
     *out = new anoco_cuda_scorer{{std::move(loaded), settings, wanted.max_rows}};
   });
 }
@@ -179,13 +180,13 @@ anoco_status anoco_cuda_measure_products(const anoco_bank_options* bank,
     if (wanted.max_rows == 0)
       fail(ANOCO_INVALID_ARGUMENT, "max_rows is 0", "give the number of patches of a picture");
     const auto device = gpu::Device::open(int(wanted.device));
-    const gpu::Operands operands = operands_of(wanted);
+    const gpu::Factors factors = factors_of(wanted);
     const Settings settings = read_settings(options, gpu::default_memory(*device));
     const gpu::CurrentDevice current(*device);
     const gpu::ProductTimes times =
-        gpu::measure_products(device, features, settings, operands, wanted.max_rows);
+        gpu::measure_products(device, features, settings, factors, wanted.max_rows);
     gpu::record_products(gpu::product_record_file(device->ordinal()),
-                         {operands, features.dim, features.rows, wanted.max_rows}, times);
+                         {factors, features.dim, features.rows, wanted.max_rows}, times);
     anoco_product_times found = ANOCO_PRODUCT_TIMES_INIT;
     found.faster = times.faster() == gpu::ProductPath::cublas ? uint32_t{ANOCO_PRODUCTS_CUBLAS}
                                                               : uint32_t{ANOCO_PRODUCTS_OWN};

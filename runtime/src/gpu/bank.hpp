@@ -12,7 +12,7 @@ namespace anoco::gpu {
 
 struct BankShape {
   int64_t rows, dim;
-  Operands operands;
+  Factors factors;
   ProductPath path = ProductPath::cublas;
   int capability = 0;  // of its device; 87 is 8.7
 
@@ -21,17 +21,21 @@ struct BankShape {
 
 class DeviceBank {
  public:
-  // Copies features of type ANOCO_FLOAT32 or ANOCO_FLOAT16 from the host and converts them if
-  // needed. A row that cannot be scored is a Failure (ANOCO_BAD_FEATURES). All scorers of the bank
-  // compute products on the same path, because its Gram matrix has those of one.
-  DeviceBank(SharedDevice device, const anoco_bank_options& options, Operands operands,
+  // Copies features of type ANOCO_FLOAT32 or ANOCO_FLOAT16 from the host and converts them to the
+  // type of the factors if needed. A row that cannot be scored is a Failure (ANOCO_BAD_FEATURES).
+  // All scorers of the bank compute products on the same path, because its Gram matrix has those of
+  // one.
+  DeviceBank(SharedDevice device, const anoco_bank_options& options, Factors factors,
              ProductPath path);
 
   int64_t rows() const { return rows_; }
   int64_t dim() const { return dim_; }
-  Patches patches() const { return {operands_, features_.address()}; }
+  Patches patches() const { return {features_of(factors_), features_.address()}; }
   const float* norms() const { return norms_.data(); }
-  BankShape shape() const { return {rows_, dim_, operands_, path_, device_->capability()}; }
+  // Of features of float32, if these are multiplied as parts.
+  const Half* parts() const { return parts_.data(); }
+  const float* part_norms() const { return part_norms_.data(); }
+  BankShape shape() const { return {rows_, dim_, factors_, path_, device_->capability()}; }
   const SharedDevice& device() const { return device_; }
 
   // Returns the products of the references with each other, rows x rows, which all scorers of the
@@ -49,13 +53,16 @@ class DeviceBank {
  private:
   void load(const anoco_bank_options& options);
   void check(const anoco_bank_options& options);
+  void split_rows();
 
   SharedDevice device_;
   int64_t rows_, dim_;
-  Operands operands_;
+  Factors factors_;
   ProductPath path_;
   DeviceBuffer<uint8_t> features_;
   DeviceBuffer<float> norms_;
+  DeviceBuffer<Half> parts_;
+  DeviceBuffer<float> part_norms_;
   mutable std::mutex computing_;
   mutable std::weak_ptr<const DeviceBuffer<float>> gram_;
 };

@@ -15,20 +15,19 @@ namespace {
 // Keeps one bank on the device for each product, however many contexts use it.
 class BankCache {
  public:
-  BankCache(SharedDevice device, Operands operands)
-      : device_(std::move(device)), operands_(operands) {}
+  BankCache(SharedDevice device, Factors factors) : device_(std::move(device)), factors_(factors) {}
 
   const SharedDevice& device() const { return device_; }
-  Operands operands() const { return operands_; }
+  Factors factors() const { return factors_; }
   ProductPath path(const Bank& bank) const {
-    return choose_path(ANOCO_PRODUCTS_AUTO, device_->ordinal(), operands_, bank.dim(), bank.rows());
+    return choose_path(ANOCO_PRODUCTS_AUTO, device_->ordinal(), factors_, bank.dim(), bank.rows());
   }
 
   std::shared_ptr<const DeviceBank> load(const std::shared_ptr<const LoadedProduct>& product) {
     const std::lock_guard<std::mutex> lock(mutex_);
     auto bank = bank_.lock();
     if (bank && product_.lock() == product) return bank;
-    bank = std::make_shared<const DeviceBank>(device_, options(*product->bank()), operands_,
+    bank = std::make_shared<const DeviceBank>(device_, options(*product->bank()), factors_,
                                               path(*product->bank()));
     bank_ = bank;
     product_ = product;
@@ -46,7 +45,7 @@ class BankCache {
   }
 
   SharedDevice device_;
-  Operands operands_;
+  Factors factors_;
   std::mutex mutex_;
   // The bank of the product that was loaded last:
   std::weak_ptr<const DeviceBank> bank_;
@@ -74,11 +73,11 @@ class DeviceSession : public Session {
 
 class DeviceExecutionProvider : public ExecutionProvider {
  public:
-  DeviceExecutionProvider(SharedDevice device, Operands operands,
+  DeviceExecutionProvider(SharedDevice device, Factors factors,
                           std::shared_ptr<const Engine> engine, const InputContract& window)
       : engine_(std::move(engine)),
         window_(window),
-        banks_(std::make_shared<BankCache>(std::move(device), operands)) {}
+        banks_(std::make_shared<BankCache>(std::move(device), factors)) {}
 
   std::unique_ptr<Session> open_session(const Log& log) const override {
     return std::make_unique<DeviceSession>(banks_, engine_, window_, log);
@@ -86,7 +85,7 @@ class DeviceExecutionProvider : public ExecutionProvider {
   int64_t bytes(const LoadedProduct& product, const ContextSettings& settings) const override {
     const auto with = [&](Operands features) {
       return DeviceWorkspace::bytes(*banks_->device(), product, settings, features,
-                                    banks_->operands(), banks_->path(*product.bank()));
+                                    banks_->factors(), banks_->path(*product.bank()));
     };
     // An engine on the device may give features of either type, which shows when it runs.
     const bool on_device = engine_->cuda_device() >= 0;
@@ -95,7 +94,7 @@ class DeviceExecutionProvider : public ExecutionProvider {
     return EngineSession::bytes(*engine_, window_) + workspace;
   }
   void check_path(const Bundle& bundle, const Log& log) const override {
-    check_device_path(banks_->device(), bundle, engine_, banks_->operands(), log);
+    check_device_path(banks_->device(), bundle, engine_, banks_->factors(), log);
   }
 
  private:
@@ -116,8 +115,8 @@ std::unique_ptr<const ExecutionProvider> open_execution_provider(
                                      std::to_string(engine_device) + ", the scorer on " +
                                      std::to_string(device->ordinal()) +
                                      ": both must be one; set options.gpu to the engine's device");
-  const Operands operands = choice.half ? Operands::float16 : Operands::float32;
-  return std::make_unique<DeviceExecutionProvider>(std::move(device), operands, std::move(engine),
+  const Factors factors = factors_of(choice.half ? Operands::float16 : Operands::float32);
+  return std::make_unique<DeviceExecutionProvider>(std::move(device), factors, std::move(engine),
                                                    choice.window);
 }
 

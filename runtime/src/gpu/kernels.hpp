@@ -73,6 +73,8 @@ class Kernel {
 struct Kernels {
   Kernel<const float*, int, int, float*, int*> norms_f32{"anoco_norms_f32"};
   Kernel<const Half*, int, int, float*, int*> norms_f16{"anoco_norms_f16"};
+  Kernel<const float*, const float*, int, int, int, int, Half*, float*> parts_f32{
+      "anoco_parts_f32"};
   Kernel<const float*, long long, Half*> to_half{"anoco_to_half"};
   Kernel<const Half*, long long, float*> to_float{"anoco_to_float"};
   Kernel<const float*, const int*, int, int, float*> gather_f32{"anoco_gather_f32"};
@@ -87,9 +89,10 @@ struct Kernels {
       "anoco_products_f16"};
   Kernel<const float*, int, const float*, int, int, float*> products_f32{"anoco_products_f32"};
   template <class Number>
-  using Walk = Kernel<const float*, Ranked*, const Number*, const float*, const Number*,
-                      const float*, const float*, int, int, int, int*, float*, Ranked*, int*, int*,
-                      unsigned*, int*, float*>;
+  using Walk =
+      Kernel<const float*, Ranked*, const Number*, const float*, const Number*, const float*,
+             const Half*, const float*, const Half*, const float*, const float*, int, int, int, int,
+             int*, float*, Ranked*, int*, int*, unsigned*, int*, float*>;
   Walk<float> walk_f32{"anoco_walk_f32"};
   Walk<Half> walk_f16{"anoco_walk_f16"};
   template <class Number>
@@ -99,12 +102,12 @@ struct Kernels {
   PullEnergy<Half> pull_energy_f16{"anoco_pull_energy_f16"};
   template <class Number>
   using DenseLimit =
-      Kernel<const float*, const float*, const Number*, const float*, const float*, const int*,
-             const float*, const int*, const int*, int, int, int, int, int, unsigned*>;
+      Kernel<const float*, const float*, const float*, const Number*, const float*, const float*,
+             const int*, const float*, const int*, const int*, int, int, int, int, int, unsigned*>;
   DenseLimit<float> dense_limit_f32{"anoco_dense_limit_f32"};
   DenseLimit<Half> dense_limit_f16{"anoco_dense_limit_f16"};
-  Kernel<float*, const float*, const float*, const int*, const unsigned*, const int*, const int*,
-         int, int, int, float, int, double*, int*>
+  Kernel<float*, const float*, const float*, const float*, const float*, const int*,
+         const unsigned*, const int*, const int*, int, int, int, float, int, double*, int*>
       dense_weights{"anoco_dense_weights"};
   template <class Number>
   using DensePull =
@@ -132,11 +135,11 @@ struct Kernels {
   template <class Visit>
   void for_each(Visit&& visit) {
     const auto all = [&](auto&... kernels) { (visit(kernels), ...); };
-    all(norms_f32, norms_f16, to_half, to_float, gather_f32, gather_f16, scatter_f32, scatter_i32,
-        candidates, qr_top2_f16, products_f16, products_f32, walk_f32, walk_f16, pull_energy_f32,
-        pull_energy_f16, dense_limit_f32, dense_limit_f16, dense_weights, dense_pull_f32,
-        dense_pull_f16, dense_energy_f32, dense_energy_f16, subtract_baseline, smooth, pool,
-        map_across, map_down, resize_across, resize_down, fill);
+    all(norms_f32, norms_f16, parts_f32, to_half, to_float, gather_f32, gather_f16, scatter_f32,
+        scatter_i32, candidates, qr_top2_f16, products_f16, products_f32, walk_f32, walk_f16,
+        pull_energy_f32, pull_energy_f16, dense_limit_f32, dense_limit_f16, dense_weights,
+        dense_pull_f32, dense_pull_f16, dense_energy_f32, dense_energy_f16, subtract_baseline,
+        smooth, pool, map_across, map_down, resize_across, resize_down, fill);
   }
 };
 

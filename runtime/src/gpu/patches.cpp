@@ -41,6 +41,12 @@ void compute_norms(const Device& device, Patches rows, int64_t count, int64_t di
     k.norms_f32(each_row(count), stream, rows.floats(), int(count), int(dim), norms, bad);
 }
 
+void split(const Device& device, Patches rows, const float* norms, int64_t count, int64_t dim,
+           bool of_bank, Half* parts, float* part_norms, CUstream stream) {
+  device.kernels().parts_f32(each_row(count), stream, rows.floats(), norms, int(count), int(dim),
+                             int(part_dim(dim)), int(of_bank), parts, part_norms);
+}
+
 void refuse_row(const std::string& name, const void* numbers, Operands type, int64_t dim) {
   Buffer<float> wide{dim};
   const float* row = static_cast<const float*>(numbers);

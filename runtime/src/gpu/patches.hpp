@@ -5,7 +5,7 @@
 
 namespace anoco::gpu {
 
-// The type of the numbers that are multiplied; sums are always float32.
+// The type of the numbers of patches.
 enum class Operands { float32, float16 };
 
 inline int64_t bytes_of(Operands type) { return type == Operands::float16 ? 2 : 4; }
@@ -24,6 +24,11 @@ struct Patches {
   }
 };
 
+// Returns how many numbers of each row a part has (parts.cu), zeros at its end included.
+inline int64_t part_dim(int64_t dim) {
+  return (dim + ANOCO_GPU_PIECE - 1) / ANOCO_GPU_PIECE * ANOCO_GPU_PIECE;
+}
+
 // The following functions enqueue work.
 
 // Converts `count` numbers from one type to the other.
@@ -37,6 +42,11 @@ void gather(const Device& device, Patches from, const int* index, int64_t rows, 
 // ANOCO_GPU_NO_BAD_ROW.
 void compute_norms(const Device& device, Patches rows, int64_t count, int64_t dim, float* norms,
                    int* bad, CUstream stream);
+
+// Splits rows of float32 into parts, of which a query's lie in another order than a bank's, and
+// computes the norms of what was split from those of the rows.
+void split(const Device& device, Patches rows, const float* norms, int64_t count, int64_t dim,
+           bool of_bank, Half* parts, float* part_norms, CUstream stream);
 
 // Throws a Failure (ANOCO_BAD_FEATURES) that names a row, such as "query patch 3", and says what is
 // wrong with its numbers, which are on the host.

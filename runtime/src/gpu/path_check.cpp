@@ -114,12 +114,12 @@ std::vector<float> every_second(const SelfTest& stored, int64_t first, const Inp
 
 // Scores the odd patches against the even ones, as the self-test of the engine does. Returns the
 // difference to the CPU's energies.
-double check_scoring(const SharedDevice& device, const Bundle& bundle, Operands operands,
+double check_scoring(const SharedDevice& device, const Bundle& bundle, Factors factors,
                      ProductPath path, const Log& log) {
   const InputContract& input = bundle.manifest().input;
   const SelfTest stored = bundle.selftest();
-  const std::vector<float> even = every_second(stored, 0, input, operands);
-  const std::vector<float> odd = every_second(stored, 1, input, operands);
+  const std::vector<float> even = every_second(stored, 0, input, features_of(factors));
+  const std::vector<float> odd = every_second(stored, 1, input, features_of(factors));
   const int64_t rows = int64_t(odd.size()) / input.dim;
   if (rows == 0) return 0;
   anoco_bank_options options = ANOCO_BANK_OPTIONS_INIT;
@@ -132,7 +132,7 @@ double check_scoring(const SharedDevice& device, const Bundle& bundle, Operands 
   Scorer(std::make_shared<const Bank>(options), settings)
       .score(odd.data(), rows, {expected.data(), nullptr, nullptr, nullptr});
   settings.memory = default_memory(*device);
-  PatchScorer scorer(std::make_shared<const DeviceBank>(device, options, operands, path), settings,
+  PatchScorer scorer(std::make_shared<const DeviceBank>(device, options, factors, path), settings,
                      rows);
   for (std::vector<float>* energies : {&plain, &captured})
     scorer.score(odd.data(), Operands::float32, rows,
@@ -156,13 +156,13 @@ double check_scoring(const SharedDevice& device, const Bundle& bundle, Operands 
 }  // namespace
 
 void check_device_path(const SharedDevice& device, const Bundle& bundle,
-                       std::shared_ptr<const Engine> engine, Operands operands, const Log& log) {
+                       std::shared_ptr<const Engine> engine, Factors factors, const Log& log) {
   const CurrentDevice current(*device);
   check_preparing(device, bundle.manifest().input);
   const bool graph = check_engine(device, bundle, std::move(engine), log);
-  double error = check_scoring(device, bundle, operands, ProductPath::own, log);
+  double error = check_scoring(device, bundle, factors, ProductPath::own, log);
   if (has_cublas())
-    error = std::max(error, check_scoring(device, bundle, operands, ProductPath::cublas, log));
+    error = std::max(error, check_scoring(device, bundle, factors, ProductPath::cublas, log));
   char text[32];
   std::snprintf(text, sizeof text, "%.1e", error);
   log(ANOCO_LOG_INFO, "self-test passed on CUDA device " + std::to_string(device->ordinal()) +

@@ -15,6 +15,6 @@ namespace anoco::gpu {
 //   cuBLAS, if it is there, and without.
 // Fails with ANOCO_PARITY and says which of them is wrong. Logs what it found.
 void check_device_path(const SharedDevice& device, const Bundle& bundle,
-                       std::shared_ptr<const Engine> engine, Operands operands, const Log& log);
+                       std::shared_ptr<const Engine> engine, Factors factors, const Log& log);
 
 }  // namespace anoco::gpu

@@ -19,12 +19,15 @@ namespace {
 
 constexpr size_t kLargestRecord = size_t{1} << 20;
 
+// In the order of the enumeration.
+constexpr std::initializer_list<const char*> kFactors = {"fp16", "parts", "fp32"};
+
 struct Measurement {
   ProductSizes sizes;
   ProductTimes times;
 
   bool same_sizes(const ProductSizes& other) const {
-    return sizes.operands == other.operands && sizes.dim == other.dim && sizes.refs == other.refs &&
+    return sizes.factors == other.factors && sizes.dim == other.dim && sizes.refs == other.refs &&
            sizes.rows == other.rows;
   }
 };
@@ -32,8 +35,7 @@ struct Measurement {
 Measurement parse(const Field& field) {
   Members members(field);
   Measurement found;
-  found.sizes.operands = members.need("operands").choice({"fp32", "fp16"}) == 1 ? Operands::float16
-                                                                                : Operands::float32;
+  found.sizes.factors = Factors(members.need("factors").choice(kFactors));
   found.sizes.dim = members.need("dim").integer(1);
   found.sizes.refs = members.need("references").integer(1);
   found.sizes.rows = members.need("patches").integer(1);
@@ -44,7 +46,7 @@ Measurement parse(const Field& field) {
 }
 
 Json describe(const Measurement& measured) {
-  return Json::Object{{"operands", measured.sizes.operands == Operands::float16 ? "fp16" : "fp32"},
+  return Json::Object{{"factors", *(kFactors.begin() + int(measured.sizes.factors))},
                       {"dim", measured.sizes.dim},
                       {"references", measured.sizes.refs},
                       {"patches", measured.sizes.rows},
@@ -98,12 +100,12 @@ void record_products(const fs::path& file, const ProductSizes& sizes, const Prod
   }
 }
 
-std::optional<ProductPath> recorded_path(const fs::path& file, Operands operands, int64_t dim,
+std::optional<ProductPath> recorded_path(const fs::path& file, Factors factors, int64_t dim,
                                          int64_t refs) {
   std::optional<ProductPath> best;
   double least = std::log(2.0) + 1e-9;
   for (const Measurement& measured : read(file)) {
-    if (measured.sizes.operands != operands || measured.sizes.dim != dim) continue;
+    if (measured.sizes.factors != factors || measured.sizes.dim != dim) continue;
     const double apart = std::abs(std::log(double(refs) / double(measured.sizes.refs)));
     if (apart > least) continue;  // of equals the newest
     least = apart;

@@ -13,7 +13,7 @@ namespace anoco::gpu {
 
 // A bank, and pictures of so many patches that are scored against it.
 struct ProductSizes {
-  Operands operands = Operands::float32;
+  Factors factors = Factors::parts;
   int64_t dim = 0, refs = 0, rows = 0;
 };
 
@@ -35,10 +35,10 @@ std::filesystem::path product_record_file(int ordinal);
 void record_products(const std::filesystem::path& file, const ProductSizes& sizes,
                      const ProductTimes& times);
 
-// Returns the faster path for a bank, by the measurement with the same operands and dimension whose
+// Returns the faster path for a bank, by the measurement with the same factors and dimension whose
 // bank is nearest in size, from half to twice as large. Nothing was recorded, or the file is not a
 // record: nothing.
-std::optional<ProductPath> recorded_path(const std::filesystem::path& file, Operands operands,
+std::optional<ProductPath> recorded_path(const std::filesystem::path& file, Factors factors,
                                          int64_t dim, int64_t refs);
 
 }  // namespace anoco::gpu

@@ -37,8 +37,8 @@ std::vector<float> make_query(const anoco_bank_options& bank, int64_t rows) {
 }
 
 double measure(const SharedDevice& device, const anoco_bank_options& bank, const Settings& settings,
-               Operands operands, ProductPath path, const std::vector<float>& query, int64_t rows) {
-  PatchScorer scorer(std::make_shared<const DeviceBank>(device, bank, operands, path), settings,
+               Factors factors, ProductPath path, const std::vector<float>& query, int64_t rows) {
+  PatchScorer scorer(std::make_shared<const DeviceBank>(device, bank, factors, path), settings,
                      rows);
   std::vector<float> energy(static_cast<size_t>(rows));
   const int measured = driver().simulated ? 1 : kMeasured,
@@ -58,10 +58,10 @@ double measure(const SharedDevice& device, const anoco_bank_options& bank, const
 }  // namespace
 
 ProductTimes measure_products(const SharedDevice& device, const anoco_bank_options& bank,
-                              const Settings& settings, Operands operands, int64_t rows) {
+                              const Settings& settings, Factors factors, int64_t rows) {
   const std::vector<float> query = make_query(bank, rows);
   const auto time = [&](ProductPath path) {
-    return measure(device, bank, settings, operands, path, query, rows);
+    return measure(device, bank, settings, factors, path, query, rows);
   };
   ProductTimes times;
   if (has_cublas()) times.cublas = time(ProductPath::cublas);

@@ -9,6 +9,6 @@ namespace anoco::gpu {
 // Scores pictures of `rows` patches, which are made of the bank's, on either path: with graphs, as
 // pictures are scored. Takes the memory of one scorer at a time.
 ProductTimes measure_products(const SharedDevice& device, const anoco_bank_options& bank,
-                              const Settings& settings, Operands operands, int64_t rows);
+                              const Settings& settings, Factors factors, int64_t rows);
 
 }  // namespace anoco::gpu

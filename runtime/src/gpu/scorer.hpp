@@ -1,8 +1,9 @@
 // Scores patches on the device (section 3 of DESIGN.md), in tiles of query rows within a memory
 // budget.
 //
-// For each tile it computes Q R^T by cuBLAS and reads it once, for the candidates of each row, or
-// it computes the candidates alone (product_path.hpp). From these it finds the anchor and, one
+// Features of float32 are split into parts first (cuda/parts.cu), unless plain float32 is asked
+// for. For each tile it computes Q R^T by cuBLAS and reads it once, for the candidates of each row,
+// or it computes the candidates alone (product_path.hpp). From these it finds the anchor and, one
 // after the other, the neighbors: whether a reference is one takes a dot product with the anchor,
 // or a number of the bank's Gram matrix if that fits the budget. Then it computes the energies.
 // Rows with very many neighbors are put on a list, on the device, and finished by products of
@@ -45,21 +46,21 @@ struct TileLayout {
 // A cuBLAS handle with its own workspace, which capturing requires, and with exact sums.
 class Multiplier {
  public:
-  Multiplier(SharedDevice device, int64_t workspace, Operands operands);
+  Multiplier(SharedDevice device, int64_t workspace, Factors factors);
   ~Multiplier();
   Multiplier(const Multiplier&) = delete;
   Multiplier& operator=(const Multiplier&) = delete;
 
-  // out = left right^T: rows x refs float32, row-major.
-  void multiply(Patches left, int64_t rows, Patches right, int64_t refs, int64_t dim, float* out,
-                CUstream stream) const;
+  // out = left right^T of rows of factors: rows x refs float32, row-major.
+  void multiply(const void* left, int64_t rows, const void* right, int64_t refs, int64_t dim,
+                float* out, CUstream stream) const;
 
  private:
   SharedDevice device_;
   DeviceBuffer<uint8_t> workspace_;
   const Cublas* blas_ = nullptr;  // that made the handle
   CublasHandle handle_ = nullptr;
-  Operands operands_;
+  Factors factors_;
 };
 
 class DeviceScorer {
@@ -99,21 +100,31 @@ class DeviceScorer {
                                Each&& each);
   template <class Each>
   static void each_row_buffer(int64_t max_rows, Each&& each);
+  // What products are computed from, of query patches and of the bank, and their norms.
+  struct FactorRows {
+    const void *query, *bank;
+    const float *query_norms, *bank_norms;
+    int dim;
+
+    const Half* query_halves() const { return static_cast<const Half*>(query); }
+    const Half* bank_halves() const { return static_cast<const Half*>(bank); }
+  };
   void compute_gram(float* out) const;
-  void multiply(Patches left, int64_t rows, float* out, CUstream stream) const;
+  // Splits query patches if that is how they are multiplied.
+  FactorRows find_factors(Patches query, const float* norms, int64_t rows, CUstream stream) const;
+  // All products of so many rows with the bank.
+  void multiply(const FactorRows& factors, int64_t rows, float* out, CUstream stream) const;
   void score_tile(Patches query, int64_t first, int64_t rows, CUstream stream) const;
+  void find_candidates(const FactorRows& factors, int64_t rows, CUstream stream) const;
   template <class Number>
-  void find_candidates(const Number* q, const Number* bank, int64_t first, int64_t rows,
-                       CUstream stream) const;
-  template <class Number>
-  void find_neighbors(const Number* q, const Number* bank, int64_t first, int64_t rows,
-                      CUstream stream) const;
+  void find_neighbors(const Number* q, const Number* bank, const FactorRows& factors, int64_t first,
+                      int64_t rows, CUstream stream) const;
   // A part of the list, from `done` on.
   template <class Number>
-  void finish_dense_rows(const Number* q, const Number* bank, int64_t first, int64_t done,
-                         CUstream stream) const;
+  void finish_dense_rows(const Number* q, const Number* bank, const FactorRows& factors,
+                         int64_t first, int64_t done, CUstream stream) const;
   bool keeps_products() const {
-    return gpu::keeps_products(bank_->shape().path, bank_->shape().operands);
+    return gpu::keeps_products(bank_->shape().path, bank_->shape().factors);
   }
 
   std::shared_ptr<const DeviceBank> bank_;
@@ -123,6 +134,8 @@ class DeviceScorer {
   std::optional<Multiplier> multiplier_;             // none: the kernels of this library multiply
   std::shared_ptr<const DeviceBuffer<float>> gram_;  // of the bank, if it fits the budget
   // For one tile:
+  DeviceBuffer<Half> parts_;  // of its queries
+  DeviceBuffer<float> part_norms_;
   DeviceBuffer<float> products_;
   DeviceBuffer<Ranked> candidates_, listed_;
   DeviceBuffer<float> again_;  // products that were computed once more, if they are not kept

@@ -69,12 +69,12 @@ DeviceWorkspace::DeviceWorkspace(EngineSession& engine, std::shared_ptr<const De
 }
 
 int64_t DeviceWorkspace::bytes(const Device& device, const LoadedProduct& product,
-                               const ContextSettings& settings, Operands features,
-                               Operands operands, ProductPath path) {
-  const BankShape bank{product.bank()->rows(), product.input().dim, operands, path,
+                               const ContextSettings& settings, Operands features, Factors factors,
+                               ProductPath path) {
+  const BankShape bank{product.bank()->rows(), product.input().dim, factors, path,
                        device.capability()};
   return Workspace::bytes(product, settings) + count_bytes([&](auto& each) {
-           each_buffer(device, product, settings, features, operands, bank, each);
+           each_buffer(device, product, settings, features, features_of(factors), bank, each);
          });
 }
 

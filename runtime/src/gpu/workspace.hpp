@@ -24,7 +24,7 @@ class DeviceWorkspace : public Workspace {
                   std::shared_ptr<const LoadedProduct> product, const ContextSettings& settings);
   // Takes all memory on the device and on the host, for features of a type that the engine gives.
   static int64_t bytes(const Device& device, const LoadedProduct& product,
-                       const ContextSettings& settings, Operands features, Operands operands,
+                       const ContextSettings& settings, Operands features, Factors factors,
                        ProductPath path);
 
  private:

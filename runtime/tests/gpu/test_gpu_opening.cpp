@@ -149,7 +149,7 @@ void scorers_share_the_gram_matrix() {
   options.features = features.data();
   options.rows = 100;
   options.dim = 3;
-  const auto bank = std::make_shared<const DeviceBank>(Device::open(0), options, Operands::float32,
+  const auto bank = std::make_shared<const DeviceBank>(Device::open(0), options, Factors::parts,
                                                        ProductPath::cublas);
   anoco::Settings settings;
   settings.memory = default_memory(*bank->device());

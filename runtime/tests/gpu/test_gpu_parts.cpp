@@ -60,13 +60,13 @@ void cublas_goes_with_the_driver() {
   CHECK((cublas_names(14020) == Names{"libcublas.so.14", thirteen, twelve}));
 }
 
-void layout(int64_t refs, int64_t dim, Operands type, int64_t rows, int64_t memory, bool gram,
+void layout(int64_t refs, int64_t dim, Factors factors, int64_t rows, int64_t memory, bool gram,
             ProductPath path = ProductPath::cublas) {
-  const TileLayout found({refs, dim, type, path}, rows, memory);
+  const TileLayout found({refs, dim, factors, path}, rows, memory);
   CHECK(found.gram == gram);
   CHECK(found.most_rows >= 1 && found.most_rows <= rows);
   CHECK(found.dense_rows >= 1 && found.dense_rows <= found.most_rows);
-  if (keeps_products(path, type)) CHECK(found.dense_rows == found.most_rows);
+  if (keeps_products(path, factors)) CHECK(found.dense_rows == found.most_rows);
   const bool least = found.most_rows == 1;
   CHECK(found.bytes <= memory || least);
   const int64_t height = found.height(rows), tiles = (rows + height - 1) / height;
@@ -76,23 +76,23 @@ void layout(int64_t refs, int64_t dim, Operands type, int64_t rows, int64_t memo
 
 void memory_stays_in_its_budget() {
   constexpr int64_t kMegabyte = 1'000'000, kSmall = 256 * kMegabyte, kLarge = 512 * kMegabyte;
-  layout(2304, 1024, Operands::float16, 2304, kSmall, true);
-  layout(9216, 1024, Operands::float16, 2304, kSmall, false);
-  layout(9216, 1024, Operands::float16, 2304, kLarge, true);
-  layout(100000, 1024, Operands::float32, 2304, kSmall, false);
-  layout(10000000, 1024, Operands::float32, 2304, kSmall, false);
-  layout(1, 1, Operands::float32, 1, kMegabyte, true);
+  layout(2304, 1024, Factors::float16, 2304, kSmall, true);
+  layout(9216, 1024, Factors::float16, 2304, kSmall, false);
+  layout(9216, 1024, Factors::float16, 2304, kLarge, true);
+  layout(100000, 1024, Factors::parts, 2304, kSmall, false);
+  layout(10000000, 1024, Factors::plain_float32, 2304, kSmall, false);
+  layout(1, 1, Factors::parts, 1, kMegabyte, true);
   for (int64_t refs = 1; refs < 300000; refs = refs * 3 / 2 + 1)
     for (int64_t rows : {1, 17, 576, 2304, 40000})
       for (int64_t memory : {kMegabyte, 48 * kMegabyte, kSmall, kLarge})
         for (const ProductPath path : {ProductPath::cublas, ProductPath::own}) {
-          const TileLayout found({refs, 384, Operands::float16, path}, rows, memory);
-          layout(refs, 384, Operands::float16, rows, memory, found.gram, path);
+          const TileLayout found({refs, 384, Factors::float16, path}, rows, memory);
+          layout(refs, 384, Factors::float16, rows, memory, found.gram, path);
         }
   // Where products are not kept, all rows are one tile, and memory limits the dense ones.
-  const TileLayout large({100000, 1024, Operands::float16, ProductPath::own}, 2304, kLarge);
+  const TileLayout large({100000, 1024, Factors::float16, ProductPath::own}, 2304, kLarge);
   CHECK(large.most_rows == 2304 && large.dense_rows > 1000 && large.dense_rows < 1300);
-  const TileLayout small({9216, 1024, Operands::float16, ProductPath::own}, 2304, kLarge);
+  const TileLayout small({9216, 1024, Factors::float16, ProductPath::own}, 2304, kLarge);
   CHECK(small.most_rows == 2304 && small.dense_rows == 2304);
 }
 
@@ -100,10 +100,10 @@ void the_faster_path_is_recorded() {
   namespace fs = std::filesystem;
   const fs::path root = fs::temp_directory_path() / ("products-" + std::to_string(getpid()));
   const fs::path file = root / "anoco-edge" / "device.json";
-  const auto path = [&](Operands operands, int64_t dim, int64_t refs) {
-    return recorded_path(file, operands, dim, refs);
+  const auto path = [&](Factors factors, int64_t dim, int64_t refs) {
+    return recorded_path(file, factors, dim, refs);
   };
-  const auto half = Operands::float16;
+  const auto half = Factors::float16;
   CHECK(!path(half, 1024, 2304));
   record_products(file, {half, 1024, 2304, 2304}, {2.0, 1.0});
   record_products(file, {half, 1024, 9216, 2304}, {3.0, 4.0});
@@ -111,7 +111,7 @@ void the_faster_path_is_recorded() {
   CHECK(path(half, 1024, 4000) == ProductPath::own);  // nearer than the other
   CHECK(path(half, 1024, 5000) == ProductPath::cublas);
   CHECK(!path(half, 1024, 1000) && !path(half, 1024, 20000));  // too far from both
-  CHECK(!path(half, 384, 2304) && !path(Operands::float32, 1024, 2304));
+  CHECK(!path(half, 384, 2304) && !path(Factors::parts, 1024, 2304));
   record_products(file, {half, 1024, 2304, 2304}, {1.0, 2.0});
   CHECK(path(half, 1024, 2304) == ProductPath::cublas);
   CHECK((ProductTimes{0, 5}.faster() == ProductPath::own));  // there was no cuBLAS
@@ -125,7 +125,7 @@ void the_faster_path_is_recorded() {
 void cublas_gets_the_workspace_that_it_recommends() {
   constexpr int64_t kMegabyte = 1 << 20;
   const auto workspace = [](int capability, int64_t memory) {
-    const BankShape bank{2304, 1024, Operands::float16, ProductPath::cublas, capability};
+    const BankShape bank{2304, 1024, Factors::float16, ProductPath::cublas, capability};
     return TileLayout(bank, 2304, memory).workspace;
   };
   CHECK(workspace(87, 512 * kMegabyte) == 4 * kMegabyte);
@@ -134,7 +134,7 @@ void cublas_gets_the_workspace_that_it_recommends() {
   CHECK(workspace(110, 512 * kMegabyte) == 32 * kMegabyte);  // Thor
   CHECK(workspace(120, 512 * kMegabyte) == 12 * kMegabyte);
   CHECK(workspace(90, 64 * kMegabyte) == 8 * kMegabyte);  // an eighth of the budget
-  const BankShape own{2304, 1024, Operands::float16, ProductPath::own, 90};
+  const BankShape own{2304, 1024, Factors::float16, ProductPath::own, 90};
   CHECK(TileLayout(own, 2304, 512 * kMegabyte).workspace == 0);
 }
 

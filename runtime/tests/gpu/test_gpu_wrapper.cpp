@@ -88,7 +88,9 @@ void patches_here_are_scored() {
   CHECK(found.anchor == expected.anchor);
   simcuda_numbers numbers;
   simcuda_count(&numbers);
-  CHECK(scorer.memory() == numbers.device_bytes - kBank.size() * 4 - kRefs * 4);  // and its norms
+  // Of the bank: numbers and their parts, norms and those of the parts.
+  const uint64_t of_bank = kBank.size() * (4 + 3 * 2) + kRefs * 2 * 4;
+  CHECK(scorer.memory() == numbers.device_bytes - of_bank);
   anoco::CudaScorer moved = std::move(scorer);
   moved.score(kQuery.data(), 0, nullptr);
 }

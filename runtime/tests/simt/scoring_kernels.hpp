@@ -16,6 +16,9 @@ struct Result {
   std::vector<float> q_norm, r_norm, best, energy;
   std::vector<int> anchor, neighbors;
   int dense = 0;  // rows
+  // Below it rows may decide otherwise than the reference: of float32 and of FP16 features (DESIGN
+  // section 3), or of parts (cuda/parts.cu).
+  double eps = 2e-6;
 
   explicit Result(const reference::Problem& p)
       : q_norm(size_t(p.rows)),
@@ -37,8 +40,21 @@ struct Result {
 // What computes products: somebody else, or the kernels of products.cu and qr_top2.cu.
 enum class Products { given, own };
 
-// Runs all kernels, with FP16 features if `half`, and with the bank's Gram matrix if `gram`.
-Result emulate(const reference::Problem& p, bool half, bool gram,
+// What is multiplied: plain float32, FP16 features, or float32 as parts of half precision.
+enum class Factors { plain, half, parts };
+
+// Rows as the parts of half precision that are multiplied.
+struct Parts {
+  std::vector<uint16_t> rows;
+  std::vector<float> norms;
+  int dim = 0;  // of a row
+};
+
+Parts parts_of(const std::vector<float>& rows, const std::vector<float>& norms, int dim,
+               bool of_bank);
+
+// Runs all kernels, with the bank's Gram matrix if `gram`.
+Result emulate(const reference::Problem& p, Factors factors, bool gram,
                Products products = Products::given);
 
 // Runs the kernels after norms and products with the given products, which need not be those of the

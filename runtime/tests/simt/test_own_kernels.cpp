@@ -23,6 +23,7 @@ using reference::normals;
 using reference::Problem;
 using simt::blocks;
 using simt::emulate;
+using simt::Factors;
 using simt::halves_of;
 using simt::Products;
 using simt::Result;
@@ -96,19 +97,127 @@ void all_candidates() {
 }
 
 void agree(const char* name, Problem p, double most_undecided = 0.05) {
-  for (const bool half : {false, true}) {
-    if (half) {
+  for (const Factors factors : {Factors::plain, Factors::parts, Factors::half}) {
+    if (factors == Factors::half) {
       round_to_half(p.query);
       round_to_half(p.bank);
     }
     simt::run_threads(simt::Order::forward);
-    const Result got = emulate(p, half, false, Products::own);
+    const Result got = emulate(p, factors, false, Products::own);
     compare(name, p, got, most_undecided);
     simt::run_threads(simt::Order::shuffled);
-    CHECK(emulate(p, half, false, Products::own).same_bits(got));
+    CHECK(emulate(p, factors, false, Products::own).same_bits(got));
     simt::run_threads(simt::Order::backward);
-    if (p.refs < 300) compare(name, p, emulate(p, half, true, Products::own), most_undecided);
+    if (p.refs < 300) compare(name, p, emulate(p, factors, true, Products::own), most_undecided);
   }
+}
+
+// Rows of which some are easy, and the others have numbers from 1e-40 to 1e9 side by side, one
+// number alone, or numbers that are hardly normal.
+std::vector<float> hard_rows(int rows, int dim) {
+  std::vector<float> out = normals(size_t(rows) * size_t(dim));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const size_t row = i / size_t(dim), k = i % size_t(dim);
+    switch (row % 6) {
+      case 1: {  // below what is normal, too
+        out[i] *= std::pow(10.0f, 8 - float((size_t(dim) - 1 - k) % 50));
+        break;
+      }
+      case 2: out[i] = k == row % size_t(dim) ? 1e9f : 1e-30f; break;
+      case 3: out[i] = k == row % size_t(dim) ? 3.3e-10f : 0; break;
+      case 4:
+        out[i] = (k % 2 == 0 ? 1.0f : -1.0f) * (2 - 0x1p-23f) * (k % 3 == 0 ? 1 : 0x1p-12f);
+        break;
+      case 5: out[i] *= 1e-9f; break;
+    }
+  }
+  return out;
+}
+
+double norm_of(const std::vector<float>& rows, size_t row, size_t dim) {
+  double squares = 0;
+  for (size_t k = row * dim; k < (row + 1) * dim; ++k) squares += double(rows[k]) * double(rows[k]);
+  return std::sqrt(squares);
+}
+
+std::vector<float> norms_of(const std::vector<float>& rows, int dim) {
+  std::vector<float> out(rows.size() / size_t(dim));
+  int bad = ANOCO_GPU_NO_BAD_ROW;
+  run_rows("anoco_norms_f32", int(out.size()), rows.data(), int(out.size()), dim, out.data(), &bad);
+  CHECK(bad == ANOCO_GPU_NO_BAD_ROW);
+  return out;
+}
+
+double number_of(uint16_t half) {
+  const int exponent = half >> 10 & 31, fraction = half & 1023;
+  CHECK(exponent < 31);  // neither infinite nor NaN
+  const double size =
+      exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  return half >> 15 != 0 ? -size : size;
+}
+
+// Parts are the row times a power of two, with what cuda/parts.cu says of their rest, and their
+// products are right to what it says.
+void parts(int rows, int refs, int dim) {
+  const std::vector<float> query = hard_rows(rows, dim), bank = hard_rows(refs, dim);
+  const size_t width = size_t(dim);
+  const auto q = simt::parts_of(query, norms_of(query, dim), dim, false);
+  const auto r = simt::parts_of(bank, norms_of(bank, dim), dim, true);
+  const size_t part = size_t(q.dim) / 3;
+  CHECK(q.dim == r.dim && part % ANOCO_GPU_PIECE == 0 && part >= width && part < width + 8);
+  for (size_t i = 0; i < q.norms.size(); ++i) {
+    const uint16_t* row = q.rows.data() + i * 3 * part;
+    const double norm = norm_of(query, i, width);
+    const double scale = std::exp2(std::round(std::log2(double(q.norms[i]) / norm)));
+    CHECK(std::abs(double(q.norms[i]) / norm / scale - 1) < 1e-6);
+    double largest = 0;
+    for (size_t k = 0; k < part; ++k) {
+      const double wanted = k < width ? scale * double(query[i * width + k]) : 0;
+      const double low = number_of(row[k]), high = number_of(row[part + k]);
+      CHECK(row[part + k] == row[2 * part + k]);
+      CHECK(std::abs(high + low - wanted) <= std::exp2(-22) * std::abs(wanted) + std::exp2(-25));
+      CHECK(std::abs(low) <= std::exp2(-11) * std::abs(wanted) + std::exp2(-25));
+      largest = std::max(largest, std::abs(wanted));
+    }
+    CHECK(largest >= std::exp2(14) && largest < std::exp2(15));
+  }
+  for (size_t j = 0; j < r.norms.size(); ++j)
+    for (size_t k = 0; k < part; ++k)
+      CHECK(r.rows[j * 3 * part + k] == r.rows[j * 3 * part + 2 * part + k]);
+  std::vector<float> products(q.norms.size() * r.norms.size());
+  run_rows("anoco_products_f16", 2, q.rows.data(), (const int*)nullptr, (const int*)nullptr, 0,
+           rows, r.rows.data(), refs, q.dim, products.data());
+  for (size_t i = 0; i < q.norms.size(); ++i)
+    for (size_t j = 0; j < r.norms.size(); ++j) {
+      double sum = 0;
+      for (size_t k = 0; k < width; ++k)
+        sum += double(query[i * width + k]) * double(bank[j * width + k]);
+      const double wanted = sum / (norm_of(query, i, width) * norm_of(bank, j, width));
+      const double found =
+          double(products[i * r.norms.size() + j]) / (double(q.norms[i]) * double(r.norms[j]));
+      CHECK(std::abs(found - wanted) <= 3 * std::exp2(-22) + 8e-7);  // of parts, and of sums
+    }
+}
+
+// What can only be refused by its norm stays within memory: no number, and numbers too small or
+// too large.
+void parts_of_bad_rows() {
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  const float infinite = std::numeric_limits<float>::infinity();
+  const std::vector<float> rows{0, 0, 1e-45f, 0, 1e-38f, 1, none, 1, infinite, 1, 3e38f, -3e38f};
+  const auto found = simt::parts_of(rows, std::vector<float>(6, 1.0f), 2, true);
+  CHECK(found.rows.size() == 6 * 24);
+  for (size_t k = 0; k < 24; ++k) CHECK(found.rows[k] == 0);
+  CHECK(number_of(found.rows[5 * 24]) >= 16384);
+}
+
+// The patches of hard rows are scored as the method says, too.
+void hard_features() {
+  Problem p = empty(12, 150, 40);
+  p.bank = hard_rows(150, 40);
+  p.query = hard_rows(12, 40);
+  for (const bool gram : {false, true})
+    compare("hard", p, emulate(p, Factors::parts, gram, Products::own), 0.8);
 }
 
 void sizes() {
@@ -124,7 +233,8 @@ void neighbors_of_one_group() {
     const Problem p = crowded(2, refs, 24);
     agree("one group", p);
     CHECK(reference::solve(p, 0).neighbors == refs);
-    CHECK(emulate(p, true, false, Products::own).dense == (refs > ANOCO_GPU_LISTED ? 2 : 0));
+    CHECK(emulate(p, Factors::half, false, Products::own).dense ==
+          (refs > ANOCO_GPU_LISTED ? 2 : 0));
   }
   agree("alike", alike(3, 300, 33), 0);
 }
@@ -142,7 +252,7 @@ void neighbors_of_many_groups() {
     for (size_t i = 0; i < p.query.size(); ++i) p.query[i] = 0.3f * base[i] + 0.1f * normal();
     round_to_half(p.query);
     round_to_half(p.bank);
-    const Result got = emulate(p, true, false, Products::own);
+    const Result got = emulate(p, Factors::half, false, Products::own);
     compare("many groups", p, got, 0);
     CHECK(got.neighbors[0] == 3 * groups);
     CHECK(got.dense == (groups > ANOCO_GPU_AGAIN ? 1 : 0));
@@ -157,7 +267,7 @@ void dense_rows() {
   for (size_t i = 0; i < p.query.size(); ++i)
     p.query[i] = i / 20 % 5 == 2 ? p.bank[i] + 0.01f * normal() : 0.3f * base[i % 20] + normal();
   agree("dense rows", p, 0.1);
-  const int dense = emulate(p, true, false, Products::own).dense;
+  const int dense = emulate(p, Factors::half, false, Products::own).dense;
   CHECK(dense > 33 && dense < 50);
 }
 
@@ -203,21 +313,23 @@ void ties() {
   Problem p = empty(3, 8, 2);
   p.bank = {4, 3, 3, 4, 4, 3, 3, 4, -3, 4, 4, -3, 0, 5, 5, 0};
   p.query = {4, 3, 5, 0, 0, 2};
-  for (const bool gram : {false, true}) {
-    const Result got = emulate(p, true, gram, Products::own);
-    const int anchors[] = {0, 7, 6};
-    for (size_t i = 0; i < 3; ++i)
-      CHECK(got.anchor[i] == anchors[i] && got.neighbors[i] == 1 && got.best[i] == 1);
-  }
+  for (const Factors factors : {Factors::half, Factors::parts})
+    for (const bool gram : {false, true}) {
+      const Result got = emulate(p, factors, gram, Products::own);
+      const int anchors[] = {0, 7, 6};
+      for (size_t i = 0; i < 3; ++i)
+        CHECK(got.anchor[i] == anchors[i] && got.neighbors[i] == 1 && got.best[i] == 1);
+    }
   // All of a group are as similar as the anchor and consistent with nothing.
   Problem same = empty(2, 200, 3);
   for (size_t i = 0; i < same.bank.size(); ++i) same.bank[i] = float(i % 3 == 0 ? 3 : 4);
   same.query = {1, 0, 0, 0, 2, 0};
-  for (const bool gram : {false, true}) {
-    const Result got = emulate(same, true, gram, Products::own);
-    for (const size_t i : {0, 1}) CHECK(got.anchor[i] == 0);
-    CHECK(got.neighbors[0] == 200);  // a = 1 > s*: no violator, so that all are neighbors
-  }
+  for (const Factors factors : {Factors::half, Factors::parts})
+    for (const bool gram : {false, true}) {
+      const Result got = emulate(same, factors, gram, Products::own);
+      for (const size_t i : {0, 1}) CHECK(got.anchor[i] == 0);
+      CHECK(got.neighbors[0] == 200);  // a = 1 > s*: no violator, so that all are neighbors
+    }
 }
 
 void copies() {
@@ -225,18 +337,22 @@ void copies() {
   std::copy_n(p.bank.begin(), p.bank.size() / 2,
               p.bank.begin() + std::ptrdiff_t(p.bank.size() / 2));
   std::copy_n(p.bank.begin(), p.query.size(), p.query.begin());  // the queries are enrolled patches
-  round_to_half(p.query);
-  round_to_half(p.bank);
-  const Result got = emulate(p, true, false, Products::own);
-  for (size_t i = 0; i < 5; ++i)
-    CHECK(got.anchor[i] == int(i) && got.neighbors[i] == 1 && got.energy[i] <= 1e-9 * p.dim);
+  for (const Factors factors : {Factors::parts, Factors::half}) {
+    if (factors == Factors::half) {
+      round_to_half(p.query);
+      round_to_half(p.bank);
+    }
+    const Result got = emulate(p, factors, false, Products::own);
+    for (size_t i = 0; i < 5; ++i)
+      CHECK(got.anchor[i] == int(i) && got.neighbors[i] == 1 && got.energy[i] <= 1e-9 * p.dim);
+  }
 }
 
 // One picture, so that what its kernels do can be counted (ANOCO_PTX_COUNTERS).
 int run_picture() {
   Problem p = clustered(64, 576, 128);
   for (size_t i = 0; i < p.query.size(); ++i) p.query[i] = p.bank[i] + 0.41f * normal();
-  emulate(p, true, false, Products::own);
+  emulate(p, Factors::half, false, Products::own);
   return 0;
 }
 
@@ -245,6 +361,11 @@ int run_picture() {
 int main(int argc, char**) {
   if (argc > 1) return run_picture();
   all_candidates();
+  parts(13, 70, 100);
+  parts(6, 6, 1);
+  parts(7, 130, 1031);
+  parts_of_bad_rows();
+  hard_features();
   ties();
   copies();
   neighbors_of_one_group();

@@ -23,6 +23,7 @@ using reference::normals;
 using reference::Patch;
 using reference::Problem;
 using simt::emulate;
+using simt::Factors;
 using simt::halves_of;
 using simt::Result;
 using simt::round_to_half;
@@ -31,18 +32,26 @@ using simt::run_rows;
 using simt::scores_of;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-void agree(const char* name, Problem p, double most_undecided = 0.05) {
-  for (const bool half : {false, true}) {
+
+// Parts are what float32 is multiplied as by default.
+using ManyFactors = std::vector<Factors>;
+const ManyFactors kUsual = {Factors::parts, Factors::half};
+const ManyFactors kAll = {Factors::plain, Factors::parts, Factors::half};  // the rounded last
+
+void agree(const char* name, Problem p, double most_undecided = 0.05,
+           const ManyFactors& all = kUsual) {
+  for (const Factors factors : all) {
+    const bool half = factors == Factors::half;
     if (half) {
       round_to_half(p.query);
       round_to_half(p.bank);
     }
     simt::run_threads(simt::Order::forward);
-    const Result got = emulate(p, half, false);
+    const Result got = emulate(p, factors, false);
     compare(name, p, got, most_undecided);
     simt::run_threads(half ? simt::Order::backward : simt::Order::shuffled);
-    CHECK(emulate(p, half, false).same_bits(got));
-    if (p.refs < 300) compare(name, p, emulate(p, half, true), most_undecided);
+    CHECK(emulate(p, factors, false).same_bits(got));
+    if (p.refs < 300) compare(name, p, emulate(p, factors, true), most_undecided);
   }
 }
 
@@ -51,7 +60,7 @@ void sizes() {
                            {2, 256, 256}, {2, 257, 257}, {3, 1024, 9},  {3, 1025, 2}, {2, 40, 1023},
                            {2, 40, 1025}, {1, 30, 2050}, {64, 576, 128}};
   for (const auto& shape : shapes)
-    agree("sizes", clustered(shape[0], shape[1], shape[2]), shape[2] < 10 ? 1 : 0.05);
+    agree("sizes", clustered(shape[0], shape[1], shape[2]), shape[2] < 10 ? 1 : 0.05, kAll);
 }
 
 void metrics() {
@@ -69,9 +78,9 @@ void metrics() {
 // As many as are listed, or more.
 void all_neighbors(int rows, int refs, int dim) {
   const Problem p = crowded(rows, refs, dim);
-  agree("all neighbors", p, rows == 1 ? 0 : 0.05);
+  agree("all neighbors", p, rows == 1 ? 0 : 0.05, kAll);
   CHECK(reference::solve(p, 0).neighbors == refs);
-  CHECK(emulate(p, false, true).dense == (refs > ANOCO_GPU_LISTED ? rows : 0));
+  CHECK(emulate(p, Factors::plain, true).dense == (refs > ANOCO_GPU_LISTED ? rows : 0));
 }
 
 // Very many neighbors, but not the whole bank.
@@ -95,7 +104,7 @@ void some_dense_rows() {
   for (size_t i = 0; i < p.query.size(); ++i)
     p.query[i] = i / 20 % 5 == 2 ? p.bank[i] + 0.01f * normal() : 0.3f * base[i % 20] + normal();
   agree("some dense rows", p, 0.1);
-  const int dense = emulate(p, false, false).dense;
+  const int dense = emulate(p, Factors::plain, false).dense;
   CHECK(dense > ANOCO_GPU_TILE_ROWS && dense < 80);
 }
 
@@ -117,8 +126,9 @@ void ties() {
   Problem p = empty(3, 8, 2);
   p.bank = {4, 3, 3, 4, 4, 3, 3, 4, -3, 4, 4, -3, 0, 5, 5, 0};
   p.query = {4, 3, 5, 0, 0, 2};
-  for (const bool half : {false, true}) {
-    const Result got = emulate(p, half, half);
+  for (const Factors factors : kAll) {
+    const bool gram = factors != Factors::plain;
+    const Result got = emulate(p, factors, gram);
     const int anchors[] = {0, 7, 6}, neighbors[] = {1, 1, 1};
     for (size_t i = 0; i < 3; ++i) CHECK(got.anchor[i] == anchors[i]);
     for (size_t i = 0; i < 3; ++i) CHECK(got.neighbors[i] == neighbors[i]);
@@ -126,7 +136,7 @@ void ties() {
     CHECK(got.energy[0] == 0 && got.energy[1] == 0);
     // (0, 2) has its anchor's direction at another length; E of product is 0, drift is not.
     p.metric = 1;
-    CHECK(got.energy[2] <= 1e-12f && emulate(p, half, half).energy[2] > 1);
+    CHECK(got.energy[2] <= 1e-12f && emulate(p, factors, gram).energy[2] > 1);
     p.metric = 0;
   }
   // -0 is as large as 0.
@@ -221,14 +231,15 @@ void copies() {
   std::copy_n(p.bank.begin(), p.bank.size() / 2,
               p.bank.begin() + std::ptrdiff_t(p.bank.size() / 2));
   std::copy_n(p.bank.begin(), p.query.size(), p.query.begin());  // the queries are enrolled patches
-  for (const bool gram : {false, true}) {
-    const Result got = emulate(p, false, gram);
-    for (int i = 0; i < p.rows; ++i) {
-      CHECK(got.anchor[size_t(i)] == i);
-      CHECK(got.energy[size_t(i)] <= 1e-9 * p.dim);
-      if (!gram) CHECK(got.neighbors[size_t(i)] == 1);  // a = s*, to the last bit
+  for (const Factors factors : {Factors::plain, Factors::parts})
+    for (const bool gram : {false, true}) {
+      const Result got = emulate(p, factors, gram);
+      for (int i = 0; i < p.rows; ++i) {
+        CHECK(got.anchor[size_t(i)] == i);
+        CHECK(got.energy[size_t(i)] <= 1e-9 * p.dim);
+        if (!gram) CHECK(got.neighbors[size_t(i)] == 1);  // a = s*, to the last bit
+      }
     }
-  }
 }
 
 void extreme_norms() {
@@ -247,9 +258,12 @@ void extreme_norms() {
       scale(p.bank, r_scale);
       for (const double lambda : {1e-24, 1.0, 1e24}) {
         p.lambda = lambda;
-        const Result got = emulate(p, false, false);
-        compare("norms", p, got, 0.5);
-        for (const float e : got.energy) CHECK(std::isfinite(e));
+        for (const Factors factors : {Factors::plain, Factors::parts})
+          for (const bool gram : {false, true}) {
+            const Result got = emulate(p, factors, gram);
+            compare("norms", p, got, 0.5);
+            for (const float e : got.energy) CHECK(std::isfinite(e));
+          }
       }
     }
 }
@@ -320,7 +334,8 @@ void energies() {
   const float expected[] = {25, 25, 1};
   for (const int metric : {0, 1, 2}) {
     p.metric = metric;
-    CHECK(emulate(p, false, false).energy[0] == expected[metric]);
+    for (const Factors factors : {Factors::plain, Factors::parts})
+      CHECK(emulate(p, factors, false).energy[0] == expected[metric]);
   }
 }
 
@@ -386,7 +401,7 @@ int run_picture(const std::string& kind) {
   if (kind == "usual")
     for (size_t i = 0; i < p.query.size(); ++i) p.query[i] = p.bank[i] + 0.41f * normal();
   int neighbors = 0;
-  for (const int count : emulate(p, true, false).neighbors) neighbors += count;
+  for (const int count : emulate(p, Factors::half, false).neighbors) neighbors += count;
   std::printf("%d neighbors\n", neighbors);
   return 0;
 }

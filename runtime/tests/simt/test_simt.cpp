@@ -53,7 +53,7 @@ void right_kernels() {
     }
   simt::run_threads(Order::forward);
   CHECK(simt::find("anoco_candidates") != nullptr && simt::find("anoco_nothing") == nullptr);
-  CHECK(simt::find("anoco_walk_f16")->parameters.size() == 18);
+  CHECK(simt::find("anoco_walk_f16")->parameters.size() == 23);
 }
 
 // Shared memory is not zero to begin with.
