@@ -35,6 +35,7 @@ from anoco_edge_export.parity import (
 )
 from anoco_edge_export.recipe import ParityLimits
 from anoco_edge_export.torch_reference import TorchReference
+from docs import parity_table
 
 VIT = ("dinov3-s", (96, 64))
 CNN = ("efficientnet-lite0", (160, 128))
@@ -257,3 +258,30 @@ def test_a_report_is_written_as_before_and_read_again() -> None:
 def test_what_is_no_report_is_said_to_be_none(document: dict[str, Any]) -> None:
     with pytest.raises(BundleError, match="the manifest holds no parity report"):
         ParityReport.from_json(document)
+
+
+def test_the_table_says_why_a_backbone_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ParityError(
+            "the exported graph differs from torch (a runtime): far off; where", hint="x"
+        )
+
+    monkeypatch.setattr(parity_table, "export_backbone", refuse)
+    parity_table.main(["mobilenetv2@96", "--precision", "fp16"])
+    head, line, row = capsys.readouterr().out.splitlines()
+    assert row.startswith("| `mobilenetv2`, 96 | fp16 | refused: (a runtime): far off |")
+    assert head.count("|") == line.count("|") == row.count("|")
+
+
+@pytest.mark.full
+def test_the_table_of_the_laboratory(capsys: pytest.CaptureFixture[str]) -> None:
+    parity_table.main(["mobilenetv2@96", "--precision", "fp16", "--precision", "int8"])
+    head, line, *rows = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    assert {row.count("|") for row in (head, line, *rows)} == {9}
+    half = [row for row in cells if row[1] == "fp16"]
+    assert [row[2] for row in half] == ["ONNX Runtime", "rounded to FP16"]
+    assert all(0.999 < float(row[3]) <= 1 and row[7].endswith("%") for row in half)
+    assert any(row[1].startswith("int8, ") or row[2].startswith("refused") for row in cells)
