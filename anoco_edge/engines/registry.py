@@ -81,8 +81,10 @@ def prepare_gpu(spec: StageSpec, settings: EngineSettings) -> None:
     """Set up the GPU as `settings` ask for, before an engine or a scorer that has one is opened."""
     if settings.blocking_sync and spec.gpu:
         from anoco_edge.plans.device import use_blocking_sync
+        from anoco_edge.scoring.capture_rule import device_wide
 
-        use_blocking_sync()
+        with device_wide():
+            use_blocking_sync()
 
 
 # In FP32 onnxruntime and openvino are as fast as each other within 10 %, so `auto` does not measure

@@ -16,6 +16,8 @@ from tiny_bundle import make_tiny_bundle, write_good_pictures
 from anoco_edge import Bundle
 from anoco_edge.cli.app import make_app
 from anoco_edge.cli.flags import OPTIONS, with_flags
+from anoco_edge.cli.option_groups import RunOptions
+from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import UsageError
 
 OTHER_PROGRAMS = (  # options of other programs that our messages may name
@@ -96,3 +98,10 @@ def test_python_and_the_command_line_each_read_their_own_words(tmp_path: Path) -
 def test_text_in_backticks_that_is_no_parameter_stays() -> None:
     assert with_flags("log in with `hf auth login`") == "log in with `hf auth login`"
     assert with_flags("a file called `x`") == "a file called `x`"
+
+
+def test_every_option_of_a_run_reaches_the_engine() -> None:
+    words = {"device": "GPU", "cpu_precision": "fp32"}
+    given = RunOptions(threads=3, arena=False, blocking_sync=True, **words)  # type: ignore[arg-type]
+    wanted = EngineSettings(threads=3, arena=False, blocking_sync=True, **words)  # type: ignore[arg-type]
+    assert given.settings() == wanted
