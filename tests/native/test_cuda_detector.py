@@ -130,7 +130,12 @@ print(flags.value)
 
 @pytest.mark.parametrize("runtime", ["python", "native"])
 @pytest.mark.parametrize(
-    ("scorer", "sleeps", "flags"), [("cuda", True, 4), ("cuda", False, 0), ("native", True, 0)]
+    ("scorer", "sleeps", "flags"),
+    [
+        ("cuda", True, 4),
+        pytest.param("cuda", False, 0, marks=pytest.mark.full),
+        pytest.param("native", True, 0, marks=pytest.mark.full),
+    ],
 )
 def test_threads_sleep_while_they_wait_if_that_is_asked_for(
     stretched: Path, runtime: str, scorer: str, sleeps: bool, flags: int
