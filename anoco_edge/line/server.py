@@ -37,7 +37,7 @@ from anoco_edge.line.core.effects import (
     TakePicture,
     TellStatus,
 )
-from anoco_edge.line.core.events import Event, PreparedProduct, RecorderRoom, StatusQuery, Tick
+from anoco_edge.line.core.events import Event, PreparedProduct, StatusQuery, Tick
 from anoco_edge.line.core.line_core import LineCore
 from anoco_edge.line.core.states import State
 from anoco_edge.line.core.status import Counters, Status
@@ -58,6 +58,7 @@ from anoco_edge.line.store.database import (
 from anoco_edge.line.store.keeper import StoreKeeper
 from anoco_edge.line.store.outbox import webhook
 from anoco_edge.line.store.recorder import Recorder
+from anoco_edge.line.store.recorder_watch import RecorderWatch
 from anoco_edge.line.store.retention import RetentionRules
 from anoco_edge.line.store.rows import PartRow, RowWriter
 from anoco_edge.line.words.constants import StatusBit
@@ -91,7 +92,7 @@ class LineServer:
         self._stopped = threading.Event()
         self._frames: dict[FrameKey, Slot] = {}
         self.status = Status()
-        self._has_room, self._dropped = True, 0
+        self._watched = RecorderWatch()
         rules = config.store
         self._rules = RetentionRules(
             rules.days,
@@ -326,12 +327,11 @@ class LineServer:
             self._memory.let_go(slot)
 
     def _look_at_recorder(self) -> None:
-        """Tell the core when the recorder fills up, or drops pictures."""
-        load, room = self._recorder.load, self._recorder.has_room
-        dropping = load.dropped > self._dropped
-        if room != self._has_room or dropping:
-            self._has_room, self._dropped = room, load.dropped
-            self.post(RecorderRoom(room, pictures=not dropping))
+        """Tell the core when the recorder fills up or drops pictures, and when that is over."""
+        recorder = self._recorder
+        news = self._watched.look(recorder.load, has_room=recorder.has_room, now=time.monotonic())
+        if news is not None:
+            self.post(news)
 
     def _outlet(self, camera: str) -> CameraOutlet:
         made = CameraOutlet(camera, self._memory, self._frames, self.post, self._note)

@@ -24,6 +24,7 @@ from anoco_edge.line.core.effects import (
     RecordPart,
     ReleaseFrame,
     Reply,
+    Say,
 )
 from anoco_edge.line.core.events import (
     Acknowledge,
@@ -41,6 +42,8 @@ from anoco_edge.line.core.events import (
 from anoco_edge.line.core.status import Status
 from anoco_edge.line.demo_station import free_port
 from anoco_edge.line.frame_memory import FrameMemory
+from anoco_edge.line.store.recorder import RecorderLoad
+from anoco_edge.line.store.recorder_watch import RecorderWatch
 from anoco_edge.line.words.constants import Reason, StatusBit
 
 PASS, READY = StatusBit.PASS, StatusBit.READY
@@ -226,6 +229,20 @@ def test_outputs_while_time_has_jumped_over_deadline_and_hold(line: VirtualLine)
     line.judged(job)
     assert results(line) == [("no-verdict", Reason.DEADLINE)]
     assert not line.bit(PASS)
+
+
+# ---- the recorder
+
+
+def test_the_warning_about_dropped_pictures_ends_with_them(line: VirtualLine) -> None:
+    watch = RecorderWatch()
+    for dropped, now, expected in ((0, 0, False), (1, 5, True), (3, 14, True), (3, 24, False)):
+        news = watch.look(RecorderLoad(0, 0, dropped, ""), has_room=True, now=now)
+        if news is not None:
+            line.say(news)
+        assert line.bit(StatusBit.WARNING) == expected, now
+    said = [effect.text for effect in found(line.effects, Say)]
+    assert said.count("the recorder drops pictures") == 1
 
 
 # ---- buses

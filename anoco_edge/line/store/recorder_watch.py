@@ -1,0 +1,39 @@
+"""What the core is told of the recorder: whether it has room, and whether it drops pictures."""
+
+from __future__ import annotations
+
+from anoco_edge.line.core.events import RecorderRoom
+from anoco_edge.line.store.recorder import RecorderLoad
+
+CALM_SECONDS = 10.0
+
+
+class RecorderWatch:
+    """Compares what the recorder says with what the core was told last.
+
+    Pictures count as dropped until none was for `CALM_SECONDS`, so that a warning stands while it
+    is true and does not come and go with each picture.
+
+    >>> watch = RecorderWatch()
+    >>> watch.look(RecorderLoad(0, 0, 1, ""), has_room=True, now=5.0)
+    RecorderRoom(rows=True, pictures=False)
+    >>> watch.look(RecorderLoad(0, 0, 2, ""), has_room=True, now=6.0)
+    >>> watch.look(RecorderLoad(0, 0, 2, ""), has_room=True, now=16.0)
+    RecorderRoom(rows=True, pictures=True)
+    """
+
+    def __init__(self) -> None:
+        self._told = RecorderRoom(rows=True)
+        self._dropped = 0
+        self._dropped_at: float | None = None
+
+    def look(self, load: RecorderLoad, *, has_room: bool, now: float) -> RecorderRoom | None:
+        """Return the news for the core, if there is some."""
+        if load.dropped > self._dropped:
+            self._dropped, self._dropped_at = load.dropped, now
+        calm = self._dropped_at is None or now - self._dropped_at >= CALM_SECONDS
+        found = RecorderRoom(has_room, calm)
+        if found == self._told:
+            return None
+        self._told = found
+        return found
