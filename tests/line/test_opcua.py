@@ -315,6 +315,31 @@ def test_methods_command_the_line_and_results_are_events(plant: Plant) -> None:
     assert results == [("r1-000007", "A1", "anomalous"), ("r1-000008", "B1", "good")]
 
 
+def test_start_continuous_and_stop_belong_to_a_wired_line(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recipe that the client names is not judged by another one in its place."""
+    monkeypatch.setattr(plant.bus, "_status", Status(product=1))
+
+    def call(method: str, recipe: str = "", product: str = "", *, wired: bool = True) -> int:
+        monkeypatch.setattr(plant.bus, "_settings", replace(plant.settings, wired=wired))
+        asked = (ua.RecipeIdExternalDataType(Id=recipe), ua.ProductIdDataType(Id=product))
+        answer = asyncio.run(plant.bus._methods()[f"{AUTOMATIC}/{method}"](None, None, *asked, []))
+        return int(answer[-1].Value)
+
+    plant.state = State.READY
+    assert call("StartContinuous", wired=False) == -int(Reason.NOT_READY)
+    assert call("StartContinuous", "nut") == -int(Reason.PRODUCT_CHANGE)
+    assert call("StartContinuous", "", "nut") == -int(Reason.PRODUCT_CHANGE)
+    assert call("Stop") == -int(Reason.NOT_READY), "nothing runs"
+    assert call("StartContinuous", "washer") == 0
+    plant.state = State.CONTINUOUS_EXECUTION
+    assert call("StartContinuous") == call("Stop") == 0
+    plant.state = State.HALTED
+    assert call("StartContinuous") == -int(Reason.NOT_READY)
+    assert plant.events == [Enable(True), Enable(True), Enable(False)]
+
+
 async def event_type(client: Client, name: str) -> Any:
     async def below(node: Any) -> Any:
         for child in await node.get_children(refs=ua.ObjectIds.HasSubtype):

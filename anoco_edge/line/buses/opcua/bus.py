@@ -281,14 +281,20 @@ class OpcuaBus:
         self._post(Simulate(bool(activate)))
         return [error_code(0)]
 
-    async def _start_continuous(self, *_: object) -> list[Any]:
-        if not self._settings.wired:
-            return [ua.Variant(ua.JobIdDataType(Id="")), error_code(-int(Reason.NOT_READY))]
+    async def _start_continuous(
+        self, meas: Any, part: Any, recipe: Any, product: Any, *_: object
+    ) -> list[Any]:
+        """Enable a wired line that is ready, or runs already since SelectModeAutomatic."""
+        state, _product = self._state()
+        if not self._settings.wired or state not in (State.READY, State.CONTINUOUS_EXECUTION):
+            return _no_job(Reason.NOT_READY)
+        if not self._are_current(recipe, product):
+            return _no_job(Reason.PRODUCT_CHANGE)
         self._post(Enable(True))
         return [ua.Variant(ua.JobIdDataType(Id="")), error_code(0)]
 
     async def _stop(self, *_: object) -> list[Any]:
-        if not self._settings.wired:
+        if self._state()[0] is not State.CONTINUOUS_EXECUTION:
             return [error_code(-int(Reason.NOT_READY))]
         self._post(Enable(False))
         return [error_code(0)]
@@ -333,9 +339,8 @@ class OpcuaBus:
     async def _start_single_job(
         self, meas: Any, part: Any, recipe: Any, product: Any, *_: object
     ) -> list[Any]:
-        for asked in (recipe, product):
-            if identifier(asked) and self._product(asked) != self._status.product:
-                return [ua.Variant(ua.JobIdDataType(Id="")), error_code(_PRODUCT_UNKNOWN)]
+        if not self._are_current(recipe, product):
+            return _no_job(Reason.PRODUCT_CHANGE)
         self._serial += 1
         client = f"opcua:{self._serial}"
         job = self._jobs[client] = asyncio.get_running_loop().create_future()
@@ -343,15 +348,25 @@ class OpcuaBus:
         try:
             outcome = await asyncio.wait_for(job, ACCEPT_SECONDS)
         except asyncio.TimeoutError:
-            return [ua.Variant(ua.JobIdDataType(Id="")), error_code(-int(Reason.NOT_ALIVE))]
+            return _no_job(Reason.NOT_ALIVE)
         finally:
             self._jobs.pop(client, None)
         if isinstance(outcome, PartRecord):
-            return [ua.Variant(ua.JobIdDataType(Id="")), error_code(-int(outcome.reason))]
+            return _no_job(outcome.reason)
         return [ua.Variant(ua.JobIdDataType(Id=outcome)), error_code(0)]
+
+    def _are_current(self, *asked: Any) -> bool:
+        """Whether each recipe or product that a client names is what parts are judged by now."""
+        named = [each for each in asked if identifier(each)]
+        return all(self._product(each) == self._status.product for each in named)
 
     def _product(self, asked: Any) -> int | None:
         """Return the number of a product by its name or number."""
         name = identifier(asked)
         products = self._settings.products
         return products.get(name, {str(n): n for n in products.values()}.get(name))
+
+
+def _no_job(reason: Reason) -> list[Any]:
+    """Return what a method answers that would have started a job."""
+    return [ua.Variant(ua.JobIdDataType(Id="")), error_code(-int(reason))]
