@@ -37,7 +37,7 @@ from anoco_edge.line.core.effects import (
     TakePicture,
     TellStatus,
 )
-from anoco_edge.line.core.events import Event, PreparedProduct, StatusQuery, Tick
+from anoco_edge.line.core.events import Event, PreparedProduct, StatusQuery, Tick, Trigger
 from anoco_edge.line.core.line_core import LineCore
 from anoco_edge.line.core.states import State
 from anoco_edge.line.core.status import Counters, Status
@@ -190,6 +190,8 @@ class LineServer:
 
     def post(self, event: Event) -> None:
         """Let something happen; any thread may call this."""
+        if isinstance(event, Trigger):
+            event = replace(event, received=time.monotonic_ns())
         self._events.put(event)
 
     def figures(self) -> str:

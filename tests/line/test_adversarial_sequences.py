@@ -39,6 +39,7 @@ from anoco_edge.line.core.events import (
     Reset,
     Tick,
 )
+from anoco_edge.line.core.settings import MS
 from anoco_edge.line.core.status import Status
 from anoco_edge.line.demo_station import free_port
 from anoco_edge.line.frame_memory import FrameMemory
@@ -74,6 +75,23 @@ def test_the_same_number_with_another_code_is_another_part(line: VirtualLine) ->
     assert results(line)[-1] == ("no-verdict", Reason.OUT_OF_STEP), "B1 may be what it shows"
     answered = [reply.client for reply in found(line.effects, Reply)]
     assert answered == ["tcp:4", "tcp:1", "tcp:2", "tcp:3"]
+
+
+@pytest.mark.parametrize(("waited", "verdict"), [(100, "good"), (150, "no-verdict")])
+def test_a_trigger_that_had_to_wait_for_the_core_has_that_much_less_time(
+    line: VirtualLine, waited: int, verdict: str
+) -> None:
+    """The part moves on meanwhile: what is exposed late shows another one, or none."""
+    line.wait(1000)
+    line.trigger(received=round((line.now - waited) * MS))
+    line.now += 60
+    jobs = found(line.picture(), JudgePicture)
+    for job in jobs:
+        line.judged(job)
+    assert results(line) == [(verdict, Reason.NONE if jobs else Reason.NO_PICTURE)]
+    (record,) = [effect.record for effect in found(line.effects, RecordPart)]
+    assert record.total_ms == waited + 60
+    assert bool(jobs) == (verdict == "good")
 
 
 # ---- pictures

@@ -71,11 +71,13 @@ class Candidate:
 @dataclass(frozen=True)
 class Trigger:
     """A part is in front of the cameras. `seq` 0 lets the station count. `client` names who gets
-    the reply on a bus with messages; it is empty for the TRIGGER bit."""
+    the reply on a bus with messages; it is empty for the TRIGGER bit. `received` is when it came,
+    which is before the core handles it; 0 where nobody noted it."""
 
     seq: int = 0
     part_code: str = ""
     client: str = ""
+    received: int = 0
 
 
 @dataclass(frozen=True)

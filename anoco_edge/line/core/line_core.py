@@ -141,7 +141,9 @@ class LineCore(CoreRules):
             if refusal is Reason.SEQUENCE_JUMP:
                 self._fault(f"the number of the part jumped to {seq}")
             return
-        part = self._accept(seq, event.part_code, event.client, self._now)
+        # A trigger that had to wait begins its times when it came: the part may have moved on.
+        came = min(event.received or self._now, self._now)
+        part = self._accept(seq, event.part_code, event.client, came)
         self._outputs.begin_part(trigger_ack=not event.client)
         for capture in part.captures:
             self._cameras.ask(capture.camera, self._now, part.acquire_until)

@@ -38,7 +38,7 @@ class LineSettings:
 
     With `trigger` "bus" a trigger makes the part and asks the cameras for pictures. With "camera"
     the camera is triggered by a wire and its picture makes the part. `deadline_ms` and `acquire_ms`
-    count from acceptance of the trigger, with a wired trigger from the exposure.
+    count from when the trigger came, with a wired trigger from the exposure.
     """
 
     cameras: tuple[CameraSettings, ...]
