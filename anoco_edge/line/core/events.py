@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal
 
@@ -77,7 +77,7 @@ class Trigger:
     seq: int = 0
     part_code: str = ""
     client: str = ""
-    received: int = 0
+    received: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True)
