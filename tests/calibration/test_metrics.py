@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -17,13 +18,17 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from paths import PACKAGES, python_path
+from paths import PACKAGES, SUPPORT, python_path
+from PIL import Image
 from scipy import ndimage  # type: ignore[import-untyped]
 from sklearn import metrics as sklearn_metrics
 from sklearn.metrics import roc_auc_score
 
 from anoco_edge.errors import ScoringError, StorageError, UsageError
+from anoco_edge.images.contract import InputContract
+from anoco_edge.images.preprocess import Placement
 from anoco_edge.native.library import why_not
+from anoco_edge.pipeline.anomaly_map import MapMaker, enlarge
 from anoco_edge_calibration.evaluation import pixel_metrics, threshold_counter
 from anoco_edge_calibration.evaluation.defect_regions import DefectRegions, label_regions
 from anoco_edge_calibration.evaluation.metrics import aupr, auroc, f1_max, pr_curve, roc_curve
@@ -411,6 +416,32 @@ def test_one_may_ask_in_between_and_go_on() -> None:
         assert metrics.result() == metrics.result() == measured(pictures[:1])
         metrics.add(*pictures[1])
         assert metrics.result() == measured(pictures[:2])
+
+
+@pytest.mark.full
+def test_the_program_that_times_pixel_figures_computes_those_of_an_evaluation(
+    tmp_path: Path,
+) -> None:
+    contract = InputContract(width=32, height=32, stride=8, rows=4, cols=4, dim=1)
+    scored = np.ones((4, 4), np.bool_)
+    place = Placement(left=0, top=0, width=32, height=32, picture_width=48, picture_height=40)
+    mask = np.zeros((40, 48), np.bool_)
+    mask[5:20, 30:40] = True
+    Image.fromarray(mask).save(tmp_path / "mask.png")
+    rng, pictures, expected = np.random.default_rng(3), [], PixelMetrics()
+    for name in (str(tmp_path / "mask.png"), None):
+        energy = rng.exponential(size=(4, 4)).astype(np.float32)
+        pictures.append((energy, scored, vars(place), name))
+        anomaly_map = enlarge(MapMaker(contract)(energy, scored), place)
+        expected.add(anomaly_map, mask if name else None)
+    (tmp_path / "nut.pickle").write_bytes(pickle.dumps((contract.model_dump(), pictures)))
+    command = [sys.executable, SUPPORT / "pixel_speed.py", "--worker", tmp_path / "nut.pickle"]
+    done = subprocess.run(command, input="\n\n", capture_output=True, text=True, check=True)
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    with expected:
+        figures = expected.result()
+    assert first[1] == second[1] == [figures.auroc, figures.pro, figures.f1_max]
+    assert first[0].keys() == {"masks", "maps", "metrics"}
 
 
 # --- what is refused ------------------------------------------------------------------------------
