@@ -175,6 +175,23 @@ def test_without_cublas_candidates_are_all_that_is_written(
     assert counted["global_written"] == ROWS * REFERENCES // 64 * 16
 
 
+def test_float32_takes_three_products(
+    native_build: Path, ptx: dict[str, Path], tmp_path: Path
+) -> None:
+    """Of half precision, on tensor cores; nothing of it is multiplied in float32."""
+    if FIRST[0] not in ptx:
+        pytest.skip(f"no compiler for {FIRST[0]}")
+    out = tmp_path / "counters"
+    environment = dict(os.environ, ANOCO_PTX=str(ptx[FIRST[0]]), ANOCO_PTX_COUNTERS=str(out))
+    program = native_build / "tests/ptx/ptx_own_kernels"
+    subprocess.run([program, "parts"], env=environment, check=True)
+    counted = read_counters(out)
+    assert counted["anoco_qr_top2_f16"]["tensor_flops"] == 3 * 2 * 128 * 640 * DIM
+    assert "anoco_products_f32" not in counted
+    written = counted["anoco_parts_f32"]["global_written"]
+    assert written == (ROWS + REFERENCES) * (3 * DIM * 2 + 4), "each number three times, and a norm"
+
+
 def test_every_target_has_its_ptx(native_build: Path, ptx: dict[str, Path]) -> None:
     code = {path.stem for path in (native_build / "device_code").glob("sm_*.cubin")}
     assert code <= set(ptx) and "compute_75" in ptx

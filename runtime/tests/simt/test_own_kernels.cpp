@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <string>
 
 #include "agreement.hpp"
 #include "run.hpp"
@@ -349,17 +350,18 @@ void copies() {
 }
 
 // One picture, so that what its kernels do can be counted (ANOCO_PTX_COUNTERS).
-int run_picture() {
+int run_picture(Factors factors) {
   Problem p = clustered(64, 576, 128);
   for (size_t i = 0; i < p.query.size(); ++i) p.query[i] = p.bank[i] + 0.41f * normal();
-  emulate(p, Factors::half, false, Products::own);
+  emulate(p, factors, false, Products::own);
   return 0;
 }
 
 }  // namespace
 
-int main(int argc, char**) {
-  if (argc > 1) return run_picture();
+int main(int argc, char** argv) {
+  if (argc > 1)
+    return run_picture(std::string(argv[1]) == "parts" ? Factors::parts : Factors::half);
   all_candidates();
   parts(13, 70, 100);
   parts(6, 6, 1);
