@@ -78,7 +78,7 @@ void metrics() {
 // As many as are listed, or more.
 void all_neighbors(int rows, int refs, int dim) {
   const Problem p = crowded(rows, refs, dim);
-  agree("all neighbors", p, rows == 1 ? 0 : 0.05, kAll);
+  agree("all neighbors", p, rows == 1 ? 0 : 0.05);
   CHECK(reference::solve(p, 0).neighbors == refs);
   CHECK(emulate(p, Factors::plain, true).dense == (refs > ANOCO_GPU_LISTED ? rows : 0));
 }
