@@ -612,7 +612,7 @@ MUTANTS = (
         "(count - 1) * kWarp",
         "walk.cu",
         "own",
-        _NOT_SO,
+        "neighbors",
         emulation=True,
         target="sm_87",
     ),

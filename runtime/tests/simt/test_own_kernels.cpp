@@ -373,12 +373,12 @@ int main(int argc, char** argv) {
   parts(6, 6, 1);
   parts(7, 5, 1031);
   parts_of_bad_rows();
-  hard_features();
   ties();
   copies();
   neighbors_of_one_group();
   neighbors_of_many_groups();
   dense_rows();
+  hard_features();
   for (const int refs : {1, 31, 32, 33, 65, 1500}) weighted_means(5, refs, 24);
   weighted_means(150, 70, 13);
   weighted_means(150, 70, 264);
