@@ -4,7 +4,7 @@
 
 #include "bundle/bundle.hpp"
 #include "detector/execution_provider.hpp"
-#include "gpu/patches.hpp"
+#include "gpu/product_path.hpp"
 
 namespace anoco::gpu {
 
