@@ -112,11 +112,13 @@ def test_the_station_that_comes_back_judges_as_before(
     running: RunningStation, tmp_path: Path
 ) -> None:
     running.part()
+    store = running.folder / "press-3"
+    running.wait_for(lambda: any(store.rglob("*.png")))  # written a moment after the verdict
     back_up(running.folder / "station.toml", tmp_path / "a.tar", all_pictures=True)
     (tmp_path / "again").mkdir()
     restore(tmp_path / "a.tar", tmp_path / "again")
     write_good_pictures(tmp_path / "again/good", 3)  # the camera, which is no part of a backup
-    pictures = {p.name for p in (running.folder / "press-3").rglob("*.png")}
+    pictures = {p.name for p in store.rglob("*.png")}
     assert pictures and pictures >= {p.name for p in (tmp_path / "again/press-3").rglob("*.png")}
     config, port = other_ports(tmp_path / "again/station.toml", running)
     assert "signed by key" in ok("station", "check", config).out
