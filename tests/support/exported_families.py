@@ -22,7 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "clip-b": {"size": (96, 64), "layers": (1,), "tap_norm": "none"},
     "wrn50": {"size": (96, 64)},
     "efficientnet-lite0": {"size": (160, 128), "weights": None},
-    "mobilenetv2": {"size": (128, 96), "weights": None, "layers": (3,)},
+    "mobilenetv2": {"size": (160, 128), "weights": None, "layers": (3,)},
 }
 
 
