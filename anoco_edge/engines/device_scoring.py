@@ -16,8 +16,9 @@ from anoco_edge.engines.selftest_memory import SelfTestMemory
 from anoco_edge.errors import EnvironmentMissingError, ParityError
 from anoco_edge.native.library import load_library
 from anoco_edge.scoring import SCORERS, Parameters, References, open_scorer
-from anoco_edge.scoring.agreement import compare, eps_of
+from anoco_edge.scoring.agreement import compare
 from anoco_edge.scoring.half_operands import half_operands
+from anoco_edge.scoring.registry import eps_of
 from anoco_edge.scoring.types import DeviceScorer
 
 

@@ -15,18 +15,6 @@ from anoco_edge.scoring.types import Floats, Scores
 EPS = 2e-6
 """Below this margin float32 may decide a row otherwise; this was measured on real features."""
 
-PARTS_EPS = 3.5e-6
-"""The same where a GPU multiplies float32 as parts of half precision (runtime/cuda/parts.cu)."""
-
-
-def eps_of(scorer: str, *, half: bool) -> float:
-    """Return the margin below which a scorer may decide a row otherwise; `half`: FP16 features.
-
-    >>> eps_of("native", half=False), eps_of("cuda", half=False), eps_of("cuda", half=True)
-    (2e-06, 3.5e-06, 2e-06)
-    """
-    return PARTS_EPS if scorer == "cuda" and not half else EPS
-
 
 @dataclass(frozen=True)
 class Agreement:
@@ -42,7 +30,7 @@ class Agreement:
 def compare(energy: Floats, oracle: Scores, query: Floats, *, eps: float = EPS) -> Agreement:
     """Compare energies with those of the reference scorer on the same rounded inputs.
 
-    Rows whose margin is not over `eps` are undecided (see `eps_of`).
+    Rows whose margin is not over `eps` are undecided (see `anoco_edge.scoring.registry.eps_of`).
 
     >>> oracle = Scores(np.ones(2), np.zeros(2), np.ones(2), np.ones(2), margin=np.ones(2))
     >>> str(compare(np.array([1.0, 1.1]), oracle, np.ones((2, 4))))

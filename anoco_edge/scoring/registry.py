@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from anoco_edge.plugins import Choice, StageRegistry, StageSpec
+from anoco_edge.scoring.agreement import EPS
 from anoco_edge.scoring.types import Parameters, References, Scorer, ScorerOptions
 
 
@@ -35,11 +36,13 @@ class ScorerSpec(StageSpec):
     """The description of a scorer, which is known before its module is imported.
 
     `timed` says that it reports how much of its time retrieval takes, `prepares` that it prepares a
-    bank, so that scoring against a new one costs more.
+    bank, so that scoring against a new one costs more. Below the margin `float32_eps` it may decide
+    a row of float32 features otherwise than the reference.
     """
 
     timed: bool = True
     prepares: bool = False
+    float32_eps: float = EPS
 
     purpose: ClassVar[str] = "to score"
 
@@ -109,10 +112,20 @@ SCORERS = StageRegistry(
             gpu=True,
             native="cuda",
             timed=False,  # its kernels are not timed one by one
+            float32_eps=3.5e-6,  # parts of half precision (runtime/cuda/parts.cu)
         ),
     ],
     ScorerSpec,
 )
+
+
+def eps_of(scorer: str, *, half: bool) -> float:
+    """Return the margin below which a scorer may decide a row otherwise; `half`: FP16 features.
+
+    >>> eps_of("native", half=False), eps_of("cuda", half=False), eps_of("cuda", half=True)
+    (2e-06, 3.5e-06, 2e-06)
+    """
+    return EPS if half or scorer not in SCORERS else SCORERS.get(scorer).float32_eps
 
 
 def choose_scorer(name: str = "auto") -> ScorerChoice:

@@ -12,7 +12,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from anoco_edge.diagnostics.bench.agreement import Agreement, compare, eps_of
+from anoco_edge.diagnostics.bench.agreement import Agreement, compare
 from anoco_edge.diagnostics.bench.baselines import (
     RIVALS,
     YARDSTICK,
@@ -42,6 +42,7 @@ from anoco_edge.scoring import (
     choose_scorer,
     open_scorer,
 )
+from anoco_edge.scoring.registry import eps_of
 from anoco_edge.scoring.types import DeviceScorer
 
 __all__ = ["ScoringBench", "Size", "bench_scoring", "parse_scorers", "parse_sizes"]

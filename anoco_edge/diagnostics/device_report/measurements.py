@@ -14,7 +14,7 @@ from anoco_edge import __version__
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.bundle.store import now
 from anoco_edge.detector import Detector
-from anoco_edge.diagnostics.bench.agreement import compare, eps_of
+from anoco_edge.diagnostics.bench.agreement import compare
 from anoco_edge.diagnostics.bench.features import Size, clustered
 from anoco_edge.diagnostics.bench.frames import bench_frames, bench_pictures
 from anoco_edge.diagnostics.device_report.gemm_peak import GemmPeak, measure_gemm_peak
@@ -41,6 +41,7 @@ from anoco_edge.plans.cache import PlanRecord
 from anoco_edge.plans.tensorrt_modules import PLAN_ENGINES
 from anoco_edge.scoring import SCORERS, References, choose_scorer, open_scorer
 from anoco_edge.scoring.cuda import CudaDeviceInfo
+from anoco_edge.scoring.registry import eps_of
 from anoco_edge.scoring.types import Floats
 
 _PACKAGES = ("numpy", "onnxruntime", "onnxruntime-gpu", "openvino", "tensorrt", "cuda-bindings")
