@@ -11,7 +11,7 @@ assumptions. Caches are not counted on, nor is anything overlapped, launched or 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -334,8 +334,23 @@ def _times() -> list[str]:
     return [*lines, "", *CONCLUSION]
 
 
-def _wrong_part() -> list[str]:
+def _two_ways(ways: Callable[[int, Device, bool], list[Operation]], digits: int) -> list[str]:
+    """Return a table with the milliseconds of one way to compute something, and of another."""
     lines = [
+        "| device | " + " | ".join(BANKS) + " |",
+        "|---|" + "---:|" * len(BANKS),
+    ]
+    for device in DEVICES:
+        cells = []
+        for bank in BANKS.values():
+            both = (milliseconds(ways(bank, device, way), device) for way in (False, True))
+            cells.append(" / ".join(f"{one:.{digits}f}" for one in both))
+        lines.append(f"| {device.name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _wrong_part() -> list[str]:
+    return [
         "## A wrong part",
         "",
         "Milliseconds that come on top where every patch has the whole bank as neighbors, by",
@@ -343,20 +358,14 @@ def _wrong_part() -> list[str]:
         "their anchors, and the means of the references, whose weights have two parts of half",
         "precision. How many rows there are is known only to the device, and nothing waits for it.",
         "",
-        "| device | " + " | ".join(BANKS) + " |",
-        "|---|" + "---:|" * len(BANKS),
+        *_two_ways(
+            lambda bank, device, own: Scoring(bank, device.memory, own).wrong_part(), digits=1
+        ),
     ]
-    for device in DEVICES:
-        cells = []
-        for bank in BANKS.values():
-            both = (Scoring(bank, device.memory, own).wrong_part() for own in (False, True))
-            cells.append(" / ".join(f"{milliseconds(one, device):.1f}" for one in both))
-        lines.append(f"| {device.name} | " + " | ".join(cells) + " |")
-    return lines
 
 
 def _float32() -> list[str]:
-    lines = [
+    return [
         "## FP32 features",
         "",
         "The rest of this page is about FP16 features. FP32 features are multiplied as three",
@@ -365,17 +374,7 @@ def _float32() -> list[str]:
         "the splitting of the query; that of the bank is done once. Rows with more than 128",
         "neighbors are finished in plain float32 either way.",
         "",
-        "| device | " + " | ".join(BANKS) + " |",
-        "|---|" + "---:|" * len(BANKS),
-    ]
-    for device in DEVICES:
-        cells = []
-        for bank in BANKS.values():
-            both = (float32_products(bank, parts=parts) for parts in (False, True))
-            cells.append(" / ".join(f"{milliseconds(one, device):.2f}" for one in both))
-        lines.append(f"| {device.name} | " + " | ".join(cells) + " |")
-    return [
-        *lines,
+        *_two_ways(lambda bank, device, parts: float32_products(bank, parts=parts), digits=2),
         "",
         "Parts pay where tensor cores multiply more than three times as fast as the rest of the",
         "device. Those of the RTX 4090, with FP32 sums, are twice as fast: plain float32 is ahead",

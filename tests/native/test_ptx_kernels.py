@@ -124,6 +124,19 @@ def test_a_picture_takes_one_product_and_a_wrong_part_four(
         )
 
 
+def counted_in(
+    native_build: Path, test: str, run: str, ptx: dict[str, Path], folder: Path
+) -> dict[str, dict[str, int]]:
+    """Return what the interpreter counts for each kernel in one run of a test."""
+    if FIRST[0] not in ptx:
+        pytest.skip(f"no compiler for {FIRST[0]}")
+    out = folder / run
+    environment = dict(os.environ, ANOCO_PTX=str(ptx[FIRST[0]]), ANOCO_PTX_COUNTERS=str(out))
+    program = native_build / f"tests/ptx/ptx_{test}_kernels"
+    subprocess.run([program, run], env=environment, check=True, capture_output=True)
+    return read_counters(out)
+
+
 # The kernels of the stages that docs/roofline.py has counts of, and whose run they are of.
 STAGES = {
     ("candidates", False): ("usual", "anoco_candidates"),
@@ -141,20 +154,15 @@ STAGES = {
 def test_the_roofline_shows_what_is_counted(
     native_build: Path, ptx: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if FIRST[0] not in ptx:
-        pytest.skip(f"no compiler for {FIRST[0]}")
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     roofline = importlib.import_module("roofline")
     assert roofline.COUNTED_SIZE == (ROWS, REFERENCES, DIM)
-    for run in ("usual", "crowded", "own"):
-        test = "own" if run == "own" else "scoring"
-        environment = dict(
-            os.environ, ANOCO_PTX=str(ptx[FIRST[0]]), ANOCO_PTX_COUNTERS=str(tmp_path / run)
-        )
-        program = native_build / f"tests/ptx/ptx_{test}_kernels"
-        subprocess.run([program, run], env=environment, check=True, capture_output=True)
+    counts = {
+        run: counted_in(native_build, "own" if run == "own" else "scoring", run, ptx, tmp_path)
+        for run in ("usual", "crowded", "own")
+    }
     for stage, (run, kernel) in STAGES.items():
-        counted = read_counters(tmp_path / run)[kernel]
+        counted = counts[run][kernel]
         moved = counted["global_read"] + counted["global_written"]
         flops = counted["flops"] + counted["tensor_flops"]
         assert (moved, flops) == pytest.approx(roofline.COUNTED[stage], rel=0.02), (stage, moved)
@@ -164,13 +172,7 @@ def test_without_cublas_candidates_are_all_that_is_written(
     native_build: Path, ptx: dict[str, Path], tmp_path: Path
 ) -> None:
     """16 bytes for a patch and 64 references, in place of 256 bytes of products."""
-    if FIRST[0] not in ptx:
-        pytest.skip(f"no compiler for {FIRST[0]}")
-    out = tmp_path / "counters"
-    environment = dict(os.environ, ANOCO_PTX=str(ptx[FIRST[0]]), ANOCO_PTX_COUNTERS=str(out))
-    program = native_build / "tests/ptx/ptx_own_kernels"
-    subprocess.run([program, "picture"], env=environment, check=True)
-    counted = read_counters(out)["anoco_qr_top2_f16"]
+    counted = counted_in(native_build, "own", "picture", ptx, tmp_path)["anoco_qr_top2_f16"]
     assert counted["tensor_flops"] == 2 * 128 * 640 * DIM, "of whole tiles"
     assert counted["global_written"] == ROWS * REFERENCES // 64 * 16
 
@@ -179,13 +181,7 @@ def test_float32_takes_three_products(
     native_build: Path, ptx: dict[str, Path], tmp_path: Path
 ) -> None:
     """Of half precision, on tensor cores; nothing of it is multiplied in float32."""
-    if FIRST[0] not in ptx:
-        pytest.skip(f"no compiler for {FIRST[0]}")
-    out = tmp_path / "counters"
-    environment = dict(os.environ, ANOCO_PTX=str(ptx[FIRST[0]]), ANOCO_PTX_COUNTERS=str(out))
-    program = native_build / "tests/ptx/ptx_own_kernels"
-    subprocess.run([program, "parts"], env=environment, check=True)
-    counted = read_counters(out)
+    counted = counted_in(native_build, "own", "parts", ptx, tmp_path)
     assert counted["anoco_qr_top2_f16"]["tensor_flops"] == 3 * 2 * 128 * 640 * DIM
     assert "anoco_products_f32" not in counted
     written = counted["anoco_parts_f32"]["global_written"]

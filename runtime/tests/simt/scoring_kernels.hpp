@@ -43,6 +43,12 @@ enum class Products { given, own };
 // What is multiplied: plain float32, FP16 features, or float32 as parts of half precision.
 enum class Factors { plain, half, parts };
 
+// Parts are what float32 is multiplied as by default; a problem is rounded for half, so that is
+// last.
+using ManyFactors = std::vector<Factors>;
+inline const ManyFactors kDefaultFactors = {Factors::parts, Factors::half};
+inline const ManyFactors kAllFactors = {Factors::plain, Factors::parts, Factors::half};
+
 // Rows as the parts of half precision that are multiplied.
 struct Parts {
   std::vector<uint16_t> rows;

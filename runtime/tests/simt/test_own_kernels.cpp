@@ -97,13 +97,8 @@ void all_candidates() {
   candidates(broken);
 }
 
-// Parts are what float32 is multiplied as by default.
-using ManyFactors = std::vector<Factors>;
-const ManyFactors kUsual = {Factors::parts, Factors::half};
-const ManyFactors kAll = {Factors::plain, Factors::parts, Factors::half};  // the rounded last
-
 void agree(const char* name, Problem p, double most_undecided = 0.05,
-           const ManyFactors& all = kUsual) {
+           const simt::ManyFactors& all = simt::kDefaultFactors) {
   for (const Factors factors : all) {
     if (factors == Factors::half) {
       round_to_half(p.query);
@@ -230,7 +225,8 @@ void hard_features() {
 void sizes() {
   const int shapes[][3] = {{1, 1, 1}, {2, 255, 31}, {40, 200, 64}};
   for (const auto& shape : shapes)
-    agree("sizes", clustered(shape[0], shape[1], shape[2]), shape[2] < 10 ? 1 : 0.05, kAll);
+    agree("sizes", clustered(shape[0], shape[1], shape[2]), shape[2] < 10 ? 1 : 0.05,
+          simt::kAllFactors);
 }
 
 // Neighbors that are next to each other in the bank, so that their groups are looked at again and
@@ -273,7 +269,7 @@ void dense_rows() {
   for (size_t i = 0; i < p.bank.size(); ++i) p.bank[i] = base[i % 20] + 0.05f * normal();
   for (size_t i = 0; i < p.query.size(); ++i)
     p.query[i] = i / 20 % 5 == 2 ? p.bank[i] + 0.01f * normal() : 0.3f * base[i % 20] + normal();
-  agree("dense rows", p, 0.1, kAll);
+  agree("dense rows", p, 0.1, simt::kAllFactors);
   const int dense = emulate(p, Factors::half, false, Products::own).dense;
   CHECK(dense > 33 && dense < 50);
 }

@@ -33,13 +33,8 @@ using simt::scores_of;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Parts are what float32 is multiplied as by default.
-using ManyFactors = std::vector<Factors>;
-const ManyFactors kUsual = {Factors::parts, Factors::half};
-const ManyFactors kAll = {Factors::plain, Factors::parts, Factors::half};  // the rounded last
-
 void agree(const char* name, Problem p, double most_undecided = 0.05,
-           const ManyFactors& all = kUsual) {
+           const simt::ManyFactors& all = simt::kDefaultFactors) {
   for (const Factors factors : all) {
     const bool half = factors == Factors::half;
     if (half) {
@@ -60,7 +55,8 @@ void sizes() {
                            {2, 256, 256}, {2, 257, 257}, {3, 1024, 9},  {3, 1025, 2}, {2, 40, 1023},
                            {2, 40, 1025}, {1, 30, 2050}, {64, 576, 128}};
   for (const auto& shape : shapes)
-    agree("sizes", clustered(shape[0], shape[1], shape[2]), shape[2] < 10 ? 1 : 0.05, kAll);
+    agree("sizes", clustered(shape[0], shape[1], shape[2]), shape[2] < 10 ? 1 : 0.05,
+          simt::kAllFactors);
 }
 
 void metrics() {
@@ -126,7 +122,7 @@ void ties() {
   Problem p = empty(3, 8, 2);
   p.bank = {4, 3, 3, 4, 4, 3, 3, 4, -3, 4, 4, -3, 0, 5, 5, 0};
   p.query = {4, 3, 5, 0, 0, 2};
-  for (const Factors factors : kAll) {
+  for (const Factors factors : simt::kAllFactors) {
     const bool gram = factors != Factors::plain;
     const Result got = emulate(p, factors, gram);
     const int anchors[] = {0, 7, 6}, neighbors[] = {1, 1, 1};
