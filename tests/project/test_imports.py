@@ -49,6 +49,23 @@ def test_importing_the_detector_loads_no_engine_and_no_command_line() -> None:
 RUN = "from anoco_edge.cli import main\nsys.argv[0] = 'anoco-edge'\nmain()"
 
 
+COMMAND_MODULES = """
+import contextlib, sys
+from anoco_edge.cli import main
+with contextlib.suppress(SystemExit):
+    main()
+names = [name.rpartition(".")[2] for name in sys.modules if name.count("cli.commands.")]
+sys.stderr.write("COMMANDS " + " ".join(sorted(names)))
+"""
+
+
+@pytest.mark.parametrize(("typed", "loaded"), [("--version", ""), ("sign --help", "sign")])
+def test_a_command_imports_no_other(typed: str, loaded: str) -> None:
+    command = [sys.executable, "-c", COMMAND_MODULES, *typed.split()]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert ran.stderr == f"COMMANDS {loaded}"
+
+
 def test_help_loads_nothing_heavy() -> None:
     assert not loaded_after(RUN, "--help") & (HEAVY | PACKAGES)
 
