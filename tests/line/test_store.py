@@ -194,8 +194,8 @@ def test_a_restart_closes_what_was_interrupted(data: sqlite3.Connection) -> None
     assert row == ("no-verdict", Reason.RESTARTED)
     ((sink, uid, body),) = data.execute("SELECT sink, uid, body FROM outbox WHERE sink = 'mqtt'")
     assert (sink, uid) == ("mqtt", "r1-000002"), "who waits for results hears of it"
-    told = json.loads(body)
-    assert (told["seq"], told["part_code"], told["reason"]) == (2, "A", "RESTARTED")
+    message = json.loads(body)
+    assert (message["seq"], message["part_code"], message["reason"]) == (2, "A", "RESTARTED")
     line = VirtualLine(counters=counters).start()
     line.part()
     assert line.status.counters.triggers == 3

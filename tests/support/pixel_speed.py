@@ -35,7 +35,7 @@ NAMES = {
     "InputContract": ("anoco_edge.images.contract", "InputContract"),
     "Placement": ("anoco_edge.images.preprocess", "Placement"),
 }
-NAMES_OF_ROUND_1 = {
+OLD_NAMES = {
     "read_defect_mask": ("anoco_edge_calibration.dataset", "read_mask"),
     "PixelMetrics": ("anoco_edge_calibration.pixel_metrics", "PixelMetrics"),
     "MapMaker": ("anoco_edge.maps", "MapMaker"),
@@ -81,7 +81,7 @@ class Worker:
 
     def __init__(self, file: Path) -> None:
         now = importlib.util.find_spec("anoco_edge.pipeline") is not None
-        for name, (module, attribute) in (NAMES if now else NAMES_OF_ROUND_1).items():
+        for name, (module, attribute) in (NAMES if now else OLD_NAMES).items():
             setattr(self, name, getattr(importlib.import_module(module), attribute))
         contract, pictures = pickle.loads(file.read_bytes())
         known = self.InputContract.model_fields

@@ -51,7 +51,7 @@ class CameraOutlet:
     def deliver(self, pixels: Pixels, counter: int, earliest: int, latest: int) -> None:
         """Give a whole frame to the core; like a camera, lose it where no memory is free.
 
-        A number that a camera gives twice is told to the core, and its first frame stays.
+        The core hears of a number that a camera gives twice, and its first frame stays.
         """
         slot = self.memory.put(pixels)
         if slot is None:

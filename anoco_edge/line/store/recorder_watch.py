@@ -1,4 +1,4 @@
-"""What the core is told of the recorder: whether it has room, and whether it drops pictures."""
+"""What the core hears of the recorder: whether it has room, and whether it drops pictures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CALM_SECONDS = 10.0
 
 
 class RecorderWatch:
-    """Compares what the recorder says with what the core was told last.
+    """Compares what the recorder says with what the core heard last.
 
     Pictures count as dropped until none was for `CALM_SECONDS`, so that a warning stands while it
     is true and does not come and go with each picture.
@@ -23,7 +23,7 @@ class RecorderWatch:
     """
 
     def __init__(self) -> None:
-        self._told = RecorderRoom(rows=True)
+        self._reported = RecorderRoom(rows=True)
         self._dropped = 0
         self._dropped_at: float | None = None
 
@@ -33,7 +33,7 @@ class RecorderWatch:
             self._dropped, self._dropped_at = load.dropped, now
         calm = self._dropped_at is None or now - self._dropped_at >= CALM_SECONDS
         found = RecorderRoom(has_room, calm)
-        if found == self._told:
+        if found == self._reported:
             return None
-        self._told = found
+        self._reported = found
         return found
