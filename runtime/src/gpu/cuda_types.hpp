@@ -35,6 +35,7 @@ enum : CUresult {
   kNotReady = 600,
   kIllegalAddress = 700,
   kLaunchTimeout = 702,
+  kPrimaryContextActive = 708,  // of older drivers
   kContextIsDestroyed = 709,
   kAssert = 710,
   kHardwareStackError = 714,
@@ -51,8 +52,8 @@ enum : CUresult {
 enum : int { kCapabilityMajor = 75, kCapabilityMinor = 76 };  // device attributes
 enum : unsigned { kStreamNonBlocking = 1, kEventDefault = 0, kEventNoTiming = 2 };
 enum : int { kCaptureThreadLocal = 1 };
-enum : unsigned { kScheduleBlockingSync = 4 };  // of a context
-enum : int {                                    // pointer attributes
+enum : unsigned { kScheduling = 7, kScheduleBlockingSync = 4 };  // flags of a context
+enum : int {                                                     // pointer attributes
   kPointerMemoryType = 2,
   kPointerDevicePointer = 3,
   kPointerIsManaged = 8,
@@ -101,6 +102,7 @@ enum : int { kMathPedantic = 2, kMathFullSums = 16 };
   CALL(cuDeviceTotalMem_v2, size_t*, CUdevice)                                                 \
   CALL(cuDevicePrimaryCtxRetain, CUcontext*, CUdevice)                                         \
   CALL(cuDevicePrimaryCtxRelease_v2, CUdevice)                                                 \
+  CALL(cuDevicePrimaryCtxGetState, CUdevice, unsigned*, int*)                                  \
   CALL(cuDevicePrimaryCtxSetFlags_v2, CUdevice, unsigned)                                      \
   CALL(cuCtxPushCurrent_v2, CUcontext)                                                         \
   CALL(cuCtxPopCurrent_v2, CUcontext*)                                                         \

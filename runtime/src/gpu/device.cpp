@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <set>
 
 namespace anoco::gpu {
 namespace {
@@ -60,13 +59,16 @@ OpenDevices& open_devices() {
 
 void use_blocking_sync(int ordinal) {
   static std::mutex* const setting = new std::mutex;
-  static std::set<int>* const done = new std::set<int>;
   const DeviceChange change;
   const std::lock_guard<std::mutex> lock(*setting);
-  if (done->count(ordinal) != 0) return;
   const CUdevice device = find_device(ordinal, device_count());
-  driver().cuDevicePrimaryCtxSetFlags_v2(device, kScheduleBlockingSync);
-  done->insert(ordinal);
+  unsigned flags = 0;
+  int active = 0;
+  driver().cuDevicePrimaryCtxGetState(device, &flags, &active);
+  // Somebody else in the process may have set it already, and uses the device since.
+  if ((flags & kScheduling) == kScheduleBlockingSync) return;
+  const unsigned others = flags & ~kScheduling;
+  driver().cuDevicePrimaryCtxSetFlags_v2(device, others | kScheduleBlockingSync);
 }
 
 DeviceInfo describe_device(int ordinal) {

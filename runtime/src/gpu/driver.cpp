@@ -141,6 +141,11 @@ void fail_driver_call(const char* name, int code) {
                            ": a CUDA graph was being captured meanwhile; try again, and if it "
                            "stays, capture with thread-local mode in your program and hold "
                            "anoco_cuda_lock around it");
+  if (code == kPrimaryContextActive)
+    fail(ANOCO_ENGINE, text +
+                           ": this process uses the device already, and its driver changes no "
+                           "settings any more; open what sets blocking_sync before anything else "
+                           "uses the device");
   fail(ANOCO_ENGINE, text + ": the CUDA driver refused; try again, and report it if it stays");
 }
 

@@ -13,7 +13,12 @@
 #include "tests/gpu/device_backend.hpp"
 #include "tests/gpu/owners.hpp"
 
-extern "C" int cuDevicePrimaryCtxGetState(int, unsigned*, int*);  // of CUDA's driver
+extern "C" {  // of CUDA's driver
+int cuDevicePrimaryCtxGetState(int, unsigned*, int*);
+int cuDevicePrimaryCtxSetFlags_v2(int, unsigned);
+int cuDevicePrimaryCtxRetain(void**, int);
+int cuDevicePrimaryCtxRelease_v2(int);
+}
 
 namespace {
 
@@ -42,26 +47,52 @@ simcuda_numbers count() {
   return numbers;
 }
 
-void threads_sleep_while_they_wait(const Bundle& bundle, const char* product) {
-  anoco_detector_options options = options_for("device", nullptr, product);
-  unsigned flags = 0;
-  int active = 0;
-  open_detector(bundle, options);
-  CHECK(cuDevicePrimaryCtxGetState(0, &flags, &active) == 0 && flags == 0);
-  options.blocking_sync = 1;
-  const Detector first = open_detector(bundle, options);
-  CHECK(cuDevicePrimaryCtxGetState(0, &flags, &active) == 0 && flags == 4 && active == 1);
-  open_detector(bundle, options);  // it is set already, and the device in use
-}
-
-std::string failure_of(const Bundle& bundle, const anoco_detector_options& options) {
+std::string failure_of(const Bundle& bundle, const anoco_detector_options& options,
+                       anoco_status status = ANOCO_PARITY) {
   try {
     open_detector(bundle, options);
   } catch (const Error& error) {
-    CHECK(error.status == ANOCO_PARITY);
+    CHECK(error.status == status);
     return error.what();
   }
   return "it opens";
+}
+
+unsigned flags_of_the_device() {
+  unsigned flags = 0;
+  int active = 0;
+  CHECK(cuDevicePrimaryCtxGetState(0, &flags, &active) == 0);
+  return flags;
+}
+
+void threads_sleep_while_they_wait(const Bundle& bundle, const char* product) {
+  anoco_detector_options options = options_for("device", nullptr, product);
+  open_detector(bundle, options);
+  CHECK(flags_of_the_device() == 0);
+  options.blocking_sync = 1;
+  CHECK(cuDevicePrimaryCtxSetFlags_v2(0, 8 | 1) == 0);
+  {
+    const Detector first = open_detector(bundle, options);
+    CHECK(flags_of_the_device() == (8 | 4));  // 8 is not about waiting
+    open_detector(bundle, options);           // it is set already, and the device in use
+  }
+  CHECK(cuDevicePrimaryCtxSetFlags_v2(0, 1) == 0);
+  open_detector(bundle, options);
+  CHECK(flags_of_the_device() == 4);  // whoever changed it meanwhile
+}
+
+// The simulated driver changes no flags of a device that is in use, as older ones do not.
+void another_binding_uses_the_device(const Bundle& bundle, const char* product) {
+  anoco_detector_options options = options_for("device", nullptr, product);
+  options.blocking_sync = 1;
+  void* context = nullptr;
+  CHECK(cuDevicePrimaryCtxSetFlags_v2(0, 4) == 0 && cuDevicePrimaryCtxRetain(&context, 0) == 0);
+  open_detector(bundle, options);
+  CHECK(cuDevicePrimaryCtxRelease_v2(0) == 0);
+  CHECK(cuDevicePrimaryCtxSetFlags_v2(0, 0) == 0 && cuDevicePrimaryCtxRetain(&context, 0) == 0);
+  CHECK(says(failure_of(bundle, options, ANOCO_ENGINE),
+             "open what sets blocking_sync before anything else uses the device"));
+  CHECK(cuDevicePrimaryCtxRelease_v2(0) == 0);
 }
 
 void a_wrong_device_is_found(const Bundle& bundle, const char* product) {
@@ -176,6 +207,7 @@ int main(int given, char** arguments) {
     const Bundle bundle = open_bundle(arguments[1]);
     const std::string product = products(bundle)[0];
     threads_sleep_while_they_wait(bundle, product.c_str());
+    another_binding_uses_the_device(bundle, product.c_str());
     a_wrong_device_is_found(bundle, product.c_str());
     what_runs_is_told(bundle, product.c_str());
     a_replaced_product_is_freed(bundle, arguments[1]);

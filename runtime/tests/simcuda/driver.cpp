@@ -52,7 +52,7 @@ CUresult cuGetErrorName(CUresult code, const char** name) {
       {kNotReady, "CUDA_ERROR_NOT_READY"},
       {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
       {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
-      {708, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE"},
+      {kPrimaryContextActive, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE"},
       {kLaunchFailed, "CUDA_ERROR_LAUNCH_FAILED"},
       {kCaptureUnsupported, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
       {kCaptureInvalidated, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
@@ -134,7 +134,7 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
   const Entry entry("cuDevicePrimaryCtxSetFlags_v2", false);
   if (entry.code() != kSuccess) return entry.code();
   if (!is_device(device)) return kInvalidDevice;
-  if (world().primary(device) != nullptr) return 708;  // CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE
+  if (world().primary(device) != nullptr) return kPrimaryContextActive;
   world().context_flags[device] = flags;
   return kSuccess;
 }
