@@ -141,6 +141,7 @@ class LineServer:
             self.post,
             note=self._note,
             runtime=config.line.runtime,
+            blocking_sync=config.line.blocking_sync,
             trust=trust,
         )
         self._cameras = {

@@ -43,6 +43,7 @@ judge_hang_ms = 1500
 prepare_ms = 60000
 alive_ms = 800
 runtime = "native"
+blocking_sync = true
 
 [store]
 days = 7

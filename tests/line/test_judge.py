@@ -17,7 +17,9 @@ from command_line import ok
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
 
 from anoco_edge import Detector
+from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import EngineError, PictureError
+from anoco_edge.line.config.station_config import EXAMPLE, parse_config
 from anoco_edge.line.core.effects import (
     ForgetProduct,
     FrameKey,
@@ -41,6 +43,7 @@ from anoco_edge.line.judge.child import Judge
 from anoco_edge.line.judge.messages import CaptureSpec, JudgeSetup
 from anoco_edge.line.judge.process import JudgeProcess
 from anoco_edge.line.replay import TOLERANCE
+from anoco_edge.line.server import LineServer
 from anoco_edge.line.words.constants import Reason
 
 Kind = TypeVar("Kind")
@@ -184,6 +187,26 @@ def test_an_engine_that_fails_is_not_offered(
         judge._wanted.put(-1)  # no product: the thread goes on
         assert ours.poll(PATIENCE) and ours.recv().number == -1
     memory.close()
+
+
+@pytest.mark.parametrize("line", ["", "\n[line]\nblocking_sync = true\n"])
+def test_threads_of_the_judge_sleep_as_station_toml_says(
+    line: str, folder_with_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+
+    def opens(*_: object, settings: EngineSettings, **__: object) -> NoReturn:
+        found.append(settings.blocking_sync)
+        raise EngineError("seen", hint="")
+
+    server = LineServer(parse_config(EXAMPLE + line, "a"), folder_with_bundle, say=lambda _: None)
+    monkeypatch.setattr(Detector, "open", opens)
+    ours, theirs = Pipe()
+    with ours, theirs:
+        Judge(server.judge._setup, theirs)._wanted.put(1)
+        assert ours.poll(PATIENCE) and ours.recv().why == "seen"
+    server.stop()
+    assert found == [bool(line)]
 
 
 def test_frames_take_turns_in_the_memory() -> None:

@@ -68,6 +68,7 @@ class LineTable(Table):
     prepare_ms: Milliseconds = 120_000
     alive_ms: int = Field(default=1000, ge=200, le=60_000)
     runtime: RuntimeName = "auto"
+    blocking_sync: bool = False
 
 
 class CameraTable(Table):
@@ -267,7 +268,8 @@ class StationConfig(Table):
             LineProduct(each.number, each.name, tuple(c.camera for c in each.captures))
             for each in self.products
         )
-        return LineSettings(cameras, products, **self.line.model_dump(exclude={"runtime"}))
+        rules = self.line.model_dump(exclude={"runtime", "blocking_sync"})
+        return LineSettings(cameras, products, **rules)
 
     @property
     def revision(self) -> str:

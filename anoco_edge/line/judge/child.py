@@ -95,6 +95,7 @@ class Judge:
                 spec.product,
                 self._setup.engine,
                 self._setup.runtime,
+                blocking_sync=self._setup.blocking_sync,
                 allow_random=self._setup.allow_random,
             )
             detector.probe_engine()  # one that fails is not offered, and the first part is no trial

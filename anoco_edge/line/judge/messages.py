@@ -36,6 +36,7 @@ class JudgeSetup:
     slot_bytes: int
     engine: str = "auto"
     runtime: RuntimeName = "auto"
+    blocking_sync: bool = False
     allow_random: bool = False
     trust: BundleTrust | None = None
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from anoco_edge.bundle import Bundle, Product
 from anoco_edge.detector import Detector
+from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import AnocoError
 from anoco_edge.line.core.events import Opinion, PreparedProduct, RegionWord, Verdict
 from anoco_edge.line.judge.alignment import Aligner, Alignment, Pixels
@@ -52,12 +53,14 @@ def open_detector(
     engine: str = "auto",
     runtime: str = "auto",
     *,
+    blocking_sync: bool = False,
     allow_random: bool = False,
 ) -> tuple[Detector, tuple[str, ...]]:
     """Open the detector of a capture, and say in lines for the log what runs, and why."""
     chosen = choose_runtime(bundle, runtime, engine, product)
+    settings = EngineSettings(blocking_sync=blocking_sync)
     detector = Detector.open(
-        bundle, product, engine, runtime=chosen.name, allow_random=allow_random
+        bundle, product, engine, runtime=chosen.name, settings=settings, allow_random=allow_random
     )
     choices = detector.choices
     runs = (

@@ -67,6 +67,7 @@ class JudgeProcess:
         note: Callable[[str], None] = lambda _: None,
         engine: str = "auto",
         runtime: RuntimeName = "auto",
+        blocking_sync: bool = False,
         allow_random: bool = False,
         trust: BundleTrust | None = None,
         program: str = JUDGE_PROGRAM,
@@ -80,6 +81,7 @@ class JudgeProcess:
             memory.slot_bytes,
             engine,
             runtime,
+            blocking_sync,
             allow_random,
             trust,
         )
