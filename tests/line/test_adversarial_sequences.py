@@ -77,6 +77,21 @@ def test_the_same_number_with_another_code_is_another_part(line: VirtualLine) ->
     assert answered == ["tcp:4", "tcp:1", "tcp:2", "tcp:3"]
 
 
+@pytest.mark.parametrize("client", ["tcp:1", ""])
+def test_one_number_for_two_parts_of_a_client_passes_neither(
+    line: VirtualLine, client: str
+) -> None:
+    """The first part is good and its picture was taken in time; its PASS could be read as B1's."""
+    line.trigger(5, part_code="A1", client=client)
+    line.now += 1
+    (job,) = found(line.picture(), JudgePicture)
+    line.trigger(5, part_code="B1", client=client)
+    line.judged(job)
+    codes = {e.record.part_code: e.record.reason for e in found(line.effects, RecordPart)}
+    assert codes == {"B1": Reason.BUSY, "A1": Reason.SEQUENCE_REPEATED}
+    assert not line.bit(PASS)
+
+
 @pytest.mark.parametrize(("waited", "verdict"), [(100, "good"), (150, "no-verdict")])
 def test_a_trigger_that_had_to_wait_for_the_core_has_that_much_less_time(
     line: VirtualLine, waited: int, verdict: str

@@ -136,8 +136,11 @@ class LineCore(CoreRules):
             self._warnings.discard("sequence")
         if refusal is not Reason.NONE:
             self._refuse(seq, event.part_code, event.client, refusal)
-            if self._part is not None:  # what is exposed from now on may show the part after it
+            if part is not None:  # what is exposed from now on may show the part after it
                 self._cameras.close(self._now)
+                asked = event.client in (part.client, *part.repeats)
+                if asked and event.seq == part.seq:  # it could not tell which part a PASS is of
+                    self._decide(Outcome("no-verdict", Reason.SEQUENCE_REPEATED))
             if refusal is Reason.SEQUENCE_JUMP:
                 self._fault(f"the number of the part jumped to {seq}")
             return

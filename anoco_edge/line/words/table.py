@@ -165,7 +165,9 @@ REASONS = (
     ReasonCode("PRODUCT_CHANGE", 45, "A change of product is not finished, or failed."),
     ReasonCode("NOT_ACKNOWLEDGED", 46, "The result before was not acknowledged yet."),
     ReasonCode("PLC_LINK_LOST", 47, "PLC_HEARTBEAT does not change."),
-    ReasonCode("SEQUENCE_REPEATED", 48, "TRIGGER_SEQ is that of a part that was decided."),
+    ReasonCode(
+        "SEQUENCE_REPEATED", 48, "TRIGGER_SEQ is that of a decided part, or came with two codes."
+    ),
     ReasonCode("SEQUENCE_JUMP", 49, "TRIGGER_SEQ jumped, and strict_sequence is on."),
     ReasonCode("RECORDER_FULL", 50, "The recorder cannot take another row."),
     ReasonCode("WIRED", 51, "The camera is triggered by a wire; its picture makes the part."),
