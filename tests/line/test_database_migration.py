@@ -99,7 +99,7 @@ def test_pins_and_trials_are_read_from_the_data_base_of_the_station(tmp_path: Pa
 def test_the_store_keeps_what_is_pinned_and_every_picture_of_a_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_keeper, "OUTBOX_SECONDS", 0.01)
+    monkeypatch.setattr(store_keeper, "LOOK_SECONDS", 0.01)
     database = Database(tmp_path)
     (tmp_path / "pictures").mkdir()
     with closing(open_database(tmp_path, print)) as data:

@@ -40,7 +40,7 @@ from anoco_edge.line.store.database import (
     read_counters,
 )
 from anoco_edge.line.store.keeper import StoreKeeper
-from anoco_edge.line.store.outbox import Outbox, webhook
+from anoco_edge.line.store.outbox import BATCH, Outbox, webhook
 from anoco_edge.line.store.recorder import Recorder
 from anoco_edge.line.store.retention import Retention, RetentionRules
 from anoco_edge.line.store.rows import CaptureOrigin, PartRow, PictureFile, RowWriter
@@ -348,6 +348,58 @@ def test_every_message_is_sent_once_and_in_order(data: sqlite3.Connection) -> No
     assert box.waiting() == 0, "a uid that was sent does not come again"
 
 
+def test_what_waits_is_sent_in_batches_each_marked_at_once(
+    data: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """One commit for a batch, and a keeper that does not rest while batches are full."""
+    write(data, *[part(n) for n in range(3 * BATCH + 1)])
+    commits: list[str] = []
+    data.set_trace_callback(lambda text: commits.append(text) if text == "COMMIT" else None)
+    sent: list[str] = []
+    assert Outbox(data, "webhook", lambda uid, body: sent.append(uid)).drain(0.0) == BATCH
+    data.set_trace_callback(None)
+    assert len(sent) == BATCH and len(commits) == 1
+    rules = RetentionRules(30, 10**9, 0, 0, 0.8)
+    done = threading.Event()
+    looks_until: list[int] = []
+
+    def send(uid: str, body: str) -> None:
+        sent.append(uid)
+        if uid == f"r1-{3 * BATCH:06d}":
+            looks_until.append(looks)
+            done.set()
+
+    keeper = store_keeper.StoreKeeper(tmp_path, rules, {"webhook": send}, say=print)
+    looks = 0
+
+    class Closing(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal looks
+            looks += timeout == store_keeper.LOOK_SECONDS
+            return super().wait(timeout)
+
+    keeper._closing = Closing()
+    keeper.start()
+    assert done.wait(60)
+    assert looks_until == [2], "one to open the data base, one to send everything"
+    keeper.close()
+    assert sent == [f"r1-{n:06d}" for n in range(3 * BATCH + 1)]
+
+
+def test_a_message_that_fails_ends_its_batch_and_those_before_are_marked(
+    data: sqlite3.Connection,
+) -> None:
+    write(data, *[part(n) for n in range(5)])
+
+    def send(uid: str, body: str) -> None:
+        if uid == "r1-000003":
+            raise SourceError("nobody listens", hint="it is tried again")
+
+    box = Outbox(data, "webhook", send)
+    assert box.drain(0.0) == 3 and box.waiting() == 2 and box.last_error
+    assert one(data, "SELECT uid, attempts FROM outbox WHERE attempts") == ("r1-000003", 1)
+
+
 def test_a_sink_that_is_gone_for_an_hour_gets_everything(data: sqlite3.Connection) -> None:
     sent: list[str] = []
     tries: list[float] = []
@@ -395,7 +447,7 @@ def test_a_kill_after_sending_sends_again_with_the_same_uid(
 def test_a_locked_data_base_stops_the_outbox_for_seconds_only(
     data: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("OUTBOX_SECONDS", "RETRY_SECONDS"):
+    for name in ("LOOK_SECONDS", "RETRY_SECONDS"):
         monkeypatch.setattr(store_keeper, name, 0.01)
     tries: list[str] = []
     done = threading.Event()

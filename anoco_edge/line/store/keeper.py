@@ -5,17 +5,19 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 
 from anoco_edge.errors import AnocoError
 from anoco_edge.line.store.database import open_database
-from anoco_edge.line.store.outbox import Outbox, Send
+from anoco_edge.line.store.outbox import BATCH, Outbox, Send
 from anoco_edge.line.store.retention import Retention, RetentionRules
 from anoco_edge.line.store.station_wishes import read_pins, wants_every_picture
 
-OUTBOX_SECONDS = 0.5
+LOOK_SECONDS = 0.5
+BATCHES = 20  # of the outbox before the keeper looks after the rest
+BATCH_SECONDS = 0.02  # between two batches, so that many messages do not keep the line waiting
 CLEAN_SECONDS = 60.0
 RETRY_SECONDS = 5.0  # after a data base that was locked, or a disk that was full
 
@@ -53,7 +55,7 @@ class StoreKeeper:
             self._thread.join(timeout)
 
     def _work(self) -> None:
-        while not self._closing.wait(OUTBOX_SECONDS):
+        while not self._closing.wait(LOOK_SECONDS):
             try:
                 with closing(open_database(self._folder, self._say)) as data:
                     self._keep(data)
@@ -65,10 +67,10 @@ class StoreKeeper:
         boxes = {name: Outbox(data, name, send) for name, send in self._senders.items()}
         next_cleaning = 0.0
         said: dict[str, str] = {}
-        while not self._closing.wait(OUTBOX_SECONDS):
+        while not self._closing.wait(LOOK_SECONDS):
+            self._drain(boxes.values())
             now = time.monotonic()
             for name, box in boxes.items():
-                box.drain(now)
                 if box.last_error and box.last_error != said.get(name):
                     self._say(f"warning: {box.last_error}")
                 said[name] = box.last_error
@@ -77,6 +79,12 @@ class StoreKeeper:
             if now >= next_cleaning:
                 next_cleaning = now + CLEAN_SECONDS
                 self._clean(data)
+
+    def _drain(self, boxes: Collection[Outbox]) -> None:
+        for _ in range(BATCHES):
+            sent = [box.drain(time.monotonic()) for box in boxes]
+            if BATCH not in sent or self._closing.wait(BATCH_SECONDS):
+                return
 
     def _clean(self, data: sqlite3.Connection) -> None:
         done = self._retention.clean(data)

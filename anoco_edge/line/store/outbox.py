@@ -1,8 +1,8 @@
 """The outbox: results for other systems, sent at least once and in order.
 
 A result is put into the outbox in the transaction that records its part, once for each sink and
-uid. It is marked as sent after the sink has taken it, so a kill between the two sends it twice; the
-uid lets the receiver drop the second.
+uid. Results are marked as sent, a batch in one transaction, after the sink has taken them, so a
+kill between the two sends a batch twice; the uids let the receiver drop what it has.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import IO, Any
 from anoco_edge.errors import AnocoError, SourceError
 
 LONGEST_PAUSE = 60.0
+BATCH = 25
 Send = Callable[[str, str], None]
 """Sends a message with its uid; whatever it raises as an AnocoError means: try again later."""
 
@@ -35,8 +36,8 @@ class Outbox:
         query = "SELECT count(*) FROM outbox WHERE sink = ? AND sent = 0"
         return int(self._data.execute(query, (self._sink,)).fetchone()[0])
 
-    def drain(self, now: float, most: int = 100) -> int:
-        """Send what waits, the oldest first, until one fails; return how many were sent.
+    def drain(self, now: float) -> int:
+        """Send a batch of what waits, the oldest first, until one fails; return how many were sent.
 
         After a failure nothing is sent for a second, then for two, four, up to a minute.
         """
@@ -44,9 +45,10 @@ class Outbox:
             return 0
         rows = self._data.execute(
             "SELECT id, uid, body FROM outbox WHERE sink = ? AND sent = 0 ORDER BY id LIMIT ?",
-            (self._sink, most),
+            (self._sink, BATCH),
         ).fetchall()
-        sent = 0
+        taken: list[tuple[int]] = []
+        failed: list[tuple[int]] = []
         for row, uid, body in rows:
             try:
                 self._send(uid, body)
@@ -54,12 +56,18 @@ class Outbox:
                 self.last_error = str(error)
                 self._not_before = now + min(2.0**self._failures, LONGEST_PAUSE)
                 self._failures += 1
-                self._data.execute("UPDATE outbox SET attempts = attempts + 1 WHERE id = ?", (row,))
-                return sent
-            self._data.execute("UPDATE outbox SET sent = 1 WHERE id = ?", (row,))
+                failed.append((row,))
+                break
+            taken.append((row,))
             self._failures, self.last_error = 0, ""
-            sent += 1
-        return sent
+        if rows:
+            self._data.execute("BEGIN IMMEDIATE")
+            with self._data:
+                self._data.executemany("UPDATE outbox SET sent = 1 WHERE id = ?", taken)
+                self._data.executemany(
+                    "UPDATE outbox SET attempts = attempts + 1 WHERE id = ?", failed
+                )
+        return len(taken)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
