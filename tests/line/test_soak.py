@@ -74,8 +74,17 @@ def test_triggers_without_an_outcome_or_with_two_are_found() -> None:
 def test_an_answer_that_is_not_the_record_and_a_wrong_verdict_are_found() -> None:
     assert not checks.check_answers([SENT], [ROW]).broken
     assert checks.check_answers([SENT], [replace(ROW, verdict="anomalous")]).broken
-    again = Sent("K2", 7, "tcp", product=1, repeat=True, answer=("PASS", 0))
-    assert not checks.check_answers([SENT, again], [ROW]).broken
+    refused = replace(ROW, uid="u2", code="K2", accepted=False, verdict="no-verdict", reason=40)
+    given_up = replace(ROW, verdict="no-verdict", reason=48)
+    pair = [
+        replace(SENT, answer=("NOVERDICT", 40)),  # the refusal comes first
+        Sent("K2", 7, "tcp", product=1, repeat=True, answer=("NOVERDICT", 48)),
+    ]
+    assert not checks.check_answers(pair, [given_up, refused]).broken
+    assert checks.check_answers(pair, [replace(given_up, reason=1), refused]).broken
+    passed = [pair[0], replace(pair[1], answer=("PASS", 0))]
+    assert "came with its number" in checks.check_answers(passed, [ROW, refused]).broken[0]
+    assert not checks.check_answers(passed, [ROW, replace(refused, trigger=181 * MS)]).broken
     assert not checks.check_opinions([ROW], MATERIAL).broken
     assert checks.check_opinions([replace(ROW, opinion="anomalous")], MATERIAL).broken
 

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from anoco_edge.line.core.settings import MS
@@ -69,8 +70,7 @@ def check_outcomes(sent: list[Sent], rows: list[Row]) -> Outcome:
     broken = [f"{row.uid} has no trigger" for row in rows if row.code not in codes]
     for each in sent:
         number = len(found[each.code])
-        least = 1 if each.arrived and not each.repeat else 0
-        if not least <= number <= 1:
+        if not each.arrived <= number <= 1:
             broken.append(f"{each} has {number} rows")
         elif number and found[each.code][0].verdict is None:
             broken.append(f"{each} was never decided")
@@ -80,19 +80,29 @@ def check_outcomes(sent: list[Sent], rows: list[Row]) -> Outcome:
 
 
 def check_answers(sent: list[Sent], rows: list[Row]) -> Outcome:
-    """What was put out is what was recorded."""
+    """What was put out is what was recorded.
+
+    Answers over TCP name no part code. Two parts that came with one number are answered in any
+    order, and the first is not good if the second came before its verdict.
+    """
     by_code = {row.code: row for row in rows}
-    by_seq: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_seq[row.seq].append(row)
-    answered = [each for each in sent if each.answer is not None]
+    groups: list[list[Sent]] = []
+    for each in sent:
+        if each.repeat:
+            groups[-1].append(each)
+        else:
+            groups.append([each])
     broken = []
-    for each in answered:
-        own = by_code.get(each.code)
-        of_these = [own] if own is not None else by_seq[each.seq] if each.repeat else []
-        if each.answer not in [(WORDS[row.verdict or ""], row.reason) for row in of_these]:
-            broken.append(f"{each} is recorded as {of_these}")
-    return Outcome("answers are the records", len(answered), tuple(broken))
+    for group in groups:
+        recorded = [by_code[each.code] for each in group if each.code in by_code]
+        known = Counter((WORDS[row.verdict or ""], row.reason) for row in recorded)
+        if Counter(each.answer for each in group if each.answer is not None) - known:
+            broken.append(f"{group} are recorded as {recorded}")
+        for first, second in pairwise(recorded):
+            if first.verdict == "good" and second.trigger < first.decided:
+                broken.append(f"{first} passed, and {second} came with its number")
+    answered = sum(each.answer is not None for each in sent)
+    return Outcome("answers are the records", answered, tuple(broken))
 
 
 def check_good(
