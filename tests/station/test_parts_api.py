@@ -234,11 +234,11 @@ def test_a_plc_decides_about_the_trial_that_it_was_shown(
     assert (entry.action, entry.user, entry.via) == ("trial dropped", plc, "plc")
 
 
-def begin_and_judge(page: Page, rule: Rule) -> int:
+def begin_and_judge(page: Page, rule: Rule, new_verdict: str = "good") -> int:
     """Begin a trial of one part, which is judged, and which nobody has decided about."""
     shadows = page.context.services.shadows
     begun = shadows.begin(1, 0, "0123456789abcdef", 1, rule, "eve")
-    part = ShadowPart(uid="a-1", verdict="good", ratio=0.1, new_verdict="good", new_ratio=0.2)
+    part = ShadowPart(uid="a-1", verdict="good", ratio=0.1, new_verdict=new_verdict, new_ratio=0.2)
     shadows.note(begun.id, ShadowOutcome(parts=[part]))
     return begun.id
 
@@ -277,6 +277,17 @@ def test_the_rule_of_a_trial_and_a_person_decide_one_after_the_other(
     over = all_.shadows.current()
     assert over is not None
     assert (over.state, commits, late) == ("taken", ["the rule of the trial"], [404])
+    (entry,) = page.context.audit.entries(limit=1)
+    assert (entry.action, entry.subject, entry.via) == ("trial taken", "product 1", "rule")
+
+
+def test_a_candidate_that_its_rule_drops_is_in_the_audit(page: Page) -> None:
+    begin_and_judge(page, Rule(drop_above=0), "anomalous")
+    page.context.services.follow_rule()
+    over = page.context.services.shadows.current()
+    (entry,) = page.context.audit.entries(limit=1)
+    assert over is not None and (over.state, entry.action) == ("dropped", "trial dropped")
+    assert (entry.user, entry.via) == ("the rule of the trial", "rule")
 
 
 def test_a_rule_that_an_earlier_run_could_not_follow_is_followed_at_the_start(page: Page) -> None:

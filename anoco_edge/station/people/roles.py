@@ -10,7 +10,7 @@ from anoco_edge.errors import UsageError
 Role = Literal["metrics", "viewer", "operator", "engineer", "admin"]
 PersonRole = Literal["viewer", "operator", "engineer", "admin"]
 Scope = Literal["metrics", "viewer", "operator", "engineer"]
-Via = Literal["password", "pin", "token", "setup", "console", "plc"]
+Via = Literal["password", "pin", "token", "setup", "console", "plc", "rule"]
 RANKS: dict[str, int] = {
     role: rank for rank, role in enumerate(("metrics", "viewer", "operator", "engineer", "admin"))
 }

@@ -148,8 +148,8 @@ def open_context(
         tell_line=tell_line,
         tell_trial=tell_trial,
     )
-    audit = Audit(database)
-    trials = Trials(database, services, audit, line)
+    audit = services.audit
+    trials = Trials(database, services, line)
     return StationContext(
         config=config,
         base=base,

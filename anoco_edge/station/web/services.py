@@ -25,10 +25,13 @@ from anoco_edge.station.parts.captures import find_capture, numbers_of_same
 from anoco_edge.station.parts.history import History
 from anoco_edge.station.parts.pictures import Pictures
 from anoco_edge.station.parts.reviews import Reviews
+from anoco_edge.station.people.audit import Audit
+from anoco_edge.station.people.roles import User
 from anoco_edge.station.products.uploads import Uploads
 
 TellLine = Callable[[int], None]
 """Tells the line that there is a new generation of a product, by its number."""
+RULE = User("the rule of the trial", "engineer", "rule")
 NICENESS = 5  # of the worker, beyond that of the web process
 _log = logging.getLogger("anoco.station")
 
@@ -43,6 +46,7 @@ class Services:
     reviews: Reviews
     jobs: Jobs
     shadows: Shadows
+    audit: Audit
     deciding: threading.Lock = field(default_factory=threading.Lock)
     """Held by who decides about a trial: its rule, a person or the PLC."""
 
@@ -73,12 +77,19 @@ class Services:
             decision = shadow.rule.decide(differences)
             if decision == "take" and not shadow.candidate.startswith("bundle:"):
                 try:
-                    self.take_shadow(shadow, "the rule of the trial")
+                    self.take_shadow(shadow, RULE.name)
                 except AnocoError as error:
                     self.shadows.end(shadow.id, "failed", str(error))
+                else:
+                    self.note_decision(RULE, "trial taken", shadow)
             elif decision == "drop":
                 words = f"dropped by its rule: {differences} parts were judged otherwise"
                 self.shadows.end(shadow.id, "dropped", words)
+                self.note_decision(RULE, "trial dropped", shadow)
+
+    def note_decision(self, user: User, action: str, shadow: Shadow) -> None:
+        """Write into the audit what became of a trial."""
+        self.audit.write(user, action, f"product {shadow.product}", {"id": shadow.id})
 
 
 def commit_of(jobs: Jobs, dry_run: str) -> CommitRequest:
@@ -118,7 +129,13 @@ def open_services(
     shadows = Shadows(database, history)
     jobs = Jobs(database, setup, on_change=on_change, spare=shadows.next_request)
     services = Services(
-        history, Pictures(folder), Uploads(folder), Reviews(database), jobs, shadows
+        history,
+        Pictures(folder),
+        Uploads(folder),
+        Reviews(database),
+        jobs,
+        shadows,
+        Audit(database),
     )
 
     def committed(request: CommitRequest) -> None:

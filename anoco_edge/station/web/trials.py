@@ -19,7 +19,6 @@ from anoco_edge.line.link.messages import CandidateRequest, DecisionEvent
 from anoco_edge.station.database import Database
 from anoco_edge.station.jobs.job_models import Job
 from anoco_edge.station.jobs.shadow import Shadow
-from anoco_edge.station.people.audit import Audit
 from anoco_edge.station.people.roles import User
 from anoco_edge.station.web.line_client import LineClient
 from anoco_edge.station.web.problems import Problem
@@ -35,10 +34,8 @@ class Trials:
     What the line says is done by a thread of its own, in the order in which it came.
     """
 
-    def __init__(
-        self, database: Database, services: Services, audit: Audit, line: LineClient
-    ) -> None:
-        self._database, self._services, self._audit = database, services, audit
+    def __init__(self, database: Database, services: Services, line: LineClient) -> None:
+        self._database, self._services = database, services
         self._line = line
         self._telling = threading.Lock()
         self._thread = ThreadPoolExecutor(1, "trials")
@@ -53,7 +50,7 @@ class Trials:
             if shadow.candidate.startswith("bundle:"):
                 words = "a bundle is taken by naming it in station.toml"
                 raise Problem(409, "Not by the page", words)
-            self._audit.write(user, "trial taken", f"product {shadow.product}", {"id": shadow.id})
+            self._services.note_decision(user, "trial taken", shadow)
             job = self._services.take_shadow(shadow, user.name)
         self.tell()
         return job
@@ -64,8 +61,7 @@ class Trials:
             shadow = self._open(trial)
             with self._database.write():
                 self._services.shadows.end(shadow.id, "dropped", f"dropped by {user.name}")
-                subject = f"product {shadow.product}"
-                self._audit.write(user, "trial dropped", subject, {"id": shadow.id})
+                self._services.note_decision(user, "trial dropped", shadow)
         self.tell()
         found = self._services.shadows.current()
         assert found is not None
