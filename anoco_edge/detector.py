@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
 from anoco_edge.bundle import Bank, Bundle, Product
+from anoco_edge.bundle.schema import FileRecord
 from anoco_edge.engines import EngineSettings
 from anoco_edge.errors import AnocoError, BundleError, EngineError, UsageError
 from anoco_edge.images.decode import check_rgb, decode_picture, read_picture
@@ -65,11 +66,13 @@ class Detector:
         whole = bundle.manifest.input.tiled(self.product.tiles)
         self._gauge = PictureGauge(whole, snapshot.patch_mask)
         folder = bundle.product_folder(self.product.name)
-        self._references = {r.name: r for r in self.product.references}
+        files = {reference.name: reference.file for reference in self.product.references}
         # A missing reference picture raises its error now, not when a rejected part needs it.
-        for reference in self._references.values():
-            bundle.locate(reference.file, folder)
-        self._read_reference = lru_cache(maxsize=4)(self._load_reference)
+        for file in files.values():
+            bundle.locate(file, folder)
+        # A cache of a method would keep the detector, its bank and its device until the garbage
+        # collector comes, and a line changes products long before that.
+        self._read_reference = lru_cache(maxsize=4)(partial(_read_reference, bundle, folder, files))
         self._pipeline = open_pipeline(
             runtime, snapshot, engine, scorer, settings or EngineSettings()
         )
@@ -216,13 +219,15 @@ class Detector:
         except AnocoError:
             pass  # the reference picture itself could not be inspected, so the engine did not run
 
-    def _load_reference(self, name: str) -> Pixels:
-        folder = self.bundle.product_folder(self.product.name)
-        return decode_picture(self.bundle.read(self._references[name].file, folder), name)
-
     def reference_picture(self, evidence: Evidence) -> Pixels:
         """Return the reference picture that a piece of evidence points at."""
         return self._read_reference(evidence.reference)
+
+
+def _read_reference(
+    bundle: Bundle, folder: Path, files: Mapping[str, FileRecord], name: str
+) -> Pixels:
+    return decode_picture(bundle.read(files[name], folder), name)
 
 
 def _frame_of(image: Picture) -> Frame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from anoco_edge.native import interface
@@ -16,11 +17,12 @@ class WarningLog:
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
-        self.function = interface.LOG(self._add)
+        self.function = interface.LOG(partial(_add_warning, self.warnings))
 
-    def _add(self, _: int | None, level: int, text: bytes) -> None:
-        if level >= interface.LOG_WARNING:
-            self.warnings.append(text.decode(errors="replace"))
+
+def _add_warning(warnings: list[str], _: int | None, level: int, text: bytes) -> None:
+    if level >= interface.LOG_WARNING:
+        warnings.append(text.decode(errors="replace"))
 
 
 class Handle:

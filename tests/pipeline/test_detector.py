@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from garbage import lives_without
 from PIL import Image
 from safetensors.numpy import load, save
 from tiny_bundle import make_tiny_bundle, textured_picture, write_good_pictures
@@ -49,6 +50,30 @@ def enrolled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def detector(enrolled: Path) -> Detector:
     return Detector.open(enrolled)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "engine", "scorer"),
+    [
+        ("python", "onnxruntime", "reference"),
+        ("python", "openvino", "native"),
+        ("python", "onnxruntime", "onnx"),
+        ("native", "auto", "auto"),
+    ],
+)
+def test_a_detector_that_is_dropped_is_gone_at_once(
+    enrolled: Path, runtime: Any, engine: str, scorer: str
+) -> None:
+    """A line changes its product all day, and a bank on a device may be gigabytes."""
+
+    def used() -> Detector:
+        detector = Detector.open(enrolled, engine=engine, scorer=scorer, runtime=runtime)
+        detector.first_reference()
+        detector.inspect(textured_picture(3))
+        return detector
+
+    assert not lives_without(used)
+    assert not lives_without(lambda: used()._pipeline)
 
 
 def defective(seed: int) -> np.ndarray:

@@ -18,6 +18,7 @@ from doubles.fake_cuda import FakeCuda
 from doubles.fake_ort_gpu import install_ort_gpu
 from doubles.fake_pycuda import FakePycuda, OutOfMemory, install_pycuda
 from doubles.fake_tensorrt import FakeTensorRt
+from garbage import lives_without
 from tiny_bundle import textured_picture
 
 from anoco_edge.bundle import Bundle
@@ -68,6 +69,21 @@ def test_infer_end_to_end(trt: FakeTensorRt, cuda: FakeCuda, here: Path, batch: 
         for key in ("reference", "patch", "reference_patch"):
             assert ours["evidence"][key] == theirs["evidence"][key]
     assert cuda.copied == [], "no feature came back to the processor"
+
+
+def test_the_memory_of_a_detector_that_is_dropped_is_free_at_once(
+    trt: FakeTensorRt, cuda: FakeCuda, here: Path
+) -> None:
+    build("line.anoco")
+    bundle = Bundle.open("line.anoco")
+
+    def used() -> Detector:
+        detector = Detector(bundle, engine="tensorrt", scorer="cuda")
+        detector.inspect(next(Path("good").iterdir()))
+        return detector
+
+    assert not lives_without(used)
+    assert not lives_without(lambda: used()._pipeline)
 
 
 def test_bench_end_to_end(trt: FakeTensorRt, here: Path) -> None:
