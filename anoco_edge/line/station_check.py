@@ -84,6 +84,9 @@ def _folder(folder: Path) -> str:
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         raise StorageError(f"cannot write into {above}", hint="choose another folder")
+    for file in sorted(folder.glob("*.db")):
+        if not os.access(file, os.R_OK | os.W_OK):
+            raise StorageError(f"cannot write {file}", hint="check who may write it")
     return f"data in {folder}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,6 +251,20 @@ def test_check_says_what_is_missing(station: Path, old: str, new: str, words: st
     wrong = [f for f in ran.json["findings"] if f["state"] not in ("ok", "absent")]
     assert len(wrong) == 1 and words in wrong[0]["detail"] and wrong[0]["help"]
     assert "secret" not in ran.out
+
+
+def test_check_finds_a_data_base_that_cannot_be_written(
+    station: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a backup that was copied back by another user."""
+    Path("press-3").mkdir()
+    Path("press-3/line.db").touch()
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: not str(path).endswith("line.db") and access(path, mode)
+    )
+    ran = run_cli("station", "check", "station.toml")
+    assert ran.code == 3 and "press-3/line.db check who may write it" in " ".join(ran.out.split())
 
 
 def test_a_free_running_camera_needs_a_stated_latency(station: Path) -> None:
