@@ -330,7 +330,7 @@ class LineServer:
             self._memory.let_go(slot)
 
     def _look_at_recorder(self) -> None:
-        """Tell the core when the recorder fills up or drops pictures, and when that is over."""
+        """Tell the core when the recorder fills up or cannot write, and when that is over."""
         recorder = self._recorder
         news = self._watched.look(recorder.load, has_room=recorder.has_room, now=time.monotonic())
         if news is not None:

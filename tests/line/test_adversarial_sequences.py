@@ -278,6 +278,16 @@ def test_the_warning_about_dropped_pictures_ends_with_them(line: VirtualLine) ->
     assert said.count("the recorder drops pictures") == 1
 
 
+def test_a_recorder_that_cannot_write_is_a_warning(line: VirtualLine) -> None:
+    """Its rows wait in memory, and a power failure would lose them: somebody should know."""
+    watch = RecorderWatch()
+    for failure, expected in (("", False), ("the disk is full", True), ("", False)):
+        news = watch.look(RecorderLoad(5, 0, 0, failure), has_room=True, now=1.0)
+        if news is not None:
+            line.say(news)
+        assert line.bit(StatusBit.WARNING) == expected
+
+
 # ---- buses
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -190,6 +190,51 @@ def test_a_store_that_must_not_be_written_is_one_line(folder: Path, name: str, m
     assert done.returncode in (1, 3)
     (words,) = done.stderr.splitlines()
     assert re.search(rf"cannot write into \S*/{name}", words) and "bug" not in words
+
+
+# ---- a full disk
+
+
+@pytest.fixture
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 3 MB for the data of the station."""
+    disk = folder / "press-3"
+    disk.mkdir()
+    mount = ("mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk))
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a file system cannot be mounted here, so that a disk could be full")
+    yield disk
+    subprocess.run(("umount", "--lazy", str(disk)), check=True)
+
+
+@pytest.mark.full
+def test_a_full_disk_stops_no_part_and_loses_no_row(folder: Path, small_disk: Path) -> None:
+    """Pictures are dropped and counted, rows wait, and all is written when there is room again."""
+    path, port = write_station(folder, deadline=60000, acquire=60000, hang=120000)
+    said: list[str] = []
+    server = LineServer(parse_config(path.read_text(), "a"), folder, say=said.append)
+    server.start()
+    try:
+        client = Client(port)
+        client.send("E,1")
+        ballast = small_disk / "ballast"
+        for number in range(1, 41):
+            client.wait_for(StatusBit.READY)
+            assert client.ask(f"T,{number}")[1:3] == [str(number), "PASS"]
+            client.send(f"A,{number}")
+            if number == 5:
+                wait_for_rows(folder, 5, 5)
+                with ballast.open("wb", buffering=0) as file, suppress(OSError):
+                    while True:
+                        file.write(bytes(4096))
+        client.wait_for(StatusBit.WARNING)
+        assert any("the recorder cannot write" in text for text in said), said
+        ballast.unlink()
+        wait_for_rows(folder, 40, 40)
+        assert "the recorder writes again" in said
+        assert client.ask("S")[4:] == ["40", "40", "0", "0", "0"]
+    finally:
+        server.stop()
 
 
 # ---- a detector that is slow

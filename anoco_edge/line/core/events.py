@@ -284,10 +284,10 @@ class JudgeAnswer:
 
 @dataclass(frozen=True)
 class RecorderRoom:
-    """Whether the recorder can take another row, and whether it drops pictures."""
+    """Whether the recorder can take another row, and what else it cannot do, in words."""
 
     rows: bool
-    pictures: bool = True
+    trouble: str = ""
 
 
 @dataclass(frozen=True)

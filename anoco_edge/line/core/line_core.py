@@ -391,7 +391,7 @@ class LineCore(CoreRules):
 
     def _on_recorder_room(self, event: ev.RecorderRoom) -> None:
         self._room = event.rows
-        if event.pictures:
-            self._warnings.discard("recorder")
+        if event.trouble:
+            self._warn("recorder", f"the recorder {event.trouble}")
         else:
-            self._warn("recorder", "the recorder drops pictures")
+            self._warnings.discard("recorder")

@@ -1,4 +1,4 @@
-"""What the core hears of the recorder: whether it has room, and whether it drops pictures."""
+"""What the core hears of the recorder: whether it has room, and what it cannot do."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class RecorderWatch:
 
     >>> watch = RecorderWatch()
     >>> watch.look(RecorderLoad(0, 0, 1, ""), has_room=True, now=5.0)
-    RecorderRoom(rows=True, pictures=False)
+    RecorderRoom(rows=True, trouble='drops pictures')
     >>> watch.look(RecorderLoad(0, 0, 2, ""), has_room=True, now=6.0)
     >>> watch.look(RecorderLoad(0, 0, 2, ""), has_room=True, now=16.0)
-    RecorderRoom(rows=True, pictures=True)
+    RecorderRoom(rows=True, trouble='')
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,8 @@ class RecorderWatch:
         if load.dropped > self._dropped:
             self._dropped, self._dropped_at = load.dropped, now
         calm = self._dropped_at is None or now - self._dropped_at >= CALM_SECONDS
-        found = RecorderRoom(has_room, calm)
+        trouble = "cannot write" if load.failure else "" if calm else "drops pictures"
+        found = RecorderRoom(has_room, trouble)
         if found == self._reported:
             return None
         self._reported = found
