@@ -268,6 +268,18 @@ def test_real_features_keep_their_angles(
         real(Size(30, 40, 7))
 
 
+def test_too_few_pictures_are_refused_before_anything_is_measured(
+    tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]
+) -> None:
+    real = RealFeatures(tiny_bundle, good_pictures(6))
+    steps: list[str] = []
+    with pytest.raises(UsageError, match="too few for 30x800x8"):
+        bench_scoring(
+            [Size(30, 40, 8), Size(30, 800, 8)], features={"real": real}, step=steps.append
+        )
+    assert steps == []
+
+
 def test_queries_come_from_other_pictures_than_references(
     tiny_bundle: Bundle, good_pictures: Callable[[int], list[Path]]
 ) -> None:

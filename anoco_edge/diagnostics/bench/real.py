@@ -45,9 +45,18 @@ class RealFeatures:
 
     def __call__(self, size: Size) -> tuple[Features, Features]:
         """Make queries and references of this size."""
-        each = self._contract.rows * self._contract.cols
-        first = math.ceil(size.references / each)
-        rest = self._wrong or self._pictures[first:]
+        self.check(size)
+        each, first, rest = self._split(size)
+        # If there are many pictures, a few patches of each are enough.
+        some = rest[:: max(1, len(rest) * each // (8 * size.queries))]
+        references = self._patches(self._pictures[:first], size.dim)[: size.references]
+        queries = self._patches(some, size.dim)
+        chosen = np.linspace(0, len(queries) - 1, size.queries).astype(np.int64)
+        return np.ascontiguousarray(queries[chosen]), np.ascontiguousarray(references)
+
+    def check(self, size: Size) -> None:
+        """Check that there are pictures enough for a size."""
+        each, first, rest = self._split(size)
         if first > len(self._pictures) or size.queries > each * len(rest):
             whose = f", and {len(self._wrong)} of a wrong part," if self._wrong else ""
             raise UsageError(
@@ -55,12 +64,13 @@ class RealFeatures:
                 f"it takes {first} for references and {math.ceil(size.queries / each)} for queries",
                 hint="give more `pictures`, or a smaller size",
             )
-        # If there are many pictures, a few patches of each are enough.
-        some = rest[:: max(1, len(rest) * each // (8 * size.queries))]
-        references = self._patches(self._pictures[:first], size.dim)[: size.references]
-        queries = self._patches(some, size.dim)
-        chosen = np.linspace(0, len(queries) - 1, size.queries).astype(np.int64)
-        return np.ascontiguousarray(queries[chosen]), np.ascontiguousarray(references)
+        self._beside(size.dim)
+
+    def _split(self, size: Size) -> tuple[int, int, Sequence[Path]]:
+        """Return the patches of a picture, how many pictures are references, and the others."""
+        each = self._contract.rows * self._contract.cols
+        first = math.ceil(size.references / each)
+        return each, first, self._wrong or self._pictures[first:]
 
     def of_wrong_part(self, pictures: Sequence[Path]) -> RealFeatures:
         """Make features with the same references, and queries from pictures of another product."""

@@ -137,6 +137,10 @@ def bench_scoring(
     if repeat < 1:
         raise UsageError(f"{repeat} repeats measure nothing", hint="give 1 or more")
     features = features or {"clustered": SYNTHETIC["clustered"]}
+    for source in features.values():
+        if isinstance(source, RealFeatures):  # now, and not when the sizes before it were measured
+            for size in sizes:
+                source.check(size)
     threads = threads or cores()
     names = parse_rivals(",".join(rivals))
     wanted = SCORERS.names() if scorers is None else scorers
