@@ -150,7 +150,8 @@ def _decide(tried: Sequence[TriedSetting], own: int, old: Product, seed: int) ->
     settings of the product's own bundle."""
     scores = [one.scores for one in tried]
     present = next(k for k, one in enumerate(tried[:own]) if one.is_setting_of(old))
-    chosen = choose(scores[:own], present, comparisons=len(tried) - 1, seed=seed)
+    changes = [one.changes_to(old) for one in tried[:own]]
+    chosen = choose(scores[:own], present, changes=changes, comparisons=len(tried) - 1, seed=seed)
     decided = []
     for k, one in enumerate(tried):
         apart = compare(scores[k], scores[present], comparisons=len(tried) - 1, seed=seed)

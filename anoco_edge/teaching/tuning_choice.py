@@ -109,14 +109,16 @@ def choose(
     settings: Sequence[SettingScores],
     present: int,
     *,
+    changes: Sequence[int] | None = None,
     comparisons: int | None = None,
     seed: int = 0,
 ) -> int:
     """Return the number of the setting to take.
 
-    It is the present one unless others are better beyond noise. Of those, the best one is taken, or
-    a cheaper one that the best one does not exceed beyond noise. `comparisons` is their number if
-    other settings are compared with the present one too.
+    It is the present one unless others are better beyond noise. Of those, the best one and all that
+    it does not exceed beyond noise are level: the cheapest of them is taken, of equally cheap ones
+    the one with the fewest `changes` to the present setting, of these the best. `comparisons` is
+    the number of other settings if more are compared with the present one than these.
 
     >>> good = np.arange(12.0)
     >>> weak, strong = (SettingScores(good, good[:, None] + k, 1) for k in (1.0, 9.0))
@@ -138,7 +140,8 @@ def choose(
         for k in better
         if k == best or not compare(settings[best], settings[k], seed=seed).beyond_noise
     ]
-    return min(level, key=lambda k: (settings[k].cost, -settings[k].separation))
+    many = changes or [0] * len(settings)
+    return min(level, key=lambda k: (settings[k].cost, many[k], -settings[k].separation))
 
 
 def student_quantile(tail: float, freedom: int) -> float:

@@ -74,8 +74,12 @@ class TriedSetting:
 
     def is_setting_of(self, product: Product) -> bool:
         """Whether a product has this setting."""
-        mine = (self.tta, self.rotations, self.pooling)
-        return mine == (product.tta, product.rotations, product.pooling)
+        return self.changes_to(product) == 0
+
+    def changes_to(self, product: Product) -> int:
+        """How many of augmentation and pooling are others than those of a product."""
+        views = (self.tta, self.rotations) != (product.tta, product.rotations)
+        return views + (self.pooling != product.pooling)
 
 
 class BundleTrial:

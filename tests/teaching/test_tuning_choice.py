@@ -69,6 +69,22 @@ def test_a_cheaper_setting_is_taken_where_the_best_is_not_better_beyond_noise() 
     assert choose([weak, strong], present=0) == 1
 
 
+def test_of_level_settings_the_one_that_changes_less_is_taken() -> None:
+    """A pooling that adds nothing beyond noise to better views stays as it is."""
+    rng = np.random.default_rng(3)
+    weak, strong = draw_setting(rng, 0, 16), draw_setting(rng, 3, 16)
+    lowered = np.where(np.arange(16)[:, None] == 0, 0.3, 1.0) * strong.defective
+    alike = SettingScores(strong.good, lowered, strong.cost)
+    assert alike.separation < strong.separation
+    settings = [weak, strong, alike]
+    assert choose(settings, present=0, changes=[0, 2, 1]) == 2
+    assert choose(settings, present=0, changes=[0, 1, 1]) == 1
+    assert choose(settings, present=0) == 1
+    poor = draw_setting(rng, 1.5, 16)
+    assert compare(strong, poor).beyond_noise and compare(poor, weak).beyond_noise
+    assert choose([weak, strong, poor], present=0, changes=[0, 2, 1]) == 1
+
+
 def test_the_stated_rate_holds_for_parts_that_did_not_choose() -> None:
     """One setting is poor and five are equally good, so that one of the five is chosen by chance:
     the one in which the parts that choose score low. They themselves promise too much."""
