@@ -7,6 +7,7 @@ import shutil
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +19,11 @@ from station_page import Page, serve_page
 from taught_station import TaughtStation, make_taught_station
 
 from anoco_edge.line.link.messages import DecisionEvent
+from anoco_edge.line.store.database import open_database
 from anoco_edge.station.jobs.shadow import Rule, ShadowOutcome, ShadowPart
+from anoco_edge.station.parts.history import History
 from anoco_edge.station.people.roles import User
-from anoco_edge.station.web import services
+from anoco_edge.station.web import live, services
 from anoco_edge.station.web.problems import Problem
 
 PRODUCT = "/api/v1/products/1/captures/0"
@@ -83,6 +86,53 @@ def test_pictures_counts_charts_and_csv(station: TaughtStation, page: Page) -> N
     text = vera.get("/api/v1/parts.csv?verdict=anomalous").body.decode()
     assert station.uid(10) in text and text.startswith("uid,at,seq")
     assert vera.get(f"/api/v1/counts?{span}&product=0").status == 422
+
+
+@pytest.mark.parametrize(
+    ("number", "table", "column", "find", "rest"),
+    [
+        (7, "part", "verdict", "part", ""),
+        (8, "capture", "picture", "picture_of", "/captures/0/picture?width=160"),
+        (9, "capture", "picture", "picture_of", "/captures/0/explanation"),
+    ],
+)
+def test_what_is_written_after_the_verdict_is_waited_for(
+    station: TaughtStation,
+    page: Page,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    table: str,
+    column: str,
+    find: str,
+    rest: str,
+) -> None:
+    uid, asked, found = station.uid(number), threading.Event(), getattr(History, find)
+    hub = page.context.live
+    with closing(open_database(station.folder, print)) as data, data:
+        (value,) = data.execute(f"SELECT {column} FROM {table} WHERE uid = ?", (uid,)).fetchone()
+        data.execute(f"UPDATE {table} SET {column} = NULL WHERE uid = ?", (uid,))
+
+    def write_later() -> None:
+        assert asked.wait(PATIENCE)
+        with closing(open_database(station.folder, print)) as data, data:
+            data.execute(f"UPDATE {table} SET {column} = ? WHERE uid = ?", (value, uid))
+
+    def look(history: History, *which: Any) -> Any:
+        there = found(history, *which)
+        asked.set()
+        return there
+
+    vera, path = page.browser("vera"), f"/api/v1/parts/{uid}{rest}"
+    assert vera.get(path).status in (404, 422), "it was decided long ago"
+    monkeypatch.setattr(live, "LATELY_SECONDS", PATIENCE)
+    monkeypatch.setattr(History, find, look)
+    writing = threading.Thread(target=write_later)
+    writing.start()
+    hub.note_decided(uid)
+    answer = vera.get(path)
+    writing.join(PATIENCE)
+    assert answer.status in (200, 202), answer.body
+    assert vera.get("/api/v1/parts/nobody").status == 404
 
 
 def test_a_product_with_its_references_histogram_and_promise(

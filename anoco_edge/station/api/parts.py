@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Annotated, Literal
 
@@ -15,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from anoco_edge.station.jobs.job_models import ExplanationRequest, Job
 from anoco_edge.station.parts.export import csv_pieces
-from anoco_edge.station.parts.history import MOST_PARTS
+from anoco_edge.station.parts.history import MOST_PARTS, History
 from anoco_edge.station.parts.part_models import (
     Counts,
     Model,
@@ -33,7 +34,7 @@ from anoco_edge.station.web.context import context_of
 from anoco_edge.station.web.problems import NOT_FOUND, Problem
 
 router = APIRouter(prefix="/api/v1", tags=["parts"])
-EXPLAIN_SECONDS, POLL_SECONDS = 15.0, 0.2
+EXPLAIN_SECONDS, POLL_SECONDS, WRITTEN_SECONDS = 15.0, 0.2, 0.05
 IMMUTABLE = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 
@@ -93,6 +94,30 @@ def part_filter(
 Wanted = Annotated[PartFilter, Depends(part_filter)]
 
 
+async def row_written(request: Request, user: Viewer, uid: Uid) -> None:
+    """Wait for the row of a part that was decided a moment ago: a page hears of it before that."""
+    await _written(request, uid, lambda: history_of(request).part(uid))
+
+
+async def picture_written(request: Request, user: Viewer, uid: Uid, number: CaptureNumber) -> None:
+    """Wait for the picture of a part that was decided a moment ago, which follows its row."""
+    await _written(request, uid, lambda: history_of(request).picture_of(uid, number))
+
+
+async def _written(request: Request, uid: str, find: Callable[[], object]) -> None:
+    live = context_of(request).live
+    while live.decided_lately(uid) and await run_in_threadpool(find) is None:
+        await asyncio.sleep(WRITTEN_SECONDS)
+
+
+def history_of(request: Request) -> History:
+    """Return the parts of the station that is asked."""
+    return context_of(request).services.history
+
+
+WITH_ROW, WITH_PICTURE = [Depends(row_written)], [Depends(picture_written)]
+
+
 @router.get("/parts")
 def search(
     request: Request,
@@ -131,7 +156,7 @@ def counts(
     return context_of(request).services.history.counts(since, until, product)
 
 
-@router.get("/parts/{uid}", responses=NOT_FOUND)
+@router.get("/parts/{uid}", dependencies=WITH_ROW, responses=NOT_FOUND)
 def part(request: Request, user: Viewer, uid: Uid) -> Part:
     """Return one part."""
     return require_part(request, uid)
@@ -139,6 +164,7 @@ def part(request: Request, user: Viewer, uid: Uid) -> Part:
 
 @router.get(
     "/parts/{uid}/captures/{number}/picture",
+    dependencies=WITH_PICTURE,
     response_class=Response,
     responses={**NOT_FOUND, 200: {"content": {"image/jpeg": {}, "image/png": {}}}},
 )
@@ -156,6 +182,7 @@ def picture(
 
 @router.get(
     "/parts/{uid}/captures/{number}/explanation",
+    dependencies=WITH_PICTURE,
     response_model=Explanation,
     responses={**NOT_FOUND, 202: {"model": Job, "description": "It is being computed."}},
 )
@@ -182,7 +209,7 @@ def _explanation_job(request: Request, user: User, uid: str, number: int) -> Job
     return jobs.same(wanted) or jobs.submit(wanted, user.name)
 
 
-@router.put("/parts/{uid}/review", responses=NOT_FOUND)
+@router.put("/parts/{uid}/review", dependencies=WITH_ROW, responses=NOT_FOUND)
 def review(request: Request, user: Operator, uid: Uid, new: NewReview) -> Review:
     """Note what a person says about a part: it was good, a defect, or a defect that was missed."""
     require_part(request, uid)
@@ -193,7 +220,7 @@ def review(request: Request, user: Operator, uid: Uid, new: NewReview) -> Review
     return made
 
 
-@router.delete("/parts/{uid}/review", status_code=204, responses=NOT_FOUND)
+@router.delete("/parts/{uid}/review", status_code=204, dependencies=WITH_ROW, responses=NOT_FOUND)
 def withdraw(request: Request, user: Operator, uid: Uid) -> None:
     """Take a review back."""
     require_part(request, uid)
@@ -203,7 +230,7 @@ def withdraw(request: Request, user: Operator, uid: Uid) -> None:
             context.audit.write(user, "review withdrawn", uid)
 
 
-@router.put("/parts/{uid}/pin", responses=NOT_FOUND)
+@router.put("/parts/{uid}/pin", dependencies=WITH_ROW, responses=NOT_FOUND)
 def pin(request: Request, user: Operator, uid: Uid, pinned: On) -> On:
     """Keep the pictures of a part for good, or leave them to the retention again."""
     require_part(request, uid)

@@ -141,6 +141,7 @@ class LineClient:
             self._state, self.lost_messages = message.state, message.lost_messages
             self._live.publish(self.state)
         elif isinstance(message, PartEvent):
+            self._live.note_decided(message.part.uid)
             if payload:
                 self._live.keep_preview(message.part.uid, payload)
             preview = self._live.preview_address(message.part.uid)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+import time
+from collections import OrderedDict, deque
 
 from anoco_edge.station.web.live_messages import LiveMessage, text_of
 
 MOST_TABS = 32
 MOST_WAITING = 64
 KEPT_PREVIEWS = 24
+MOST_DECIDED = 128
+LATELY_SECONDS = 2.0
+"""How long the line may take to write the row and the picture of a part that it has put out."""
 
 
 class Tab:
@@ -30,12 +34,13 @@ class Tab:
 
 
 class LiveHub:
-    """All open tabs and the latest previews. Everything but `post` and
-    `preview_address` is for the event loop alone."""
+    """All open tabs, the latest previews and which parts were decided lately. Everything but `post`
+    and `preview_address` is for the event loop alone."""
 
     def __init__(self) -> None:
         self._tabs: set[Tab] = set()
         self._previews: OrderedDict[str, bytes] = OrderedDict()
+        self._decided: deque[tuple[float, str]] = deque(maxlen=MOST_DECIDED)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.dropped = 0
         """How many tabs were dropped because they read too slowly."""
@@ -75,6 +80,21 @@ class LiveHub:
         """Give a message to every tab; any thread may call this."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.publish, message)
+
+    def note_decided(self, uid: str) -> None:
+        """Note that a part was decided now; its row and its picture are written after that."""
+        self._decided.append((time.monotonic(), uid))
+
+    def decided_lately(self, uid: str) -> bool:
+        """Return whether a part was decided so lately that its row may not be written yet.
+
+        >>> hub = LiveHub()
+        >>> hub.note_decided("r1-000001")
+        >>> hub.decided_lately("r1-000001"), hub.decided_lately("r1-000002")
+        (True, False)
+        """
+        since = time.monotonic() - LATELY_SECONDS
+        return any(at > since for at, decided in self._decided if decided == uid)
 
     def keep_preview(self, uid: str, picture: bytes) -> None:
         """Keep the preview of a part; the oldest one makes room."""
