@@ -206,6 +206,44 @@ def test_a_part_appears_at_once_with_its_verdict(pages: Pages) -> None:
     assert "W0068" in browser.run("return document.querySelector('#picture canvas').ariaLabel")
 
 
+# Explanations are answered when the test says so; `asked` holds the uids in their order.
+HELD = """
+window.asked = []; window.answer = {}; const real = window.fetch;
+window.fetch = (path, options) => {
+  const uid = /parts\\/([^/]+)\\/captures\\/0\\/explanation/.exec(path)?.[1];
+  if (!uid) return real(path, options);
+  window.asked.push(uid);
+  return new Promise((go) => { window.answer[uid] = () => go(real(path, options)); });
+};
+window.boxes = 0; const stroke = CanvasRenderingContext2D.prototype.strokeRect;
+CanvasRenderingContext2D.prototype.strokeRect = function (...at) {
+  if (this.strokeStyle === "#7cff5c") window.boxes += 1;  // the patch that was compared
+  stroke.apply(this, at);
+}"""
+MISSING = "return document.querySelector('#reference .missing:not([hidden])')?.textContent"
+SOON = "Looking for the reference …"
+
+
+def test_a_slow_reference_is_never_shown_beside_another_part(pages: Pages) -> None:
+    browser = pages.browser
+    pages.open("station")
+    browser.run(HELD)
+    first, second = pages.line.make(67), pages.line.make(74)
+    for part in (first, second):
+        pages.line.parts.insert(0, part)
+        pages.line.send({"type": "part", **part})
+        browser.until(f"return document.body.textContent.includes('{part['part_code']}')", True)
+        browser.until(MISSING, SOON)
+        browser.until("return window.asked", [first["uid"]])
+    browser.run(f"window.answer['{first['uid']}']()")
+    browser.until("return window.asked", [first["uid"], second["uid"]])
+    assert browser.run(MISSING) == SOON
+    assert browser.run("return window.boxes") == 0, "drawn over the picture of another part"
+    browser.run(f"window.answer['{second['uid']}']()")
+    browser.until(MISSING, None)
+    assert browser.run("return window.boxes") > 0
+
+
 def test_a_session_that_ended_asks_to_sign_in_and_returns(pages: Pages) -> None:
     browser = pages.browser
     pages.open("rejects")

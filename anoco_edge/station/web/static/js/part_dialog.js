@@ -19,12 +19,16 @@ export async function review(part, verdict) {
   return part;
 }
 
-/** Fetch why a capture got its verdict and lay it over the picture; the reference goes into `beside`. */
-export async function explain(part, capture, view, beside = null) {
+/**
+ * Fetch why a capture got its verdict and lay it over the picture; the reference goes into `beside`.
+ * Nothing is shown where `current()` is false by then, because another part is.
+ */
+export async function explain(part, capture, view, beside, current) {
   const found = await explanationOf(part.uid, capture.number);
+  if (!current()) return found;
   const [first] = found.references ?? [];
   view.explain({ width: found.width, height: found.height, regions: found.regions, grid: found.grid?.ratio, gridBox: found.grid?.box, box: first?.query_box });
-  if (beside && first) {
+  if (first) {
     await beside.show(paths.reference(part.product, capture.number, first.digest), {
       width: first.width, height: first.height, box: first.box,
       label: t("picture.reference", { similarity: number(first.similarity, 3) }), missing: t("picture.no-reference"),
@@ -98,16 +102,21 @@ class PartDialog {
     if (!capture) return;
     this.number = capture.number;
     const label = describe(part);
-    const there = capture.picture !== false && await this.view.show(paths.picture(part.uid, capture.number, 1280), { label });
+    const { view, beside, rightCaption } = this;
+    const current = () => this.part === part && this.number === capture.number;
+    beside.show(null, { missing: t("picture.reference-soon") });
+    const there = capture.picture !== false && await view.show(paths.picture(part.uid, capture.number, 1280), { label });
+    if (!current()) return;
     if (!there) {
-      await this.view.show(null, { label });
-      await this.beside.show(null, { missing: t("picture.no-reference") });
+      await view.show(null, { label });
+      await beside.show(null, { missing: t("picture.no-reference") });
       return;
     }
-    const found = await tried(() => explain(part, capture, this.view, this.beside));
+    const found = await tried(() => explain(part, capture, view, beside, current));
+    if (!current()) return;
     const [first] = found?.references ?? [];
-    if (first) say(this.rightCaption, t("picture.reference", { similarity: number(first.similarity, 3) }));
-    else await this.beside.show(null, { missing: t("picture.no-reference") });
+    if (first) say(rightCaption, t("picture.reference", { similarity: number(first.similarity, 3) }));
+    else await beside.show(null, { missing: t("picture.no-reference") });
   }
 
   showReview() {

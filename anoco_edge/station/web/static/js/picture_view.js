@@ -57,7 +57,7 @@ export class PictureView {
     this.#picture = picture;
     this.missing.hidden = picture !== null;
     say(this.missing, missing);
-    this.canvas.setAttribute("aria-label", label);
+    this.canvas.setAttribute("aria-label", label || missing);
     this.explain({ width, height, regions, grid, gridBox, box });
     return picture;
   }

@@ -49,24 +49,30 @@ async function showPart(part) {
   byId("was-good").disabled = part.verdict === "no-verdict";
   say(byId("was-good"), t(part.verdict === "good" ? "station.was-missed" : "station.was-good"));
   await view.show(pictureOf(part, 1280), { label: describe(part), regions: capture?.width ? capture.regions : [], width: capture?.width, height: capture?.height });
-  if (part.verdict !== "anomalous") showReference(false);
-  else if (capture) await showEvidence(part, capture);
+  if (shown !== part) return; // the next part came meanwhile
+  if (part.verdict === "anomalous" && capture) await showEvidence(part, capture);
+  else showReference(false);
 }
 
 // Rejects can follow each other faster than explanations; the newest one that waits is the next.
 async function showEvidence(part, capture) {
+  showReference(true);
+  say(byId("reference-caption"), t("picture.reference-short"));
+  reference.show(null, { missing: t("picture.reference-soon") }); // never that of the part before
   if (explaining) {
     explaining = { part, capture };
     return;
   }
   explaining = { part, capture };
   try {
-    const found = await explain(part, capture, shown === part ? view : new PictureView(el("div")), shown === part ? reference : null);
+    const found = await explain(part, capture, view, reference, () => shown === part);
     const [first] = found.references ?? [];
-    if (shown === part) showReference(Boolean(first));
-    if (first) say(byId("reference-caption"), t("picture.reference", { similarity: number(first.similarity, 3) }));
+    if (shown === part) {
+      showReference(Boolean(first));
+      if (first) say(byId("reference-caption"), t("picture.reference", { similarity: number(first.similarity, 3) }));
+    }
   } catch {
-    // The line may not have written the picture yet; the verdict stands without it.
+    // The line may not have kept the picture; the verdict stands without it.
     if (shown === part) showReference(false);
   }
   const next = explaining;
