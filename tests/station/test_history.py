@@ -164,6 +164,13 @@ def test_a_chart_keeps_every_peak(folder: Path, history: History) -> None:
     assert later.low == [None] * 3 and later.parts == 0
 
 
+def test_the_first_part_of_a_span_is_found(history: History) -> None:
+    assert history.first_part(moment(0) - timedelta(days=1), moment(PARTS)) == moment(0)
+    assert history.first_part(moment(7), moment(9), product=1) == moment(7)
+    assert history.first_part(moment(7), moment(9), product=2) is None
+    assert history.first_part(moment(PARTS), moment(PARTS + 9)) is None
+
+
 def test_an_export_is_a_stream_of_all_parts_and_no_formula(history: History) -> None:
     pieces = list(csv_pieces(history, PartFilter()))
     assert len(pieces) == 1 + PARTS // 500

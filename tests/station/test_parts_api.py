@@ -8,6 +8,7 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,13 @@ def test_pictures_counts_charts_and_csv(station: TaughtStation, page: Page) -> N
     assert counts["fail"] >= 2 and counts["triggers"] == 12 and 0 < counts["yield"] < 1
     series = vera.get(f"/api/v1/scores?{span}&points=10&product=1").json
     assert len(series["t"]) == 10 and series["parts"] == 12
+    first = vera.get("/api/v1/parts?limit=50").json["items"][-1]["at"]
+    began = vera.get(f"/api/v1/scores?{span.partition('&')[2]}&points=1").json
+    assert began["parts"] == 0 and not began["t"][0].startswith(first[:10]), "the last day alone"
+    page.clock.now, before = datetime.fromisoformat(first).timestamp() + 3600, page.clock.now
+    began = page.browser("vera").get("/api/v1/scores?points=1").json
+    page.clock.now = before
+    assert (began["t"], began["parts"]) == ([first], 12), "it begins with the first part"
     text = vera.get("/api/v1/parts.csv?verdict=anomalous").body.decode()
     assert station.uid(10) in text and text.startswith("uid,at,seq")
     assert vera.get(f"/api/v1/counts?{span}&product=0").status == 422

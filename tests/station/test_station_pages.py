@@ -11,7 +11,7 @@ import pytest
 from chromium import Browser, needs_driver, started_browser
 from fake_line import FakeLine
 from fake_station import PASSWORD, serving
-from page_checks import SIZES, axe_script, obstacles
+from page_checks import SIZES, WIDE, axe_script, obstacles
 from PIL import Image
 
 from anoco_edge.station.web.context import StationContext
@@ -147,6 +147,36 @@ def test_tables_of_parts_and_users_need_no_scrolling_sideways(
         found = f"document.querySelector('{table}')"
         browser.until(f"return Boolean({found})", True)
         assert browser.run(f"return {found}.scrollWidth - {found}.clientWidth") <= 0, page
+
+
+@pytest.mark.parametrize(
+    ("page", "size"), [("station", "panel"), ("station", "phone"), ("line", "phone")]
+)
+def test_large_figures_lie_beside_each_other(pages: Pages, page: str, size: str) -> None:
+    browser = pages.browser
+    browser.size(*SIZES[size])
+    pages.open(page)
+    figures = "[...document.querySelectorAll('.figures dd')]"
+    texts = ["97.4 %", "1,234,567", "123,456", "1,234", "1,234", "120", "1,930 ms", "1,234,567"]
+    if page == "line":
+        texts = ["2,000 ms"] * 5
+    browser.run(f"{figures}.forEach((each, at) => {{ each.textContent = {texts}[at]; }})")
+    too_wide = "each.scrollWidth > each.clientWidth || each.clientHeight > 40"
+    assert browser.run(f"return {figures}.filter(each => {too_wide}).length") == 0
+    assert browser.run(WIDE) <= 0
+
+
+def test_the_marks_of_axes_are_where_their_figures_say(pages: Pages) -> None:
+    browser = pages.browser
+    pages.open("product")
+    histogram = f"import('{pages.base}/static/js/histogram.js')"
+    for end in (0.0031, 0.7, 2.1, 9.9, 10.5, 130, 4200):
+        found = browser.run(f"return {histogram}.then(it => it.roundStep({end}, 6))")
+        step, digits = found["step"], found["digits"]
+        assert 2 <= end / step <= 6 and round(step, digits) == pytest.approx(step, rel=1e-9)
+    text = f"import('{pages.base}/static/js/text.js')"
+    marks = browser.run(f"return {text}.then(it => it.axisTimes([60, 65, 70, 75]))")
+    assert len(set(marks)) == 4, marks
 
 
 @pytest.mark.full

@@ -26,8 +26,12 @@ def scores(
     until: Annotated[Moment | None, Query(alias="to")] = None,
     points: Annotated[int, Query(ge=1, le=MOST_POINTS)] = 300,
 ) -> ScoreSeries:
-    """Return the lowest and highest ratio in equal spans of time, by default of the last day."""
+    """Return the lowest and highest ratio in equal spans of time, by default of the last day, from
+    the first part on that came in it."""
     context = context_of(request)
+    history = context.services.history
     end = until or datetime.fromtimestamp(context.clock(), timezone.utc)
     begin = since or end - ONE_DAY
-    return context.services.history.scores(begin, end, product=product, points=points)
+    if since is None:  # a station that began to work today would show an empty day before
+        begin = history.first_part(begin, end, product) or begin
+    return history.scores(begin, end, product=product, points=points)

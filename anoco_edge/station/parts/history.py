@@ -216,6 +216,22 @@ class History:
             events=events,
         )
 
+    def first_part(
+        self, since: datetime, until: datetime, product: int | None = None
+    ) -> datetime | None:
+        """Return when the first part between two times came; None if there is none."""
+        index, of_product = "part_summary", ""
+        if product is not None:
+            index, of_product = "part_product", " AND product = ?"
+        statement = (
+            f"SELECT min(at) FROM part INDEXED BY {index} WHERE at >= ? AND at < ?{of_product}"
+        )
+        of = () if product is None else (product,)
+        with self.reading() as data:
+            span = (as_stored(since), as_stored(until))
+            (at,) = data.execute(statement, (*span, *of)).fetchone()
+        return None if at is None else datetime.fromisoformat(at)
+
     def _events(
         self, data: sqlite3.Connection, since: str, until: str, product: int | None
     ) -> list[SeriesEvent]:

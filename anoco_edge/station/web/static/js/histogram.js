@@ -16,6 +16,13 @@ export function promiseAt(steps, threshold) {
   return steps[after].threshold === threshold ? two : { false_reject_low: Math.min(one.false_reject_low, two.false_reject_low), false_reject_high: Math.max(one.false_reject_high, two.false_reject_high) };
 }
 
+/** Return the round step with which at most `most` lie between 0 and an end, and the digits that it needs. */
+export function roundStep(end, most) {
+  const power = 10 ** Math.floor(Math.log10(end / most));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => end / each <= most);
+  return { step, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
+}
+
 export class Histogram {
   #data = null;
   #end = 1;
@@ -96,9 +103,10 @@ export class Histogram {
     tall(calibration).forEach((high, at) => { outline += `L${x(bins[at])} ${bottom - high}L${x(bins[at + 1])} ${bottom - high}`; });
     parts.push(svg("path", { class: "calibration", d: `${outline}L${x(bins.at(-1))} ${bottom}` }), svg("line", { class: "axis", x1: 0, x2: width, y1: bottom, y2: bottom }));
     if (threshold !== null) parts.push(svg("line", { class: "saved", x1: x(threshold), x2: x(threshold), y1: 0, y2: bottom }));
-    for (let step = 0; step <= 4; step += 1) {
-      const score = (this.#end * step) / 4;
-      parts.push(svg("text", { x: x(score), y: height - 5, "text-anchor": ["start", "middle", "middle", "middle", "end"][step] }, number(score, this.#end < 10 ? 2 : 0)));
+    const { step, digits } = roundStep(this.#end, 6);
+    for (let at = 0; at * step <= this.#end; at += 1) {
+      const left = x(at * step);
+      parts.push(svg("text", { x: left, y: height - 5, "text-anchor": at === 0 ? "start" : left > width - 16 ? "end" : "middle" }, number(at * step, digits)));
     }
     this.drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.drawing.replaceChildren(...parts);

@@ -5,6 +5,7 @@ import { axisTimes, number, t, when } from "./text.js";
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const seconds = (at) => (typeof at === "number" ? at : new Date(at).getTime() / 1000);
+const HIGHEST = 3; // times the threshold
 let chart = null;
 let follow = null;
 
@@ -40,12 +41,13 @@ export function scoreChart(place, scores, zoom) {
   follow?.disconnect();
   const ink = color("ink");
   const axis = { stroke: color("quiet"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line") }, font: "13px system-ui, sans-serif" };
-  const value = (_, raw) => (raw === null || raw === undefined ? "–" : number(raw, 2));
+  // One very bad part must not flatten all others: it is drawn at the upper edge, its figure is whole.
+  const drawn = (values) => values.map((each) => each && Math.min(each, HIGHEST));
+  const value = (_, __, series, at) => number(at === null ? null : [null, scores.high, scores.low, scores.threshold][series][at], 2);
   chart = new uPlot({
     width: Math.max(place.clientWidth, 200), height: 260, cursor: { drag: { x: true, y: false }, points: { show: false } },
     scales: { y: {
-      // One very bad part must not flatten all others: the chart ends at three times the threshold.
-      range: (_, low, high) => [0, Math.min(Math.max(1.25, (high ?? 1) * 1.08), 3)],
+      range: (_, low, high) => [0, Math.max(1.25, (high ?? 1) * 1.04)],
     } },
     axes: [{ ...axis, values: (_, ticks) => axisTimes(ticks) }, { ...axis, label: t("part.ratio"), labelSize: 22, labelFont: "13px system-ui, sans-serif", size: 52, values: (_, ticks) => ticks.map((each) => number(each, 2)) }],
     series: [
@@ -56,7 +58,7 @@ export function scoreChart(place, scores, zoom) {
     ],
     bands: [{ series: [1, 2], fill: color("hover") }],
     hooks: { drawAxes: [marks(scores.events ?? [])], setSelect: [(plot) => plot.select.width > 4 && zoom(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"))] },
-  }, [scores.t.map(seconds), scores.high, scores.low, scores.threshold], place);
+  }, [scores.t.map(seconds), drawn(scores.high), drawn(scores.low), scores.threshold], place);
   follow = new ResizeObserver(() => chart.setSize({ width: Math.max(place.clientWidth, 200), height: 260 }));
   follow.observe(place);
 }

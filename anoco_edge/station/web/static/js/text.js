@@ -38,8 +38,11 @@ export const when = (at) => (at === null || at === undefined || at === "" ? "–
 /** Write the time of day of a moment. */
 export const time = (at) => (at === null || at === undefined || at === "" ? "–" : clock.format(moment(at)));
 
-/** Write the marks of a time axis; those of several days with the day. */
-export const axisTimes = (seconds) => seconds.map((at) => (seconds.at(-1) - seconds[0] > 2 * 86400 ? date : short).format(at * 1000));
+/** Write the marks of a time axis: those of several days with the day, those within minutes with seconds. */
+export function axisTimes(seconds) {
+  const form = seconds.at(-1) - seconds[0] > 2 * 86400 ? date : seconds[1] - seconds[0] < 60 ? clock : short;
+  return seconds.map((at) => form.format(at * 1000));
+}
 
 /** Write a figure that was estimated: two digits say enough. */
 export const rough = (value) => new Intl.NumberFormat(LANGUAGE, { maximumSignificantDigits: 2 }).format(value);

@@ -63,12 +63,15 @@ async function search(more = false) {
   byId("parts").hidden = rows.length === 0;
 }
 
+// Each of the times is the beginning of a span.
+const endOf = (times) => new Date(2 * new Date(times.at(-1)) - new Date(times.at(-2) ?? times.at(-1))).toISOString();
+
 async function showChart() {
   const values = filters();
   const scores = await get(query("/api/v1/scores", { product: values.product, from: values.from, to: values.to, points: 400 }));
   scoreChart(byId("chart"), scores, zoom);
   const highest = Math.max(...scores.high.filter((value) => value !== null), 0);
-  say(byId("chart-words"), scores.t.length ? t("history.chart-words", { from: when(scores.t[0]), to: when(scores.t.at(-1)), highest: ratio(highest) }) : t("history.empty"));
+  say(byId("chart-words"), scores.t.length ? t("history.chart-words", { from: when(scores.t[0]), to: when(endOf(scores.t)), highest: ratio(highest) }) : t("history.empty"));
   byId("events").replaceChildren(...(scores.events ?? []).slice(-6).map((event) => el("li", {}, el("span", { class: "quiet num" }, `${when(event.at)}  `), event.text)));
 }
 

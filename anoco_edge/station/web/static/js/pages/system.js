@@ -64,14 +64,17 @@ async function showAudit(more = false) {
   byId("audit-state").replaceChildren(el("span", { class: `verdict ${holds ? "good" : "anomalous"}` }, sign(holds ? "good" : "anomalous"),
     holds ? t("system.chain-whole", { entries: number(count) }) : t("system.chain-broken", { at: at ?? "" })));
   byId("audit").replaceChildren(table(t("system.audit"), [t("part.at"), t("system.user"), t("system.action"), t("system.subject"), t("system.details")], entries.map((entry) => [
-    { value: when(entry.at), class: "num" }, { value: entry.user, class: "name" }, { value: entry.action, class: "name" }, { value: entry.subject, class: "name" },
-    { value: typeof entry.details === "string" ? entry.details : entry.details && Object.keys(entry.details).length ? JSON.stringify(entry.details) : "", class: "name small" }])));
+    when(entry.at), { value: entry.user, class: "name" }, { value: entry.action, class: "name" }, { value: entry.subject, class: "name" },
+    { value: entry.details === "{}" ? "" : entry.details, class: "name small" }])));
 }
+
+// What a job is doing is of interest while it runs, and later why it failed.
+const jobWords = ({ state, note, problem }) => (state === "running" ? note : problem?.detail) ?? "";
 
 async function showJobs() {
   const jobs = await get(query("/api/v1/jobs", { limit: 8 }));
-  byId("jobs").replaceChildren(jobs.length ? table(t("system.jobs"), [t("system.job"), t("system.state"), t("job.progress"), t("system.details")], jobs.map((job) => [
-    known(`job-kind.${job.kind}`, job.kind), t(`job.${job.state}`), { value: percent(job.progress, 0), class: "num" }, { value: job.note ?? "", class: "name" }])) : el("p", { class: "quiet" }, t("system.no-jobs")));
+  byId("jobs").replaceChildren(jobs.length ? table(t("system.jobs"), [t("system.job"), t("system.state"), { value: t("job.progress"), class: "num" }, t("system.details")], jobs.map((job) => [
+    known(`job-kind.${job.kind}`, job.kind), t(`job.${job.state}`), { value: percent(job.progress, 0), class: "num" }, { value: jobWords(job), class: "name" }])) : el("p", { class: "quiet" }, t("system.no-jobs")));
 }
 
 async function showBrowsers() {
