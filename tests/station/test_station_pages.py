@@ -357,6 +357,36 @@ def test_good_becomes_a_reference_after_a_dry_run(pages: Pages) -> None:
     assert [name for name, _ in pages.line.commands] == ["references", "apply"]
 
 
+def test_a_dry_run_that_nobody_waits_for_opens_no_dialog(pages: Pages) -> None:
+    browser = pages.browser
+    pages.open("station")
+    browser.until("return document.getElementById('was-good').disabled", False)
+    browser.run(
+        """const real = window.fetch; window.jobs = [];
+        window.fetch = (path, options) => path.includes('/jobs/')
+          ? new Promise((go) => window.jobs.push(() => go(real(path, options))))
+          : real(path, options)"""
+    )
+    browser.press("g")
+    browser.until("return window.jobs.length", 1)
+    browser.press("Escape")
+    browser.until("return document.getElementById('correction').open", False)
+    browser.run("window.jobs[0](); return new Promise((go) => setTimeout(go, 500))")
+    assert not browser.run("return document.getElementById('correction').open")
+
+
+def test_a_trial_is_followed_without_moving_its_buttons(pages: Pages) -> None:
+    browser = pages.browser
+    pages.open("product")
+    browser.run("window.take = document.querySelector('#shadow .row button.main')")
+    pages.line.seen = 313
+    pages.line.send({"type": "job", "kind": "shadow"})
+    found = "document.getElementById('shadow').textContent.includes('313 of 500')"
+    browser.until(f"return {found}", True)
+    assert browser.run("return document.querySelector('#shadow progress').value") == 313
+    assert browser.run("return window.take.isConnected")
+
+
 def test_a_press_that_meant_the_part_before_notes_nothing(pages: Pages) -> None:
     browser = pages.browser
     pages.open("station")

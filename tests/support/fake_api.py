@@ -271,7 +271,7 @@ def add_product_routes(router: APIRouter, line: FakeLine) -> None:
             "capture": 0,
             "candidate": "j0",
             "parts": 500,
-            "seen": 312,
+            "seen": line.seen,
             "rule": {"take_at_most": 2, "drop_above": 20},
             "note": f"by mia{line.text}",
             "ended": None,

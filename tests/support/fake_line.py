@@ -72,6 +72,7 @@ class FakeLine:
         self.jobs: dict[str, dict[str, Any]] = {}
         self.commands: list[tuple[str, Any]] = []
         self.shadow = True
+        self.seen = 312  # of 500 parts that the candidate judged
         self.sockets: set[WebSocket] = set()
         self.parts = [self.make(n) for n in range(1, 61)][::-1]
 

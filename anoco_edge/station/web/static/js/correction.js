@@ -56,6 +56,7 @@ async function dryRun(title, start, place, productPath) {
   const { generation } = await get(productPath);
   const job = await followed(await start(), place);
   const dialog = byId("correction");
+  if (!dialog.open) return; // it was closed meanwhile, so nobody waits for it
   const apply = button(t("common.apply"), () => busy(apply, async () => {
     await changed("POST", `${productPath}/apply`, { job: job.id }, { etag: generation });
     dialog.close();

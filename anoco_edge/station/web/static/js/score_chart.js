@@ -49,7 +49,7 @@ export function scoreChart(place, scores, zoom) {
     scales: { y: {
       range: (_, low, high) => [0, Math.max(1.25, (high ?? 1) * 1.04)],
     } },
-    axes: [{ ...axis, values: (_, ticks) => axisTimes(ticks) }, { ...axis, label: t("part.ratio"), labelSize: 22, labelFont: "13px system-ui, sans-serif", size: 52, values: (_, ticks) => ticks.map((each) => number(each, 2)) }],
+    axes: [{ ...axis, space: 80, values: (_, ticks) => axisTimes(ticks) }, { ...axis, label: t("part.ratio"), labelSize: 22, labelFont: "13px system-ui, sans-serif", size: 52, values: (_, ticks) => ticks.map((each) => number(each, 2)) }],
     series: [
       { label: t("part.at"), value: (_, raw) => (raw ? when(raw) : "–") },
       { label: t("history.highest"), stroke: ink, width: 1.5, value, points: { show: true, size: 4, fill: ink } },

@@ -1,6 +1,6 @@
 // The shadow panel: another generation judges beside the current one without a say.
 
-import { button, el } from "./dom.js";
+import { button, el, say } from "./dom.js";
 import { changed, get, may, paths } from "./api.js";
 import { partDialog } from "./part_dialog.js";
 import { busy, toast } from "./shell.js";
@@ -19,6 +19,8 @@ function rules({ take_at_most: take, drop_above: drop }) {
   return words.filter(Boolean).join(" ") || t("shadow.rule-none");
 }
 
+const progressWords = (shadow) => t("shadow.progress", { state: t(`shadow.state-${shadow.state}`), seen: number(shadow.seen), parts: number(shadow.parts), stricter: number(shadow.stricter), laxer: number(shadow.laxer) });
+
 function trial(shadow, again) {
   const open = ["running", "waiting"].includes(shadow.state);
   const decide = (name) => {
@@ -32,7 +34,7 @@ function trial(shadow, again) {
   };
   const differences = shadow.differences ?? [];
   return [
-    el("p", {}, t("shadow.progress", { state: t(`shadow.state-${shadow.state}`), seen: number(shadow.seen), parts: number(shadow.parts), stricter: number(shadow.stricter), laxer: number(shadow.laxer) })),
+    el("p", {}, progressWords(shadow)),
     open && el("progress", { max: Math.max(shadow.parts, 1), value: shadow.seen, "aria-label": t("shadow.title") }),
     el("p", { class: "quiet small name" }, [open && rules(shadow.rule), shadow.note].filter(Boolean).join(" ")),
     differences.length > 0 && el("ul", { class: "flips", tabindex: "0", "aria-label": t("shadow.differences") }, differences.map((each) => difference(each, shadow.capture))),
@@ -44,5 +46,14 @@ function trial(shadow, again) {
 export async function showShadow(place, product, capture) {
   const shadow = await get("/api/v1/shadow");
   const mine = shadow && shadow.product === product && shadow.capture === capture;
+  // Only figures change most of the time, and nobody can press a button that is made again each second.
+  const shown = mine ? JSON.stringify({ ...shadow, seen: 0 }) : "";
+  if (mine && place.dataset.shown === shown) {
+    say(place.querySelector("p"), progressWords(shadow));
+    const bar = place.querySelector("progress");
+    if (bar) bar.value = shadow.seen;
+    return;
+  }
+  place.dataset.shown = shown;
   place.replaceChildren(...(mine ? trial(shadow, () => showShadow(place, product, capture)) : [el("p", { class: "quiet" }, t("shadow.none"))]).filter(Boolean));
 }

@@ -1,10 +1,11 @@
 // Page 4: threshold with its promise, region and mask on the picture, references, generations, shadow.
 
-import { byId, button, el, say } from "../dom.js";
+import { byId, button, el, say, settled } from "../dom.js";
 import { changed, get, may, paths, send } from "../api.js";
 import { flipList, followed, promiseWords } from "../correction.js";
 import { Histogram, histogramKey, promiseAt } from "../histogram.js";
 import { key } from "../keys.js";
+import { live } from "../live.js";
 import { RegionEditor } from "../region_editor.js";
 import { showShadow } from "../shadow.js";
 import { busy, startPage, toast, tried } from "../shell.js";
@@ -197,6 +198,8 @@ byId("change-over").addEventListener("click", (event) => busy(event.currentTarge
   toast(t("product.changing", { name: now.product.name }));
 }));
 document.addEventListener("changed", () => tried(load));
+const followShadow = settled(() => now.product && tried(() => showShadow(byId("shadow"), now.product.number, now.capture)), 200);
+live.addEventListener("job", ({ detail }) => detail.kind === "shadow" && followShadow());
 if (engineer) key("t", "key.threshold", () => chart.handle.focus());
 key("w", "key.what-if", () => byId("try-threshold").click());
 startPage(refresh);
