@@ -79,6 +79,8 @@ def write_demo_station(folder: Path, port: int = 0, *, page: bool = False) -> Pa
 def free_port(wanted: int = 0) -> int:
     """Return a port of the loopback interface that nobody uses now, the wanted one if it can."""
     with socket.socket() as trial:
+        if wanted:  # a server that ended a moment ago is no obstacle to the next one
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind(("127.0.0.1", wanted))
         except OSError:

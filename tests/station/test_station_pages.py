@@ -427,6 +427,15 @@ def test_the_chip_says_how_the_line_is(pages: Pages, bits: list[str], word: str)
     assert found == word
 
 
+def test_an_alarm_that_stands_there_is_not_repeated(pages: Pages) -> None:
+    browser = pages.browser
+    pages.open("station")
+    for text in ("the camera is lost", "the disk is full", "the camera is lost"):
+        pages.line.send({"type": "log", "level": "error", "text": text})
+    alarms = "[...document.querySelectorAll('#alarms span')].map(each => each.textContent)"
+    browser.until(f"return {alarms}", ["the disk is full", "the camera is lost"])
+
+
 def test_pause_is_one_key_and_shows(pages: Pages) -> None:
     browser = pages.browser
     pages.open("station")

@@ -11,13 +11,16 @@ const YEAR = 31536000;
 
 /** Show a line at the lower edge; an alarm stays until it is closed. */
 export function toast(text, alarm = false) {
+  const place = byId(alarm ? "alarms" : "toasts");
+  // An alarm that stands there already is not repeated: the newest one replaces it.
+  for (const each of [...place.children]) if (alarm && each.querySelector("span").textContent === text) each.remove();
   const line = el("div", { class: alarm ? "toast alarm" : "toast" }, alarm && sign("anomalous"), el("span", {}, text));
   if (alarm) {
     const close = el("button", { type: "button", class: "bare", "aria-label": t("common.close") }, "×");
     close.addEventListener("click", () => line.remove());
     line.append(close);
   } else setTimeout(() => line.remove(), 6000);
-  byId(alarm ? "alarms" : "toasts").append(line);
+  place.append(line);
 }
 
 /** Call an action; what goes wrong is shown and returned as undefined. */
