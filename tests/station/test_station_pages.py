@@ -149,6 +149,16 @@ def test_tables_of_parts_and_users_need_no_scrolling_sideways(
         assert browser.run(f"return {found}.scrollWidth - {found}.clientWidth") <= 0, page
 
 
+def test_the_names_of_pages_fit_into_the_rail(pages: Pages) -> None:
+    pages.open("rejects", "de")
+    rail = "document.querySelector('.rail')"
+    assert pages.browser.run(f"return {rail}.scrollWidth - {rail}.clientWidth") <= 0
+    long = "document.querySelector('.card .line .num').textContent = '122,08\\u00a0 x'"
+    card = "document.querySelector('.card')"
+    pages.browser.run(long)
+    assert pages.browser.run(f"return {card}.scrollWidth - {card}.clientWidth") <= 0
+
+
 @pytest.mark.parametrize(
     ("page", "size"), [("station", "panel"), ("station", "phone"), ("line", "phone")]
 )
