@@ -5,6 +5,7 @@ Importing this package loads nothing heavy; the names below are resolved on firs
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from anoco_edge import _moved
@@ -22,6 +23,10 @@ _HOMES = {
     "Detector": "anoco_edge.detector",
     "AnocoError": "anoco_edge.errors",
 }
+
+# ONNX Runtime 1.29 and later report models and machine to their maker unless this says otherwise,
+# and read it once, when they are imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _moved.install()  # old import paths keep working, with a warning
 
