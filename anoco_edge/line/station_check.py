@@ -86,7 +86,7 @@ def _folder(folder: Path) -> str:
         raise StorageError(f"cannot write into {above}", hint="choose another folder")
     for file in sorted(folder.glob("*.db")):
         if not os.access(file, os.R_OK | os.W_OK):
-            raise StorageError(f"cannot write {file}", hint="check who may write it")
+            raise StorageError(f"cannot write into {file}", hint="check who may write there")
     return f"data in {folder}"
 
 

@@ -264,7 +264,9 @@ def test_check_finds_a_data_base_that_cannot_be_written(
         os, "access", lambda path, mode: not str(path).endswith("line.db") and access(path, mode)
     )
     ran = run_cli("station", "check", "station.toml")
-    assert ran.code == 3 and "press-3/line.db check who may write it" in " ".join(ran.out.split())
+    assert ran.code == 3 and "press-3/line.db check who may write there" in " ".join(
+        ran.out.split()
+    )
 
 
 def test_a_free_running_camera_needs_a_stated_latency(station: Path) -> None:

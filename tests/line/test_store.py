@@ -372,13 +372,13 @@ def test_what_waits_is_sent_in_batches_each_marked_at_once(
     keeper = store_keeper.StoreKeeper(tmp_path, rules, {"webhook": send}, say=print)
     looks = 0
 
-    class Closing(threading.Event):
+    class CountedWaits(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             nonlocal looks
             looks += timeout == store_keeper.LOOK_SECONDS
             return super().wait(timeout)
 
-    keeper._closing = Closing()
+    keeper._closing = CountedWaits()
     keeper.start()
     assert done.wait(60)
     assert looks_until == [2], "one to open the data base, one to send everything"
