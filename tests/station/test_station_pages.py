@@ -91,6 +91,7 @@ def begin(pages: Pages) -> Pages:
     """Begin a test with a line as new, on a panel in light colors, signed in."""
     line = pages.line
     line.__dict__.update({**FakeLine().__dict__, "sockets": line.sockets})
+    pages.browser.open("about:blank")  # the page of the test before asks for more, without a cookie
     pages.browser.size(*SIZES["panel"])
     pages.browser.colors("light")
     pages.sign_in()
