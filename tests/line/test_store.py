@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 import threading
 import time
@@ -399,6 +400,14 @@ def test_a_message_that_fails_ends_its_batch_and_those_before_are_marked(
     assert box.drain(0.0) == 3 and box.waiting() == 2 and box.last_error
     assert one(data, "SELECT uid, attempts FROM outbox WHERE attempts") == ("r1-000003", 1)
 
+    def break_down(uid: str, body: str) -> None:
+        if uid == "r1-000004":
+            raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError):
+        Outbox(data, "webhook", break_down).drain(0.0)
+    assert box.waiting() == 1, "what was taken before does not go out again"
+
 
 def test_a_sink_that_is_gone_for_an_hour_gets_everything(data: sqlite3.Connection) -> None:
     sent: list[str] = []
@@ -466,6 +475,22 @@ def test_a_locked_data_base_stops_the_outbox_for_seconds_only(
     assert done.wait(30) and len(tries) == 2
     keeper.close()
     assert "database is locked" in said[0]
+
+
+def test_a_sink_that_does_not_speak_http_is_tried_again() -> None:
+    """Its answer must not end the thread that also deletes old pictures."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            link, _ = server.accept()
+            with link:
+                link.recv(65536)
+                link.sendall(b"no such thing\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        send = webhook(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        with pytest.raises(SourceError, match="did not take r1-000001"):
+            send("r1-000001", "{}")
 
 
 def test_a_webhook_gets_the_token_and_the_key() -> None:

@@ -8,10 +8,10 @@ kill between the two sends a batch twice; the uids let the receiver drop what it
 from __future__ import annotations
 
 import sqlite3
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from email.message import Message
+from http.client import HTTPException
 from typing import IO, Any
 
 from anoco_edge.errors import AnocoError, SourceError
@@ -49,25 +49,29 @@ class Outbox:
         ).fetchall()
         taken: list[tuple[int]] = []
         failed: list[tuple[int]] = []
-        for row, uid, body in rows:
-            try:
-                self._send(uid, body)
-            except AnocoError as error:
-                self.last_error = str(error)
-                self._not_before = now + min(2.0**self._failures, LONGEST_PAUSE)
-                self._failures += 1
-                failed.append((row,))
-                break
-            taken.append((row,))
-            self._failures, self.last_error = 0, ""
-        if rows:
-            self._data.execute("BEGIN IMMEDIATE")
-            with self._data:
-                self._data.executemany("UPDATE outbox SET sent = 1 WHERE id = ?", taken)
-                self._data.executemany(
-                    "UPDATE outbox SET attempts = attempts + 1 WHERE id = ?", failed
-                )
+        try:
+            for row, uid, body in rows:
+                try:
+                    self._send(uid, body)
+                except AnocoError as error:
+                    self.last_error = str(error)
+                    self._not_before = now + min(2.0**self._failures, LONGEST_PAUSE)
+                    self._failures += 1
+                    failed.append((row,))
+                    break
+                taken.append((row,))
+                self._failures, self.last_error = 0, ""
+        finally:  # whatever a sender raises, what was taken before does not go out again
+            self._mark(taken, failed)
         return len(taken)
+
+    def _mark(self, taken: list[tuple[int]], failed: list[tuple[int]]) -> None:
+        if not taken and not failed:
+            return
+        self._data.execute("BEGIN IMMEDIATE")
+        with self._data:
+            self._data.executemany("UPDATE outbox SET sent = 1 WHERE id = ?", taken)
+            self._data.executemany("UPDATE outbox SET attempts = attempts + 1 WHERE id = ?", failed)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -97,7 +101,7 @@ def webhook(url: str, token: str = "", timeout: float = 5.0) -> Send:
         try:
             with opener.open(request, timeout=timeout) as answer:
                 _: Any = answer.read(1)
-        except (OSError, urllib.error.HTTPError, ValueError) as error:
+        except (OSError, HTTPException, ValueError) as error:
             raise SourceError(
                 f"{url} did not take {uid}: {error}", hint="it is tried again"
             ) from None
