@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import platform
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -133,7 +134,12 @@ class OpenVinoEngine:
 
 
 def load_core() -> Any:
-    """Make OpenVINO's `Core`; an error says how to install it."""
+    """Make OpenVINO's `Core`; an error says how to install it.
+
+    OpenVINO reports each import of it to Intel, and keeps a number for this user in ~/intel, unless
+    its package for that is missing: so it is, for this process.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     return import_package("openvino", "openvino", "to run the backbone").Core()
 
 

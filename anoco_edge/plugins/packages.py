@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -25,8 +22,7 @@ def import_package(name: str, extra: str, why: str, *, hint: str = "") -> Any:
     """
     package = name.partition(".")[0]
     try:
-        with _without("openvino_telemetry"):
-            return import_module(name)
+        return import_module(name)
     except ModuleNotFoundError as error:
         if error.name == package:
             raise missing(package, extra, why) from None
@@ -39,17 +35,3 @@ def import_package(name: str, extra: str, why: str, *, hint: str = "") -> Any:
             hint=hint
             or f"install it again with: pip install --force-reinstall 'anoco-edge[{extra}]'",
         ) from None
-
-
-@contextmanager
-def _without(package: str) -> Iterator[None]:
-    """Import as if a package were not installed: OpenVINO reports each import of it with this one,
-    and keeps a number for this user in ~/intel."""
-    if package in sys.modules:
-        yield
-        return
-    sys.modules[package] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[package]

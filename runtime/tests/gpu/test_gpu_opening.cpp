@@ -78,7 +78,7 @@ void threads_sleep_while_they_wait(const Bundle& bundle, const char* product) {
   }
   CHECK(cuDevicePrimaryCtxSetFlags_v2(0, 1) == 0);
   open_detector(bundle, options);
-  CHECK(flags_of_the_device() == 4);  // whoever changed it meanwhile
+  CHECK(flags_of_the_device() == 4);  // set again, although another one changed it
 }
 
 // The simulated driver changes no flags of a device that is in use, as older ones do not.
